@@ -1,0 +1,203 @@
+"""What a scenario works with: peers that race, the targets they set, and the tables that come of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from benchmarks.data import Dataset, Store
+from benchmarks.measure import Command, Document, Failed, peak_anonymous, run
+
+SCENARIOS: Final[dict[str, Callable[[Bench], None]]] = {}
+
+
+def scenario(function: Callable[[Bench], None]) -> Callable[[Bench], None]:
+    """Give a function a name on the command line."""
+    SCENARIOS[function.__name__.replace("_", "-")] = function
+    return function
+
+
+def python(*arguments: str | Path) -> Command:
+    return [sys.executable, *arguments]
+
+
+def tar2tf(*arguments: str | Path) -> Command:
+    return python("-m", "tar2tf_cli", *arguments)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is wanted of ours against a peer: at most `limit` times its time, or `limit` times as fast.
+
+    Against a script, `imports` says whether its imports count as its time. Ours always count.
+    """
+
+    limit: float
+    as_fast: bool = False
+    imports: bool = True
+
+    def met(self, ours: float, peer: float) -> bool:
+        return peer >= self.limit * ours if self.as_fast else ours <= self.limit * peer
+
+    def __str__(self) -> str:
+        return f"{self.limit:g}x as fast" if self.as_fast else f"within {self.limit:g}x"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One way of doing the job: commands that run side by side, timed until the last one ends.
+
+    A command may print a JSON object: `seconds` is the time a script took after its imports, `records`
+    is held against `records` here. `writes` is the least number of bytes the job must leave behind.
+    """
+
+    name: str
+    commands: Sequence[Command]
+    target: Target | None = None
+    writes: int = 0
+    records: int | None = None
+
+
+@dataclass
+class Times:
+    """Seconds of every round: of whole processes, and after imports where a script tells."""
+
+    whole: list[float] = field(default_factory=list)
+    imported: list[float] = field(default_factory=list)
+    failure: str = ""
+
+
+@dataclass
+class Bench:
+    store: Store
+    rounds: int
+    failures: int = 0
+
+    @property
+    def out(self) -> Path:
+        """The directory every peer writes into: on the file system of the inputs, empty before each run."""
+        return self.store.root / "out"
+
+    def race(self, title: str, peers: Sequence[Peer], data: Dataset | None = None, rounds: int = 0) -> None:
+        """Run the peers in turn, round after round, and print them against the first one, ours."""
+        if data:
+            self._warm(data)
+        times = {peer.name: Times() for peer in peers}
+        for number in range(rounds or self.rounds):
+            for peer in peers:
+                note(f"{title}: round {number + 1}, {peer.name}")
+                self._time(peer, times[peer.name])
+        note("")
+        heading = f"{title}: {data}" if data else title
+        print_table(heading, (line for peer in peers for line in lines(peer, times, peers[0], data)))
+
+    def peak(self, command: Command) -> int:
+        """Peak anonymous memory, in bytes, of the largest process of a command."""
+        note("memory: watching " + " ".join(map(str, command)))
+        self._empty()
+        try:
+            return peak_anonymous(command)
+        except Failed:
+            self.failures += 1
+            raise
+        finally:
+            note("")
+            shutil.rmtree(self.out)
+
+    def _time(self, peer: Peer, times: Times) -> None:
+        if times.failure:
+            return
+        self._empty()
+        try:
+            seconds, documents = run(peer.commands)
+            self._check(peer, documents)
+        except Failed as fault:
+            times.failure = str(fault)
+            self.failures += 1
+        else:
+            times.whole.append(seconds)
+            times.imported += [document["seconds"] for document in documents if "seconds" in document]
+        finally:
+            shutil.rmtree(self.out)
+
+    def _check(self, peer: Peer, documents: Iterable[Document]) -> None:
+        written = sum(path.stat().st_size for path in self.out.rglob("*") if path.is_file())
+        if written < peer.writes:
+            raise Failed(f"wrote {written:,} bytes, not {peer.writes:,}")
+        seen = sum(document.get("records", 0) for document in documents)
+        if peer.records not in (None, seen):
+            raise Failed(f"saw {seen:,} records, not {peer.records:,}")
+
+    def _empty(self) -> None:
+        """An empty output directory, and nothing of earlier runs left to be written to the disk."""
+        shutil.rmtree(self.out, ignore_errors=True)
+        self.out.mkdir(parents=True)
+        os.sync()
+
+    def _warm(self, data: Dataset) -> None:
+        """Read the inputs and write as much, so that the first peer is no worse off than the others.
+
+        On a virtual machine the first use of a page of memory costs several times the second.
+        """
+        self._empty()
+        with (self.out / "warm").open("wb") as sink:
+            for path in data.files:
+                with path.open("rb") as source:
+                    shutil.copyfileobj(source, sink, 1 << 24)
+        shutil.rmtree(self.out)
+
+
+def lines(peer: Peer, times: dict[str, Times], ours: Peer, data: Dataset | None) -> Iterable[tuple[str, ...]]:
+    """The rows of one peer: its whole time and, for a script, its time after imports."""
+    mine = times[peer.name]
+    if mine.failure:
+        yield peer.name, "failed:", mine.failure
+        return
+    base = median(times[ours.name].whole or [0.0]) if peer is not ours else 0.0
+    clocks = [(peer.name, mine.whole, True), ("  imports not counted", mine.imported, False)]
+    for name, seconds, imports in clocks:
+        if seconds:
+            target = peer.target if peer.target and peer.target.imports is imports else None
+            rate = f"{data.bytes / median(seconds) / 1e6:,.0f} MB/s" if data else ""
+            yield name, *spread(seconds), rate, *against(base, median(seconds), target)
+
+
+def spread(seconds: Sequence[float]) -> tuple[str, str]:
+    digits = 2 if median(seconds) >= 1 else 3
+    return f"{median(seconds):.{digits}f} s", f"{min(seconds):.{digits}f}-{max(seconds):.{digits}f}"
+
+
+def against(ours: float, peer: float, target: Target | None) -> tuple[str, str, str]:
+    """How ours does against a peer, what is wanted, and whether that is met."""
+    wanted = str(target or "")
+    if not ours:
+        return "", wanted, ""
+    as_fast = target.as_fast if target else peer > ours
+    ratio = f"{peer / ours:.2f}x as fast" if as_fast else f"{ours / peer:.2f}x its time"
+    return ratio, wanted, ("met" if target.met(ours, peer) else "NOT MET") if target else ""
+
+
+def print_table(heading: str, rows: Iterable[tuple[str, ...]]) -> None:
+    print(f"\n{heading}")
+    print(f"  {'':<28}{'median':>9}  {'range':<13}{'':>11}  {'tar2tf is':<16}{'wanted':<14}".rstrip())
+    for row in rows:
+        if row[1] == "failed:":
+            print(f"  {row[0]:<28}{row[1]:>9}  {row[2]}")
+        else:
+            name, middle, extent, rate, ratio, wanted, verdict = row
+            print(
+                f"  {name:<28}{middle:>9}  {extent:<13}{rate:>11}  {ratio:<16}{wanted:<14}{verdict}".rstrip()
+            )
+    sys.stdout.flush()
+
+
+def note(message: str) -> None:
+    """What is going on, for someone who watches."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{message[:100]}", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,210 @@
+"""The inputs: made once under one directory, kept for the next run, the same bytes everywhere.
+
+A set that is larger than its distinct files is filled up with hard links: every process still reads and
+writes all of it, only making and storing it is cheaper.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+PEERS = Path(__file__).parent / "peers"
+SHARDS, DISTINCT = 16, 4  # tars of the JPEG set, and how many of them are not hard links
+Member = tuple[str, bytes]
+Sample = tuple[Member, ...]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A directory of shards. `payload` is the bytes of all entries, without any framing."""
+
+    directory: Path
+    samples: int
+    payload: int
+
+    @property
+    def files(self) -> list[Path]:
+        return sorted(path for path in self.directory.iterdir() if path.name.startswith("train-"))
+
+    @property
+    def bytes(self) -> int:
+        return sum(path.stat().st_size for path in self.files)
+
+    def __str__(self) -> str:
+        return f"{self.samples:,} samples in {len(self.files)} files, {self.bytes / 1e6:,.0f} MB"
+
+
+class Store:
+    """The sets under `root`, their sizes multiplied by `scale`. Each is made on first use."""
+
+    def __init__(self, root: Path, scale: float = 1.0) -> None:
+        self.root = root
+        self.scale = scale
+
+    def jpeg(self) -> Dataset:
+        """32,000 samples of a JPEG of about 50 kB, a class and a JSON document in 16 tars: 1.7 GB."""
+
+        def make(directory: Path) -> tuple[int, int]:
+            each = self._scaled(2000)
+            samples = jpeg_samples()
+            payload = 0
+            for shard in range(DISTINCT):
+                payload += write_tar(directory / f"train-{shard:04}.tar", islice(samples, each))
+            link_up(directory, ".tar")
+            return each * SHARDS, payload * SHARDS // DISTINCT
+
+        return self._made(f"jpeg-{self.scale:g}", make)
+
+    def jpeg_gz(self) -> Dataset:
+        """The JPEG set as .tar.gz."""
+        tars = self.jpeg()
+
+        def make(directory: Path) -> tuple[int, int]:
+            for tar in tars.files[:DISTINCT]:
+                with (directory / f"{tar.name}.gz").open("wb") as out:
+                    subprocess.run([shutil.which("igzip") or "gzip", "-1", "-c", tar], stdout=out, check=True)
+            link_up(directory, ".tar.gz")
+            return tars.samples, tars.payload
+
+        return self._made(f"jpeg-gz-{self.scale:g}", make)
+
+    def small(self) -> Dataset:
+        """80,000 samples of a PNG of about 400 bytes and a class in 8 tars."""
+
+        def make(directory: Path) -> tuple[int, int]:
+            each = self._scaled(10_000)
+            samples = png_samples()
+            tars = [directory / f"train-{shard:04}.tar" for shard in range(8)]
+            return each * len(tars), sum(write_tar(tar, islice(samples, each)) for tar in tars)
+
+        return self._made(f"small-{self.scale:g}", make)
+
+    def records(self, tars: Dataset) -> Dataset:
+        """A set of tars as TFRecord files, one of each, written by the tarfile peer."""
+
+        def make(directory: Path) -> tuple[int, int]:
+            first = {path.stat().st_ino: path for path in reversed(tars.files)}
+            script = [sys.executable, str(PEERS / "tarfile_script.py"), str(directory)]
+            subprocess.run([*script, *map(str, first.values())], check=True, capture_output=True)
+            for tar in tars.files:
+                record = directory / f"{tar.stem}.record"
+                if not record.exists():
+                    os.link(directory / f"{first[tar.stat().st_ino].stem}.record", record)
+            return tars.samples, tars.payload
+
+        return self._made(f"{tars.directory.name}-records", make)
+
+    @contextmanager
+    def one_tar(self, megabytes: float) -> Iterator[Path]:
+        """One tar of JPEG samples, about this large, for as long as the context lasts."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        path = self.root / f"one-{megabytes:.0f}MB.tar"
+        try:
+            write_tar(path, islice(jpeg_samples(), round(megabytes * 1e6 / 52_500)))
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _scaled(self, number: int) -> int:
+        return max(1, round(number * self.scale))
+
+    def _made(self, name: str, make: Callable[[Path], tuple[int, int]]) -> Dataset:
+        """The set `name`; made under another name first, so that a killed run leaves no half set."""
+        directory = self.root / name
+        about = directory / "about.json"
+        if not about.exists():
+            print(f"making {directory} ...", file=sys.stderr, flush=True)
+            part = directory.with_name(f"{directory.name}.part")
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir(parents=True)
+            samples, payload = make(part)
+            (part / about.name).write_text(json.dumps({"samples": samples, "payload": payload}))
+            part.rename(directory)
+        return Dataset(directory, **json.loads(about.read_text()))
+
+
+def write_tar(path: Path, samples: Iterable[Sample]) -> int:
+    """Write samples to a tar; the bytes of its members."""
+    payload = 0
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for name, data in (member for sample in samples for member in sample):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+            payload += len(data)
+    return payload
+
+
+def link_up(directory: Path, suffix: str) -> None:
+    for shard in range(DISTINCT, SHARDS):
+        os.link(directory / f"train-{shard % DISTINCT:04}{suffix}", directory / f"train-{shard:04}{suffix}")
+
+
+def jpeg_samples() -> Iterator[Sample]:
+    """An endless run of samples whose JPEGs come back in turn, as only their bytes matter here."""
+    images = jpegs()
+    number = 0
+    while True:
+        key, label = f"{number:08}", number % 1000
+        about = {"id": number, "label": {"id": label, "name": f"class-{label}"}, "size": [375, 500]}
+        yield (
+            (f"{key}.jpg", images[number % len(images)]),
+            (f"{key}.cls", str(label).encode()),
+            (f"{key}.json", json.dumps(about).encode()),
+        )
+        number += 1
+
+
+def png_samples() -> Iterator[Sample]:
+    images = pngs()
+    number = 0
+    while True:
+        yield (f"{number:08}.png", images[number % len(images)]), (f"{number:08}.cls", b"%d" % (number % 10))
+        number += 1
+
+
+@cache
+def jpegs() -> list[bytes]:
+    """61 distinct JPEGs, 500x375, quality 90, 4:2:0, of about 50 kB."""
+    import cv2
+    import numpy as np
+    import simplejpeg
+
+    random = np.random.default_rng(2)
+
+    def one() -> bytes:
+        scene: np.ndarray = cv2.resize(
+            random.uniform(0, 255, (6, 8, 3)), (500, 375), interpolation=cv2.INTER_CUBIC
+        )
+        grain = random.normal(0, random.uniform(3, 6), (375, 500, 1))
+        pixels = np.clip(scene + grain, 0, 255).astype(np.uint8)
+        return bytes(simplejpeg.encode_jpeg(pixels, quality=90, colorsubsampling="420"))
+
+    return [one() for _ in range(61)]
+
+
+@cache
+def pngs() -> list[bytes]:
+    """997 distinct gray PNGs of 18x18 pixels of noise, about 400 bytes each."""
+    import cv2
+    import numpy as np
+
+    random = np.random.default_rng(3)
+    noise = random.integers(0, 256, (997, 18, 18), np.uint8)
+    return [cv2.imencode(".png", image)[1].tobytes() for image in noise]

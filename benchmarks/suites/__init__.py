@@ -1,0 +1,1 @@
+"""One module per group of scenarios; `python -m benchmarks` finds every one in this folder."""

@@ -1,0 +1,153 @@
+"""Issue 2: tar and tar.gz in a directory to TFRecord, without ops; verify; memory; start-up."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from benchmarks.bench import Bench, Peer, Target, python, scenario, tar2tf
+from benchmarks.data import PEERS, Dataset
+from benchmarks.measure import Command, Failed
+
+MEMORY_LIMIT = 120e6  # bytes of anonymous memory in any one process
+MEMORY_GROWTH = 1.1  # and "the same" for a shard of any size, give or take the allocator
+
+
+@scenario
+def jpeg(bench: Bench) -> None:
+    """Convert 1.7 GB of 50 kB JPEG samples."""
+    data = bench.store.jpeg()
+    bench.race(
+        "jpeg",
+        [
+            convert(bench, data),
+            Peer("cat", [cat(bench, data)], Target(1.5), data.bytes),
+            Peer("cat, then sync FILE", [cat(bench, data, sync=True)], None, data.bytes),
+            Peer("cp, two processes", copy(bench, data), None, data.bytes),
+            script(bench, data, "tarfile_script"),
+            script(bench, data, "webdataset_script"),
+        ],
+        data,
+    )
+
+
+@scenario
+def small(bench: Bench) -> None:
+    """Convert 80,000 samples of 400-byte PNG."""
+    data = bench.store.small()
+    bench.race(
+        "small",
+        [
+            convert(bench, data),
+            Peer("cat", [cat(bench, data)], None, data.bytes),
+            script(bench, data, "tarfile_script", Target(12, as_fast=True)),
+            script(bench, data, "webdataset_script"),
+        ],
+        data,
+    )
+
+
+@scenario
+def gz(bench: Bench) -> None:
+    """Convert the JPEG samples from .tar.gz."""
+    data, tars = bench.store.jpeg_gz(), bench.store.jpeg()
+    if not shutil.which("igzip"):
+        print("\ngz: igzip is not installed (apt install isal), so there is nothing to compare with")
+        return
+    bench.race(
+        "gz",
+        [
+            convert(bench, data),
+            Peer("igzip -d, two processes", igzip(bench, data), Target(1.4), tars.bytes),
+            Peer("igzip -d, then sync FILE", igzip(bench, data, sync=True), None, tars.bytes),
+        ],
+        data,
+    )
+
+
+@scenario
+def verify_small(bench: Bench) -> None:
+    """Verify the small samples as TFRecord."""
+    verify(bench, "verify-small", bench.store.records(bench.store.small()), Target(10, True, imports=False))
+
+
+@scenario
+def verify_jpeg(bench: Bench) -> None:
+    """Verify the JPEG samples as TFRecord."""
+    verify(bench, "verify-jpeg", bench.store.records(bench.store.jpeg()), Target(3, True, imports=False))
+
+
+@scenario
+def memory(bench: Bench) -> None:
+    """Peak anonymous memory of converting one shard of 30 MB and one of 3 GB."""
+    sizes = (30, max(60, 3000 * bench.store.scale))
+    try:
+        few, many = (memory_of(bench, megabytes) for megabytes in sizes)
+    except Failed as fault:
+        print(f"\nmemory failed: {fault}")
+        return
+    print("\nmemory: anonymous memory of the largest process of tar2tf convert -j 2, at its peak")
+    for megabytes, peak in zip(sizes, (few, many), strict=True):
+        print(f"  one shard of {megabytes:>5,.0f} MB {peak / 1e6:>8.1f} MB")
+    met = max(few, many) < MEMORY_LIMIT and many < MEMORY_GROWTH * few
+    print(
+        f"  wanted: under {MEMORY_LIMIT / 1e6:.0f} MB, and the same for both: {'met' if met else 'NOT MET'}"
+    )
+
+
+@scenario
+def startup(bench: Bench) -> None:
+    """Start-up: `tar2tf --help`."""
+    ours = Peer("tar2tf --help", [tar2tf("--help")])
+    click = Peer("python -c 'import click'", [python("-c", "import click")], Target(3))
+    bench.race("startup", [ours, click], rounds=5 * bench.rounds)
+
+
+def verify(bench: Bench, title: str, data: Dataset, target: Target) -> None:
+    """Against three ways of counting with TensorFlow; the first two are what people write."""
+    ours = tar2tf("verify", data.directory, "*.record", "--json")
+    peers = [Peer("tar2tf verify", [ours], records=data.samples)]
+    for way, wanted in (("reduce", target), ("loop", target), ("batches", None)):
+        count = python(PEERS / "tfrecord_count.py", way, *data.files)
+        peers.append(Peer(f"TFRecordDataset, {way}", [count], wanted, records=data.samples))
+    bench.race(title, peers, data)
+
+
+def memory_of(bench: Bench, megabytes: float) -> int:
+    with bench.store.one_tar(megabytes) as tar:
+        return bench.peak(convert_command(bench, tar))
+
+
+def convert(bench: Bench, data: Dataset) -> Peer:
+    return Peer("tar2tf convert -j 2", [convert_command(bench, data.directory)], writes=data.payload)
+
+
+def convert_command(bench: Bench, bucket: Path) -> Command:
+    limits = ("--max-shard-size", "100MB", "-j", "2", "-q", "--overwrite")
+    return tar2tf("convert", bucket, "-o", bench.out / "train-<>.record", *limits)
+
+
+def script(bench: Bench, data: Dataset, name: str, target: Target | None = None) -> Peer:
+    command = python(PEERS / f"{name}.py", bench.out, *data.files)
+    return Peer(name.replace("_", " "), [command], target, data.payload, data.samples)
+
+
+def cat(bench: Bench, data: Dataset, *, sync: bool = False) -> Command:
+    return shell('cat "$@" > "$out"' + ' && sync "$out"' * sync, bench.out / "all", data.files)
+
+
+def copy(bench: Bench, data: Dataset) -> list[Command]:
+    return [["cp", *half, bench.out] for half in (data.files[0::2], data.files[1::2])]
+
+
+def igzip(bench: Bench, data: Dataset, *, sync: bool = False) -> list[Command]:
+    each = 'igzip -d -c "$gz" > "$out/$(basename "$gz" .gz)"'
+    flush = ' && sync "$out/$(basename "$gz" .gz)"' * sync
+    return [
+        shell(f"for gz; do {each}{flush} || exit; done", bench.out, half)
+        for half in (data.files[0::2], data.files[1::2])
+    ]
+
+
+def shell(code: str, out: Path, arguments: list[Path]) -> Command:
+    return ["sh", "-c", f"out=$1; shift; {code}", "sh", out, *arguments]

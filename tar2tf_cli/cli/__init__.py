@@ -1,0 +1,109 @@
+"""The command `tar2tf`: parses, calls the library, prints, and turns errors into exit codes; nothing else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Any, Final, NoReturn
+
+import click
+
+from tar2tf_cli import __version__
+
+__all__ = ["cli", "main"]
+
+_COMMANDS: Final = ("convert", "inspect", "verify")
+
+
+class _Lazy(click.Group):
+    """A group that imports a command's module when the command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = import_module(f"tar2tf_cli.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in _COMMANDS:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], _COMMANDS, 1)
+            meant = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"There is no command {args[0]!r}.{meant}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if not value or ctx.resilient_parsing:
+        return
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    def found(name: str) -> str:
+        try:
+            return f"{name} {version(name)}"
+        except PackageNotFoundError:
+            return f"{name} not installed"
+
+    click.echo(f"tar2tf {__version__}, Python {platform.python_version()}")
+    click.echo(", ".join(found(name) for name in ("tensorflow", "google-crc32c", "isal")))
+    ctx.exit()
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Show versions and exit.",
+)
+def cli() -> None:
+    """Turn shards of samples (tar, tar.gz) into TFRecord shards, and prove that both are whole.
+
+    \b
+    tar2tf convert shards 'train-{0000..0146}.tar' -o 'out/train-<>.record' --max-shard-size 100MB
+    tar2tf inspect out
+    tar2tf verify out/train-manifest.json
+    """
+
+
+def main(args: list[str] | None = None) -> NoReturn:
+    """Run the command line and exit: 0 done, 1 findings, 2 usage, 3 input or output failed, 130 interrupted."""
+    from tar2tf_cli.errors import Interrupted, SinkError, Tar2tfError
+
+    try:
+        code = _run(args)
+        sys.stdout.flush()
+    except (KeyboardInterrupt, click.Abort):
+        code = _fail(Interrupted("interrupted", hint="the same command continues where this one stopped"))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter would complain at exit
+        code = _fail(SinkError("standard output was closed before everything was written"))
+    except Tar2tfError as error:
+        code = _fail(error)
+    sys.exit(code)
+
+
+def _run(args: list[str] | None) -> int:
+    try:
+        code: Any = cli.main(args, prog_name="tar2tf", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    return int(code or 0)
+
+
+def _fail(error: Any) -> int:
+    from tar2tf_cli.cli.output import print_error
+
+    print_error(error)
+    return int(error.exit_code)

@@ -1,0 +1,79 @@
+"""Options that commands share, and the types of their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+__all__ = ["SIZE", "input_options", "output_options"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]
+    """A size in bytes as humanfriendly reads it: 100MB is 10^8, 100MiB is binary."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        from humanfriendly import InvalidSize, parse_size
+
+        try:
+            number = int(parse_size(value))
+        except InvalidSize:
+            self.fail(f"{value!r} is not a size; write 100MB, 1GiB or a number of bytes", param, ctx)
+        if number <= 0:
+            self.fail("a size must be more than 0", param, ctx)
+        return number
+
+
+SIZE = Size()
+
+
+def input_options(command: F) -> F:
+    """How shards are read."""
+    for option in reversed(
+        [
+            click.option(
+                "--key-split",
+                type=click.Choice(["first", "last"]),
+                default="first",
+                show_default=True,
+                help="Split a member's base name into key and extension at its first or its last dot.",
+            ),
+            click.option(
+                "--regroup", is_flag=True, help="Buffer each shard, so that members of one sample may stand apart."
+            ),
+            click.option(
+                "--ignore-missing-end",
+                is_flag=True,
+                help="Accept tars without end-of-archive blocks, as some writers leave them.",
+            ),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def output_options(command: F) -> F:
+    """How a command reports."""
+    for option in reversed(
+        [
+            click.option(
+                "--json", "as_json", is_flag=True, help="Print the result as one JSON document on standard output."
+            ),
+            click.option("-q", "--quiet", is_flag=True, help="Print errors only."),
+            click.option("-v", "--verbose", is_flag=True, help="Print each shard, too."),
+            click.option(
+                "--progress/--no-progress",
+                default=None,
+                help="Show a progress bar or nothing.  [default: a bar on a terminal, else a line every 30 s]",
+            ),
+        ]
+    ):
+        command = option(command)
+    return command

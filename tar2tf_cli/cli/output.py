@@ -1,0 +1,151 @@
+"""What the commands print: messages and progress on standard error, data on standard output."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import IO, Any, Final
+
+import click
+
+from tar2tf_cli.errors import SinkError, Tar2tfError
+from tar2tf_cli.events import Events
+
+__all__ = ["Terminal", "count", "print_error", "print_json", "size"]
+
+_PLAIN_SECONDS: Final = 30
+
+
+def size(number: int) -> str:
+    """Bytes for people: 1.5 GB."""
+    from humanfriendly import format_size
+
+    return str(format_size(number, keep_width=False))
+
+
+def count(number: int, noun: str) -> str:
+    """`1 shard`, `2 shards`, `12,000 records`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on standard output."""
+    click.echo(json.dumps(document, indent=1))
+
+
+def print_error(error: Tar2tfError) -> None:
+    """What, where, and what to do: the first line says it all, the hint follows."""
+    message(f"{style('error:', fg='red', bold=True)} {f'{error.where}: ' if error.where else ''}{error.message}")
+    if error.hint:
+        message(f"  {error.hint}")
+    if details := error.__dict__.get("details"):
+        message(details.rstrip())
+
+
+def message(text: str) -> None:
+    """A line on standard error."""
+    click.echo(text, err=True, color=_colors())
+
+
+def style(text: str, **styles: Any) -> str:
+    """Text in colour where standard error shows colours."""
+    return click.style(text, **styles) if _colors() else text
+
+
+def _colors() -> bool:
+    """Whether to use colours: FORCE_COLOR and NO_COLOR decide, else whether standard error is a capable terminal."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+class Terminal(Events):
+    """Shows what happens: a bar on a terminal, a plain line every 30 seconds elsewhere.
+
+    Args:
+        quiet: nothing but errors.
+        verbose: each shard, too.
+        progress: a bar or lines; None decides by whether standard error is a terminal.
+        errors_path: where faulty samples are written, one JSON document per line.
+    """
+
+    def __init__(
+        self,
+        *,
+        quiet: bool = False,
+        verbose: bool = False,
+        progress: bool | None = None,
+        errors_path: str | None = None,
+    ) -> None:
+        self._quiet = quiet
+        self._verbose = verbose
+        capable = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._bar_wanted = capable if progress is None else progress
+        self._lines_wanted = progress is None and not capable
+        self._bar: Any = None
+        self._total: int | None = None
+        self._began = self._printed = time.monotonic()
+        self._errors: IO[str] | None = None
+        if errors_path:
+            try:
+                self._errors = open(errors_path, "w", encoding="utf-8")  # noqa: SIM115 - closed in __exit__
+            except OSError as error:
+                raise SinkError(f"cannot be written: {error.strerror}", shard=errors_path) from None
+
+    def planned(self, inputs: int, size: int | None) -> None:
+        self._total = size
+        if self._bar_wanted and not self._quiet:
+            from tqdm import tqdm
+
+            self._bar = tqdm(
+                total=size, unit="B", unit_scale=True, unit_divisor=1000, dynamic_ncols=True, leave=False, delay=0.5
+            )
+
+    def resumed(self, shards: int) -> None:
+        self.note(f"continuing an interrupted run: {count(shards, 'shard')} done already")
+
+    def progress(self, size: int) -> None:
+        if self._bar is not None:
+            self._bar.update(size - self._bar.n)
+        elif self._lines_wanted and not self._quiet and time.monotonic() - self._printed > _PLAIN_SECONDS:
+            self._printed = time.monotonic()
+            message(self._line(size))
+
+    def shard(self, path: str, records: int, size: int) -> None:
+        if self._verbose and not self._quiet:
+            self._say(f"{path}: {count(records, 'record')}, {size:,} bytes")
+
+    def note(self, message: str) -> None:
+        if not self._quiet:
+            self._say(message)
+
+    def fault(self, fault: dict[str, Any]) -> None:
+        if self._errors:
+            self._errors.write(json.dumps(fault) + "\n")
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Take the bar away and close the list of faulty samples."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+        if self._errors:
+            self._errors.close()
+
+    def _say(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.clear()
+        message(text)
+
+    def _line(self, done: int) -> str:
+        elapsed = time.monotonic() - self._began
+        if not self._total or not done:
+            return f"{size(done)} read in {elapsed:.0f} s"
+        left = elapsed / done * (self._total - done)
+        return f"{done / self._total:.0%} of {size(self._total)} read, about {left:.0f} s left"

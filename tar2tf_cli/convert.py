@@ -1,0 +1,345 @@
+"""The conductor: plans a conversion, runs its tasks on an engine, commits shards in order, reports."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from tar2tf_cli.commit import Commit
+from tar2tf_cli.engines import Engine, make_engine
+from tar2tf_cli.errors import SinkError, Tar2tfError, UsageError
+from tar2tf_cli.events import Events
+from tar2tf_cli.features import Schema, describe
+from tar2tf_cli.job import ReadInput, ShardReport, Task, Worker, WriteShard
+from tar2tf_cli.layout import Layout, Shard
+from tar2tf_cli.manifest import Manifest, ShardEntry, input_entry
+from tar2tf_cli.paths import STDOUT
+from tar2tf_cli.reading import InputReport, Reading
+from tar2tf_cli.samples import split_name
+from tar2tf_cli.sinks import Flusher
+from tar2tf_cli.sinks.stdout import StandardOutput
+from tar2tf_cli.sources import Input, Source, open_source
+from tar2tf_cli.spec import Conversion
+from tar2tf_cli.spool import load_index
+
+__all__ = ["Plan", "Summary", "convert", "make_plan"]
+
+_AHEAD: Final = 4  # inputs per worker read ahead of the first unfinished one; bounds the space that spools take
+_TICK_SECONDS: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A conversion with its inputs found.
+
+    Attributes:
+        size: stored bytes of all inputs together; None when one is not known.
+    """
+
+    conversion: Conversion
+    source: Source
+    inputs: list[Input]
+
+    @property
+    def size(self) -> int | None:
+        sizes = [item.size for item in self.inputs]
+        return None if None in sizes else sum(size or 0 for size in sizes)
+
+    def manifest(self) -> Manifest:
+        """The manifest as far as it is known before anything is read."""
+        return Manifest(self.conversion.canonical(), [input_entry(item) for item in self.inputs])
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a conversion came to.
+
+    Attributes:
+        shards: the shards, with paths as seen from the manifest's folder.
+        manifest: the manifest's path; None when records went to standard output.
+        errors: faulty samples that were passed over: shard, key, member, offset, message.
+        skipped: members passed over, by reason.
+        up_to_date: whether nothing had to be done.
+        oversized: shards of one record that is larger than the limit.
+    """
+
+    manifest: str | None = None
+    inputs: int = 0
+    shards: list[ShardEntry] = field(default_factory=list)
+    records: int = 0
+    bytes: int = 0
+    errors: list[dict[str, object]] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+    up_to_date: bool = False
+    oversized: int = 0
+    shuffled: bool = False
+    seed: int = 0
+
+
+def make_plan(conversion: Conversion) -> Plan:
+    """Find a conversion's inputs.
+
+    Raises:
+        SourceError: when the bucket or an input is not there.
+        UsageError: when the output path would give two inputs one name.
+    """
+    source = open_source(conversion.input.bucket)
+    inputs = source.list(conversion.input.template)
+    if "input" in conversion.output.template.fields:
+        stems = Counter(item.stem for item in inputs)
+        stem, count = stems.most_common(1)[0]
+        if count > 1:
+            raise UsageError(f"{count} inputs would give {stem!r} for <input> in the output path")
+    return Plan(conversion, source, inputs)
+
+
+def convert(
+    conversion: Conversion,
+    *,
+    workers: int | None = None,
+    overwrite: bool = False,
+    events: Events | None = None,
+) -> Summary:
+    """Convert shards to TFRecord; the output does not depend on the number of workers.
+
+    Args:
+        conversion: what to convert, and how.
+        workers: how many processes work at once; as many as there are CPUs when None.
+        overwrite: replace files that this conversion did not write.
+        events: hears of progress.
+
+    Returns:
+        What was written; the manifest beside the shards says the same.
+
+    Raises:
+        Tar2tfError: whatever went wrong; the same call continues where this one stopped.
+    """
+    events = events or Events()
+    plan = make_plan(conversion)
+    engine = make_engine(min(workers or cpu_count(), max(len(plan.inputs), 2)))
+    manifest = plan.manifest()
+    template = conversion.output.template
+    if conversion.output.path == STDOUT:
+        target: Commit | StandardOutput = StandardOutput()
+    else:
+        target = Commit(template, manifest, events, overwrite=overwrite, resumable=plan.source.repeatable)
+    with target as commit:
+        if commit.up_to_date:
+            return _up_to_date(template.manifest())
+        worker = Worker(conversion, plan.source, plan.inputs, commit.folder)
+        run = _Run(plan, worker, engine, events, commit)
+        run.run()
+        manifest.features.update(run.schema.describe())
+        manifest.skipped.update(run.skipped())
+        summary = run.summary
+        summary.shards = commit.finish(manifest)
+    summary.manifest = None if conversion.output.path == STDOUT else template.manifest()
+    summary.bytes = sum(shard.bytes for shard in summary.shards)
+    return summary
+
+
+def cpu_count() -> int:
+    """CPUs that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _up_to_date(path: str) -> Summary:
+    manifest = Manifest.load(path)
+    if manifest is None:
+        raise SinkError("vanished", shard=path)
+    return Summary(
+        path,
+        len(manifest.inputs),
+        manifest.shards,
+        manifest.records,
+        sum(shard.bytes for shard in manifest.shards),
+        up_to_date=True,
+    )
+
+
+class _Run:
+    """One run of a plan: which input is read next, which shards are ready, what has come back."""
+
+    def __init__(
+        self, plan: Plan, worker: Worker, engine: Engine, events: Events, commit: Commit | StandardOutput
+    ) -> None:
+        self._plan = plan
+        self._worker = worker
+        self._engine = engine
+        self._events = events
+        self._commit = commit
+        self._layout = Layout(plan.conversion, [item.stem for item in plan.inputs])
+        self._holds_all = plan.conversion.shuffle or plan.conversion.output.num_shards is not None
+        self._next = 0  # the next input to be read
+        self._frontier = 0  # the first input that is not laid out
+        self._reports: dict[int, InputReport] = {}
+        self._errors: dict[int, Tar2tfError] = {}
+        self._ready: deque[Shard] = deque()
+        self._rereading: set[int] = set()  # inputs whose spool went with an interrupted run
+        self._spooled: set[int] = set()  # inputs whose spool is there
+        self._users: Counter[int] = Counter()  # unfinished shards that need an input's spool
+        self._flusher: Flusher[tuple[Shard, ShardReport]] = Flusher()
+        self._finished = False
+        self._told_split = self._plan.conversion.input.key_split == "last"
+        self.summary = Summary(shuffled=plan.conversion.shuffle, seed=plan.conversion.seed)
+        self.schema = Schema()
+
+    def run(self) -> None:
+        """Do all the work.
+
+        Raises:
+            Tar2tfError: the first error in input order.
+        """
+        size = self._plan.size
+        self._events.planned(len(self._plan.inputs), size)
+        engine = self._engine
+        engine.start(self._worker)
+        try:
+            self._advance()
+            while True:
+                while engine.free and (task := self._next_task()):
+                    engine.submit(task)
+                if not engine.busy and not self._flusher.pending:
+                    break
+                for outcome in engine.wait(_TICK_SECONDS) if engine.busy else []:
+                    self._take(outcome.task, outcome.result, outcome.error)
+                for shard, report in self._flusher.done(0 if engine.busy else _TICK_SECONDS):
+                    self._seal(shard, report)
+                self._events.progress(engine.bytes_read if size is None else min(engine.bytes_read, size))
+        finally:
+            engine.close()
+            self._flusher.close()
+
+    def skipped(self) -> dict[str, object]:
+        """The manifest's `skipped`."""
+        return {"samples": len(self.summary.errors), "members": dict(sorted(self.summary.skipped.items()))}
+
+    def _next_task(self) -> Task | None:
+        """What to do next: a shard whose spools are there, else an input, not too far ahead of the others."""
+        if self._ready:
+            shard = self._ready[0]
+            missing = [piece.source for piece in shard.pieces if self._lacks_spool(piece.source)]
+            if not missing:
+                self._ready.popleft()
+                return self._write(shard)
+            again = next((number for number in missing if number not in self._rereading), None)
+            if again is not None:
+                self._rereading.add(again)
+                return ReadInput(again, need_spool=True)
+        ahead = len(self._plan.inputs) if self._holds_all else self._frontier + _AHEAD * (self._engine.busy + 1)
+        if self._next < min(len(self._plan.inputs), ahead) and not self._errors and not self._layout.full:
+            self._next += 1
+            return ReadInput(self._next - 1)
+        return None
+
+    def _write(self, shard: Shard) -> WriteShard:
+        index_path = self._commit.index_path(shard) if self._plan.conversion.output.index else None
+        return WriteShard(shard, self._commit.unfinished_path(shard), index_path)
+
+    def _lacks_spool(self, number: int) -> bool:
+        """Whether an input's spool is needed and went with an interrupted run."""
+        if self._reports[number].spool_crc is None or number in self._spooled:
+            return False
+        if os.path.exists(self._worker.path(number, "spool")) and number not in self._rereading:
+            self._spooled.add(number)
+            return False
+        return True
+
+    def _take(self, task: Task, result: object, error: Tar2tfError | None) -> None:
+        """Take in how a task ended."""
+        if isinstance(task, ReadInput):
+            if error:
+                self._errors[task.number] = error
+            elif isinstance(result, InputReport):
+                self._reports[task.number] = result
+            if task.need_spool:
+                if error:
+                    raise error
+                self._spooled.add(task.number)
+            else:
+                self._advance()
+        elif error:
+            raise error
+        elif isinstance(task, WriteShard) and isinstance(result, ShardReport):
+            self._flusher.submit([path for path in (task.path, task.index_path) if path], (task.shard, result))
+
+    def _advance(self) -> None:
+        """Lay out every input whose predecessors are all laid out."""
+        while self._frontier < len(self._plan.inputs) and not self._layout.full:
+            if self._frontier in self._errors:
+                raise self._errors[self._frontier]
+            if self._frontier not in self._reports:
+                return
+            self._lay_out(self._frontier)
+            self._frontier += 1
+        if not self._finished:
+            self._finished = True
+            for shard in list(self._layout.finish()):
+                self._enqueue(shard)
+
+    def _lay_out(self, number: int) -> None:
+        loaded = load_index(self._worker.path(number, "index"))
+        if loaded is None:
+            raise SinkError("an index in the working folder is damaged", shard=self._worker.path(number, "index"))
+        report = self._reports[number]
+        self.schema.update(report.schema)
+        self.summary.inputs += 1
+        self.summary.skipped.update(report.skipped)
+        self.summary.errors += report.errors
+        for fault in report.errors:
+            self._events.fault(fault)
+        if report.split_differs and not self._told_split:
+            self._told_split = True
+            self._events.note(_split_note(report.split_differs))
+        most = self._plan.conversion.max_errors
+        if most is not None and len(self.summary.errors) > most:
+            raise Tar2tfError(
+                f"{len(self.summary.errors)} samples failed, more than --max-errors {most} allows",
+                hint=f"the first: {self.summary.errors[0]['message']}",
+            )
+        for shard in self._layout.add(number, loaded[0]):
+            self._enqueue(shard)
+
+    def _enqueue(self, shard: Shard) -> None:
+        self._users.update({piece.source for piece in shard.pieces})
+        limit = self._plan.conversion.output.max_shard_size
+        if limit and shard.size > limit and shard.records == 1:
+            self.summary.oversized += 1
+        self.summary.records += shard.records
+        known = self._commit.sealed.get((shard.lane, shard.number))
+        if known and known.records == shard.records:
+            self._seal(shard, known)
+        else:
+            self._ready.append(shard)
+
+    def _seal(self, shard: Shard, report: ShardReport) -> None:
+        self._commit.seal(shard, report)
+        sources = {piece.source for piece in shard.pieces}
+        self._users.subtract(sources)
+        still_open = self._layout.open_sources
+        for source in sources:
+            if not self._users[source] and source < self._frontier and source not in still_open:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self._worker.path(source, "spool"))
+
+
+def _split_note(name: str) -> str:
+    key, entry = split_name(name, "first")
+    other_key, other_entry = split_name(name, "last")
+    return (
+        f"note: {name} is taken as key {key!r}, entry {entry!r}; with --key-split last it would be key {other_key!r}, "
+        f"entry {other_entry!r}"
+    )
+
+
+def first_example(plan: Plan) -> dict[str, str]:
+    """What the first sample's features would be, by name: type, shape or length, and how a value begins."""
+    if not plan.source.repeatable or not plan.inputs:
+        return {}
+    with Reading(plan.conversion, plan.source, plan.inputs[0]) as reading:
+        for _, features in reading.examples():
+            return {name: describe(value) for name, value in sorted(features.items())}
+    return {}

@@ -1,0 +1,18 @@
+"""Where tasks run: in this process, or in worker processes on this machine."""
+
+from __future__ import annotations
+
+from tar2tf_cli.engines.base import Engine, Outcome
+
+__all__ = ["Engine", "Outcome", "make_engine"]
+
+
+def make_engine(workers: int) -> Engine:
+    """An engine that keeps this many tasks going at once."""
+    if workers == 1:
+        from tar2tf_cli.engines.inline import InlineEngine
+
+        return InlineEngine()
+    from tar2tf_cli.engines.local import LocalEngine
+
+    return LocalEngine(workers)

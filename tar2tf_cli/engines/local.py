@@ -1,0 +1,204 @@
+"""Worker processes on this machine: forked, fed through a socket each, and gone when their parent is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import selectors
+import signal
+import socket
+import sys
+import time
+from typing import Any, Final
+
+from tar2tf_cli.engines.base import Outcome
+from tar2tf_cli.errors import Tar2tfError, WorkerError
+from tar2tf_cli.job import Task, Worker
+
+__all__ = ["LocalEngine"]
+
+_PROGRESS_SECONDS: Final = 0.2
+
+
+class LocalEngine:
+    """A fixed number of worker processes, one task each.
+
+    Args:
+        workers: how many processes.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.bytes_read = 0
+        self._count = workers
+        self._idle: list[_Process] = []
+        self._working: dict[_Process, Task] = {}
+        self._selector = selectors.DefaultSelector()
+
+    @property
+    def free(self) -> int:
+        """Processes without a task."""
+        return len(self._idle)
+
+    @property
+    def busy(self) -> int:
+        """Processes with a task."""
+        return len(self._working)
+
+    def start(self, worker: Worker) -> None:
+        """Fork the processes; their sockets end with this process, and so do they."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for _ in range(self._count):
+            process = _fork(worker, self._idle)
+            self._idle.append(process)
+            self._selector.register(process.socket, selectors.EVENT_READ, process)
+
+    def submit(self, task: Task) -> None:
+        """Send a task to an idle process."""
+        process = self._idle.pop()
+        self._working[process] = task
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # its end shows at the next wait
+            _send(process.socket, task)
+
+    def wait(self, timeout: float) -> list[Outcome]:
+        """Outcomes of the tasks that ended; a process that died is an outcome too."""
+        outcomes = []
+        for key, _ in self._selector.select(timeout):
+            outcome = self._receive(key.data)
+            if outcome:
+                outcomes.append(outcome)
+        return outcomes
+
+    def close(self) -> None:
+        """Kill every process and wait for its end."""
+        processes = [*self._idle, *self._working]
+        for process in processes:
+            os.kill(process.pid, signal.SIGKILL)
+        for process in processes:
+            self._selector.unregister(process.socket)
+            process.socket.close()
+            os.waitpid(process.pid, 0)
+        self._idle.clear()
+        self._working.clear()
+        self._selector.close()
+
+    def _receive(self, process: _Process) -> Outcome | None:
+        try:
+            kind, value = _receive(process.socket)
+        except (EOFError, ConnectionResetError):
+            return self._died(process)
+        if kind == "bytes":
+            self.bytes_read += value
+            return None
+        task = self._working.pop(process)
+        self._idle.append(process)
+        return Outcome(task, error=value) if kind == "error" else Outcome(task, value)
+
+    def _died(self, process: _Process) -> Outcome:
+        self._selector.unregister(process.socket)
+        process.socket.close()
+        _, status = os.waitpid(process.pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        if process in self._idle:
+            self._idle.remove(process)
+        task = self._working.pop(process, None)
+        reason = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+        hint = "the machine may be out of memory: fewer workers (-j) need less" if code == -signal.SIGKILL else None
+        error = WorkerError(f"a worker process {reason} while it was at {task}", hint=hint)
+        return Outcome(task, error=error)  # type: ignore[arg-type]
+
+
+class _Process:
+    def __init__(self, pid: int, channel: socket.socket) -> None:
+        self.pid = pid
+        self.socket = channel
+
+
+def _fork(worker: Worker, siblings: list[_Process]) -> _Process:
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid:
+        theirs.close()
+        return _Process(pid, ours)
+    code = 1
+    try:
+        ours.close()
+        for sibling in siblings:  # or they would not see their parent's end
+            sibling.socket.close()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _serve(theirs, worker)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _serve(channel: socket.socket, worker: Worker) -> None:
+    """Run the tasks that come in until the other end is closed."""
+    progress = _Progress(channel)
+    worker.on_bytes = progress
+    while True:
+        try:
+            task = _receive(channel)
+        except (EOFError, ConnectionResetError):
+            return
+        answer = _answer(task, worker)
+        progress.send()
+        _send(channel, answer)
+
+
+def _answer(task: Task, worker: Worker) -> tuple[str, Any]:
+    try:
+        return "result", task.run(worker)
+    except Tar2tfError as error:
+        return "error", error
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        return "error", WorkerError(f"{type(error).__name__}: {error}")
+    except Exception as error:
+        import traceback
+
+        failure = WorkerError(f"{type(error).__name__}: {error}", hint="this is a fault of tar2tf: please report it")
+        failure.__dict__["details"] = traceback.format_exc()
+        return "error", failure
+
+
+class _Progress:
+    """Adds up bytes read and tells the parent a few times a second; raises when the parent is gone."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._bytes = 0
+        self._sent = time.monotonic()
+
+    def __call__(self, size: int) -> None:
+        self._bytes += size
+        if time.monotonic() - self._sent > _PROGRESS_SECONDS:
+            self.send()
+
+    def send(self) -> None:
+        """Send what has added up."""
+        _send(self._channel, ("bytes", self._bytes))
+        self._bytes, self._sent = 0, time.monotonic()
+
+
+def _send(channel: socket.socket, message: object) -> None:
+    data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    channel.sendall(len(data).to_bytes(8, "little") + data)
+
+
+def _receive(channel: socket.socket) -> Any:
+    length = int.from_bytes(_exactly(channel, 8), "little")
+    return pickle.loads(_exactly(channel, length))
+
+
+def _exactly(channel: socket.socket, size: int) -> bytes:
+    chunks = []
+    while size:
+        chunk = channel.recv(min(size, 1 << 20))
+        if not chunk:
+            raise EOFError
+        chunks.append(chunk)
+        size -= len(chunk)
+    return b"".join(chunks)

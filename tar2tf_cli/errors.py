@@ -1,0 +1,147 @@
+"""Every error the library raises, in one tree; each says what, where and what to do next.
+
+Tar2tfError                 exit code 3: input or output failed, the same command continues
+├── UsageError              exit code 2: the command, template or spec cannot be carried out
+│   └── OutputExistsError       something that this conversion did not write is in the way
+├── SourceError             an input cannot be listed, opened or read
+│   └── DamagedShardError       bytes are there, but they are not a whole tar or TFRecord
+├── SampleError             one sample cannot become an example (`--on-error skip` passes it over)
+│   └── ImageError              an image cannot be decoded, resized or encoded
+├── SinkError               an output cannot be written, flushed or published
+├── WorkerError             a worker process died or raised something unforeseen
+└── Interrupted             exit code 130: Ctrl-C
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = [
+    "DamagedShardError",
+    "ImageError",
+    "Interrupted",
+    "OutputExistsError",
+    "SampleError",
+    "SinkError",
+    "SourceError",
+    "Tar2tfError",
+    "UsageError",
+    "WorkerError",
+]
+
+
+class Tar2tfError(Exception):
+    """Something failed: `message` says what, the keywords say where, `hint` what to do next.
+
+    Args:
+        message: what happened, one line, no trailing full stop.
+        shard: the shard's path or URL.
+        key: the sample's key.
+        member: the member of the shard, or the record's number as text.
+        offset: byte offset in the shard as stored (compressed bytes for gzip).
+        hint: what to do next, one line.
+    """
+
+    exit_code: ClassVar[int] = 3
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        shard: str | None = None,
+        key: str | None = None,
+        member: str | None = None,
+        offset: int | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.shard = shard
+        self.key = key
+        self.member = member
+        self.offset = offset
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, dict(self.__dict__))
+
+    def __str__(self) -> str:
+        where = self.where
+        text = f"{where}: {self.message}" if where else self.message
+        return f"{text}; {self.hint}" if self.hint else text
+
+    @property
+    def where(self) -> str:
+        """Shard, member or key, and offset, as far as they are known."""
+        parts = [self.shard] if self.shard else []
+        if self.member:
+            parts.append(f"member {self.member}")
+        elif self.key:
+            parts.append(f"sample {self.key}")
+        if self.offset is not None:
+            parts.append(f"offset {self.offset}")
+        return ", ".join(parts)
+
+    def at(self, **where: Any) -> Self:
+        """Fill in the places that are still unknown, and return the error itself."""
+        for name, value in where.items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+        return self
+
+
+def _rebuild(kind: type[Tar2tfError], message: str, state: dict[str, Any]) -> Tar2tfError:
+    error = kind.__new__(kind, message)
+    error.__dict__.update(state)
+    return error
+
+
+class UsageError(Tar2tfError):
+    """The command, a template or the spec cannot be carried out as written."""
+
+    exit_code = 2
+
+
+class OutputExistsError(UsageError):
+    """Something that no manifest of this conversion claims is in the way."""
+
+
+class SourceError(Tar2tfError):
+    """An input cannot be listed, opened or read."""
+
+
+class DamagedShardError(SourceError):
+    """A shard is not whole: cut short, overwritten, or not of the kind it should be.
+
+    Args:
+        kind: a word for the fault, as `verify --json` prints it ("truncated", "data-crc", ...).
+    """
+
+    def __init__(self, message: str, *, kind: str = "damaged", **where: Any) -> None:
+        super().__init__(message, **where)
+        self.kind = kind
+
+
+class SampleError(Tar2tfError):
+    """One sample cannot become an example."""
+
+
+class ImageError(SampleError):
+    """An image cannot be decoded, resized or encoded."""
+
+
+class SinkError(Tar2tfError):
+    """An output cannot be written, flushed or published."""
+
+
+class WorkerError(Tar2tfError):
+    """A worker died, or raised something that is not one of ours."""
+
+
+class Interrupted(Tar2tfError):
+    """Ctrl-C: work stopped cleanly; the same command continues."""
+
+    exit_code = 130

@@ -1,0 +1,240 @@
+"""Units of work that any worker can run alone: read one input, write one shard.
+
+Where an input is a local tar of large entries that stay as they are, its headers alone give the index, and shards are
+written straight from the input; otherwise its records go to a spool, and shards are gathered from spools.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, Literal, Protocol, TypeAlias
+
+from tar2tf_cli.errors import SourceError
+from tar2tf_cli.example import Encoder
+from tar2tf_cli.layout import Piece, Shard
+from tar2tf_cli.reading import InputReport, Reading
+from tar2tf_cli.samples import KEY
+from tar2tf_cli.sinks import RecordFile
+from tar2tf_cli.sources import Input, Source
+from tar2tf_cli.spec import Conversion
+from tar2tf_cli.spool import Index, Spool, gzip_stream, load_index, save_index, spool_is_whole
+from tar2tf_cli.tfrecord import FRAMING, RecordReader
+
+__all__ = ["ReadInput", "ShardReport", "Task", "Worker", "WriteShard", "copied"]
+
+_LARGE_RECORD: Final = 8192
+_PROBE: Final = 64
+_COPY: Final = 1 << 20
+
+Chunk: TypeAlias = tuple[list[bytes], int]
+"""Parts of framed bytes, and their size together."""
+
+
+@dataclass(slots=True)
+class Worker:
+    """What tasks need of the conversion they belong to.
+
+    Attributes:
+        folder: the working folder, which holds indexes, spools and unfinished shards.
+        on_bytes: called with the number of stored bytes after each read of an input.
+    """
+
+    conversion: Conversion
+    source: Source
+    inputs: list[Input]
+    folder: str
+    on_bytes: Callable[[int], None] | None = None
+
+    def path(self, number: int, kind: Literal["index", "spool"]) -> str:
+        """A file of an input's in the working folder."""
+        return os.path.join(self.folder, f"input-{number:05d}.{kind}")
+
+    def read(self, number: int, **options: Any) -> Reading:
+        """Begin to read an input."""
+        return Reading(self.conversion, self.source, self.inputs[number], **options)
+
+
+class Task(Protocol):
+    """A unit of work; pickles, and so does what it returns."""
+
+    def run(self, worker: Worker, /) -> Any:
+        """Do the work."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadInput:
+    """Read an input: leaves its index, and a spool of its records where they are not to be read again.
+
+    What an interrupted run left is kept when it is whole.
+
+    Attributes:
+        number: the input's number in the plan.
+        need_spool: whether an index without its spool is not enough.
+    """
+
+    number: int
+    need_spool: bool = False
+
+    def run(self, worker: Worker) -> InputReport:
+        """The report; the index is in place when this returns.
+
+        Raises:
+            Tar2tfError: for a shard or sample at fault.
+        """
+        index_path, spool_path = worker.path(self.number, "index"), worker.path(self.number, "spool")
+        found = load_index(index_path)
+        if found:
+            left = InputReport.from_json(found[1])
+            if left.spool_crc is None or spool_is_whole(spool_path, left.spool_crc):
+                return left
+            if not self.need_spool and not os.path.exists(spool_path):
+                return left
+        index = Index()
+        measured = _measured(worker, self.number, index) if _may_be_direct(worker) else None
+        report = measured or _spooled(worker, self.number, index)
+        save_index(index_path, index, report.to_json())
+        return report
+
+
+def _may_be_direct(worker: Worker) -> bool:
+    """Whether record sizes follow from tar headers, and each record's place from those before it."""
+    spec = worker.conversion
+    as_they_are = not spec.types and spec.output.compression == "none" and spec.on_error == "fail"
+    return worker.source.seekable and as_they_are and not (spec.shuffle or spec.split or spec.input.regroup)
+
+
+def _measured(worker: Worker, number: int, index: Index) -> InputReport | None:
+    """Fill in the index from headers alone; None where that cannot be, or would cost more than it saves."""
+    with worker.read(number, sizes_only=True) as reading:
+        if not reading.seekable:
+            return None
+        encoder, signatures = Encoder(), reading.report.schema.signatures
+        for sample in islice(reading.samples(), worker.conversion.limit):
+            sample[KEY] = len(sample[KEY].encode("utf-8", "surrogateescape"))
+            signatures[tuple(sample)] += 1
+            index.sizes.append(encoder.size(sample) + FRAMING)
+            index.offsets.append(reading.offset)
+            if len(index.sizes) == _PROBE and sum(index.sizes) < _PROBE * _LARGE_RECORD:
+                index.clear()
+                return None
+        reading.report.samples = len(index.sizes)
+    return reading.report
+
+
+def _spooled(worker: Worker, number: int, index: Index) -> InputReport:
+    """Write an input's records to its spool, and fill in the index."""
+    with (
+        worker.read(number, on_bytes=worker.on_bytes) as reading,
+        RecordFile(worker.path(number, "spool")) as file,
+    ):
+        spool = Spool(worker.conversion, worker.inputs[number].name, file, index)
+        for key, parts, size in islice(reading.records(), worker.conversion.limit):
+            spool.add(key, parts, size)
+        spool.finish()
+    reading.report.spool_crc = file.crc
+    return reading.report
+
+
+@dataclass(frozen=True, slots=True)
+class ShardReport:
+    """A shard as written: bytes on disk, records, CRC-32C of the file."""
+
+    size: int
+    records: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteShard:
+    """Write one shard under a temporary path, whole; it is for the conductor to flush it to the disk.
+
+    Attributes:
+        shard: what it is made of.
+        path: where to write it.
+        index_path: where to write its `--index`.
+    """
+
+    shard: Shard
+    path: str
+    index_path: str | None = None
+
+    def run(self, worker: Worker) -> ShardReport:
+        """The report; the shard is at `path` when this returns.
+
+        Raises:
+            SourceError: when an input changed after it was measured.
+            SinkError: when the shard cannot be written or flushed.
+        """
+        output = worker.conversion.output
+        chunks = copied(worker, self.shard)
+        if output.compression == "gzip" and output.limit is None:
+            chunks = gzip_stream(chunks)
+        elif output.compression == "none":
+            chunks = self._complete(chunks)
+        with RecordFile(self.path) as file:
+            for parts, size in chunks:
+                file.write(parts, size)
+        if self.index_path:
+            write_offsets(self.path, self.index_path)
+        return ShardReport(file.size, self.shard.records, file.crc)
+
+    def _complete(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        total = 0
+        for parts, size in chunks:
+            total += size
+            yield parts, size
+        if total != self.shard.size:
+            raise SourceError(
+                "an input changed while it was being converted", hint="start again when its writer is done"
+            )
+
+
+def copied(worker: Worker, shard: Shard) -> Iterator[Chunk]:
+    """The bytes of a shard, from the spools or inputs that its pieces lie in."""
+    with contextlib.ExitStack() as stack:
+        spools: dict[int, int | None] = {}
+        for piece in shard.pieces:
+            if piece.source not in spools:
+                spools[piece.source] = _open_spool(worker.path(piece.source, "spool"), stack)
+            spool = spools[piece.source]
+            yield from _from_input(worker, piece) if spool is None else _from_spool(spool, piece)
+
+
+def _open_spool(path: str, stack: contextlib.ExitStack) -> int | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    stack.callback(os.close, descriptor)
+    return descriptor
+
+
+def _from_spool(descriptor: int, piece: Piece) -> Iterator[Chunk]:
+    position, end = piece.start, piece.start + piece.size
+    while position < end:
+        data = os.pread(descriptor, min(_COPY, end - position), position)
+        if not data:
+            raise SourceError(
+                "a spool in the working folder is shorter than it was written", hint="run the same command again"
+            )
+        position += len(data)
+        yield [data], len(data)
+
+
+def _from_input(worker: Worker, piece: Piece) -> Iterator[Chunk]:
+    with worker.read(piece.source, on_bytes=worker.on_bytes, trusted=True) as reading:
+        reading.seek(piece.start)
+        for _, parts, size in islice(reading.records(), piece.units):
+            yield parts, size
+
+
+def write_offsets(path: str, index_path: str) -> None:
+    """Write where each record of a shard begins and how many bytes it takes, one line each: `OFFSET SIZE`."""
+    with open(path, "rb", buffering=0) as stream, RecordFile(index_path) as file:
+        for offset, data in RecordReader(stream, path, check_data=False):
+            line = b"%d %d\n" % (offset, len(data) + FRAMING)
+            file.write([line], len(line))

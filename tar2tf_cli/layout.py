@@ -1,0 +1,209 @@
+"""Which record goes into which shard: sizes of records in, lists of pieces out, nothing read or written.
+
+A shard is closed before the unit that would pass its limit; one unit larger than the limit is a shard of its own.
+A unit is a record, or, where gzip blocks are laid out by their size on disk, a block of records.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import NamedTuple
+
+from tar2tf_cli.paths import STDOUT
+from tar2tf_cli.spec import Conversion
+from tar2tf_cli.spool import Index
+
+__all__ = ["Layout", "Piece", "Shard"]
+
+
+class Piece(NamedTuple):
+    """Neighbouring units of one input.
+
+    Attributes:
+        source: number of the input.
+        first: number of its first unit.
+        units: how many of them.
+        start: where the first unit begins: bytes into the spool, or into the tar where there is none.
+        size: bytes that the units take on disk.
+    """
+
+    source: int
+    first: int
+    units: int
+    start: int
+    size: int
+
+
+@dataclass(slots=True)
+class Shard:
+    """A shard to be written: its lane, its number in the lane from 0, and the pieces that make it up in order.
+
+    A lane is a numbered series of shards: a split's, an input's with `<input>`, or else the only one.
+    """
+
+    lane: str
+    number: int
+    pieces: list[Piece] = field(default_factory=list)
+    size: int = 0
+    records: int = 0
+
+    def add(self, piece: Piece, records: int) -> None:
+        """Append a piece, joined with the last where it follows on."""
+        last = self.pieces[-1] if self.pieces else None
+        if last and last.source == piece.source and last.first + last.units == piece.first:
+            self.pieces[-1] = last._replace(units=last.units + piece.units, size=last.size + piece.size)
+        else:
+            self.pieces.append(piece)
+        self.size += piece.size
+        self.records += records
+
+
+class Layout:
+    """Takes the indexes of inputs in input order and gives shards as they fill up.
+
+    Args:
+        conversion: whose limits, split, shuffle and number of shards hold.
+        stems: the inputs' stems, for a path with `<input>`.
+
+    Attributes:
+        full: whether `--limit` is reached, so that further inputs add nothing.
+        totals: shards per lane so far.
+    """
+
+    def __init__(self, conversion: Conversion, stems: list[str]) -> None:
+        output = conversion.output
+        self._max_bytes = output.limit
+        self._max_records = output.records_per_shard
+        self._num_shards = output.num_shards
+        self._shuffle = conversion.shuffle
+        self._remaining = conversion.limit
+        self._lanes = list(conversion.split) or [""]
+        self._stems = stems if "input" in output.template.fields else None
+        self._by_input = self._stems is not None or output.path == STDOUT
+        self._held: list[tuple[int, Index]] = []
+        self._quotas: dict[str, list[int]] = {}
+        self._open: dict[str, Shard] = {}
+        self.totals: dict[str, int] = {}
+
+    @property
+    def full(self) -> bool:
+        """Whether the limit on samples is reached; never before the end when they are shuffled."""
+        return self._remaining == 0
+
+    @property
+    def open_sources(self) -> set[int]:
+        """Inputs of which units lie in shards that are not complete."""
+        return {piece.source for shard in self._open.values() for piece in shard.pieces}
+
+    def add(self, source: int, index: Index) -> Iterator[Shard]:
+        """Lay out an input's units; yields the shards that this completes."""
+        if self._shuffle or self._num_shards:
+            self._held.append((source, index))
+            return
+        for lane, first, count in self._runs(index):
+            yield from self._place(lane if self._stems is None else self._stems[source], source, index, first, count)
+        if self._by_input:
+            yield from self._close()
+
+    def finish(self) -> Iterator[Shard]:
+        """The shards that are left when there are no more inputs."""
+        units = list(self._shuffled() if self._shuffle else self._in_order())
+        if self._remaining is not None:
+            units = _truncated(units, self._remaining)
+            self._remaining = None
+        if self._num_shards:
+            self._quotas = self._equal_shares(units, self._num_shards)
+        for lane, source, index, first, count in units:
+            yield from self._place(lane, source, index, first, count)
+        yield from self._close()
+
+    def _runs(self, index: Index) -> Iterator[tuple[str, int, int]]:
+        """Stretches of neighbouring units of one lane: lane, first unit, count."""
+        if not index.lanes:
+            yield self._lanes[0], 0, len(index.sizes)
+            return
+        first = 0
+        for lane, units in groupby(index.lanes):
+            count = sum(1 for _ in units)
+            yield self._lanes[lane], first, count
+            first += count
+
+    def _in_order(self) -> Iterator[tuple[str, int, Index, int, int]]:
+        for source, index in self._held:
+            for lane, first, count in self._runs(index):
+                yield lane if self._stems is None else self._stems[source], source, index, first, count
+
+    def _shuffled(self) -> Iterator[tuple[str, int, Index, int, int]]:
+        """Every unit by itself, sorted by its order number; equal numbers keep the input order."""
+        import numpy as np
+
+        if not self._held:
+            return
+        starts = np.cumsum([0] + [len(index.sizes) for _, index in self._held])
+        numbers = np.concatenate([np.frombuffer(index.order, dtype=np.uint64) for _, index in self._held])
+        for position in np.argsort(numbers, kind="stable"):
+            which = int(np.searchsorted(starts, position, side="right")) - 1
+            source, index = self._held[which]
+            unit = int(position - starts[which])
+            yield self._lanes[index.lanes[unit] if index.lanes else 0], source, index, unit, 1
+
+    def _equal_shares(self, units: list[tuple[str, int, Index, int, int]], shards: int) -> dict[str, list[int]]:
+        """How many records each shard of each lane gets: equal within one, the larger ones first."""
+        totals: dict[str, int] = {}
+        for lane, _, _, _, count in units:
+            totals[lane] = totals.get(lane, 0) + count
+        shares = {}
+        for lane, total in totals.items():
+            least, larger = divmod(total, shards)
+            shares[lane] = [least + (number < larger) for number in range(shards)]
+        return shares
+
+    def _place(self, lane: str, source: int, index: Index, first: int, count: int) -> Iterator[Shard]:
+        """Put a run of units into the lane's shards; yields those that are full."""
+        if self._remaining is not None:
+            count = min(count, self._remaining)
+            self._remaining -= count
+        unit, end = first, first + count
+        while unit < end:
+            shard = self._open.setdefault(lane, Shard(lane, self.totals.get(lane, 0)))
+            stop = min(self._room(shard, index, unit), end)
+            if stop == unit and shard.records:
+                yield self._closed(lane)
+                continue
+            stop = max(stop, unit + 1)
+            shard.add(
+                Piece(source, unit, stop - unit, index.start(unit), index.size(unit, stop)), index.count(unit, stop)
+            )
+            unit = stop
+
+    def _room(self, shard: Shard, index: Index, unit: int) -> int:
+        """The unit behind the last that still fits, counted from `unit`."""
+        stop = len(index.sizes)
+        if self._max_bytes:
+            stop = bisect_right(index.ends, index.ends[unit] + self._max_bytes - shard.size) - 1
+        quotas = self._quotas.get(shard.lane)
+        most = quotas[shard.number] if quotas else self._max_records
+        if most:
+            stop = min(stop, unit + most - shard.records)
+        return max(stop, unit)
+
+    def _closed(self, lane: str) -> Shard:
+        self.totals[lane] = self.totals.get(lane, 0) + 1
+        return self._open.pop(lane)
+
+    def _close(self) -> Iterator[Shard]:
+        for lane in list(self._open):
+            yield self._closed(lane)
+
+
+def _truncated(units: list[tuple[str, int, Index, int, int]], limit: int) -> list[tuple[str, int, Index, int, int]]:
+    kept = []
+    for lane, source, index, first, count in units:
+        if limit <= 0:
+            break
+        kept.append((lane, source, index, first, min(count, limit)))
+        limit -= count
+    return kept

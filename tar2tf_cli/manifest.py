@@ -1,0 +1,113 @@
+"""The manifest: what a conversion wrote and from what, as one JSON document beside the shards."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from tar2tf_cli.errors import DamagedShardError, SourceError
+from tar2tf_cli.sources import Input
+
+__all__ = ["VERSION", "Manifest", "ShardEntry", "digest", "input_entry"]
+
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ShardEntry:
+    """A shard: its path from the manifest's folder, records, bytes on disk, and digest `crc32c:XXXXXXXX`."""
+
+    path: str
+    records: int
+    bytes: int
+    digest: str
+    split: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON; `split` only where there is one."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A manifest's content.
+
+    Attributes:
+        spec: the canonical spec (`Conversion.canonical`).
+        inputs: name, size in bytes and version of each input, in order.
+        shards: in number order, split by split.
+        features: dtype, shape, encoding and count of each feature (`Schema.describe`).
+        skipped: members passed over by reason, and how many samples were.
+    """
+
+    spec: dict[str, Any]
+    inputs: list[dict[str, Any]]
+    shards: list[ShardEntry] = field(default_factory=list)
+    features: dict[str, dict[str, Any]] = field(default_factory=dict)
+    skipped: dict[str, Any] = field(default_factory=dict)
+
+    def identity(self) -> dict[str, Any]:
+        """What makes a conversion the same one: version, spec and inputs."""
+        return {"version": VERSION, "spec": self.spec, "inputs": self.inputs}
+
+    @property
+    def records(self) -> int:
+        """Records in all shards."""
+        return sum(shard.records for shard in self.shards)
+
+    def to_bytes(self) -> bytes:
+        """The document, the same bytes for the same content."""
+        totals = {
+            "inputs": len(self.inputs),
+            "shards": len(self.shards),
+            "records": self.records,
+            "bytes": sum(shard.bytes for shard in self.shards),
+        }
+        whole = {
+            **self.identity(),
+            "shards": [shard.to_json() for shard in self.shards],
+            "features": self.features,
+            "totals": totals,
+            "skipped": self.skipped,
+        }
+        return json.dumps(whole, indent=1, ensure_ascii=True).encode("ascii") + b"\n"
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: str) -> Manifest:
+        """Read a document.
+
+        Raises:
+            DamagedShardError: when it is not a manifest, or of a version this release does not know.
+        """
+        try:
+            whole = json.loads(data)
+            if whole["version"] != VERSION:
+                raise DamagedShardError(
+                    f"is a manifest of version {whole['version']}", kind="manifest", shard=path, hint="upgrade tar2tf"
+                )
+            shards = [ShardEntry(**shard) for shard in whole["shards"]]
+            return cls(whole["spec"], whole["inputs"], shards, whole["features"], whole["skipped"])
+        except (ValueError, KeyError, TypeError):
+            raise DamagedShardError("is not a tar2tf manifest", kind="manifest", shard=path) from None
+
+    @classmethod
+    def load(cls, path: str) -> Manifest | None:
+        """The manifest in a file; None when there is no such file."""
+        try:
+            with open(path, "rb") as file:
+                return cls.from_bytes(file.read(), path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise SourceError(f"cannot be read: {error.strerror}", shard=path) from None
+
+
+def input_entry(item: Input) -> dict[str, Any]:
+    """How the manifest names an input."""
+    return {"name": item.name, "size": item.size, "version": item.version}
+
+
+def digest(crc: int) -> str:
+    """A CRC-32C as the manifest writes it."""
+    return f"crc32c:{crc:08x}"

@@ -1,0 +1,104 @@
+"""Path templates of output shards: `train-<>.record`, `<00000>-of-<total>`, `<split>`, `<input>`."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from tar2tf_cli.errors import UsageError
+
+__all__ = ["DEFAULT_SHARD_SIZE", "STDOUT", "PathTemplate"]
+
+STDOUT: Final = "-"
+
+DEFAULT_SHARD_SIZE: Final = 256 * 1024 * 1024
+"""The limit in bytes when a template is numbered and no limit is given."""
+
+_FIELD: Final = re.compile(r"<([^<>/]*)>|\{\}")
+_NAMED: Final = ("total", "split", "input")
+
+
+@dataclass(frozen=True, slots=True)
+class PathTemplate:
+    """A parsed template.
+
+    Attributes:
+        text: the template, with a number field put in where a limit makes one necessary.
+        start: the first shard's number; None when there is no number field.
+        width: digits a number is padded to.
+        fields: the names of the fields it holds, of "number", "total", "split" and "input".
+    """
+
+    text: str
+    start: int | None
+    width: int
+    fields: frozenset[str]
+
+    @classmethod
+    def parse(cls, text: str, *, numbered: bool = False) -> PathTemplate:
+        """Parse a template; with `numbered`, a plain `train.record` means `train-<00000>.record`.
+
+        Raises:
+            UsageError: for a field that does not exist, or two numbers.
+        """
+        names = [match.group(1) or "" for match in _FIELD.finditer(text)]
+        numbers = [name for name in names if name not in _NAMED]
+        for name in numbers:
+            if name and not name.isdecimal():
+                near = difflib.get_close_matches(name, _NAMED, 1)
+                meant = f"; did you mean <{near[0]}>?" if near else ""
+                raise UsageError(f"the output path {text!r} has a field <{name}> that does not exist{meant}")
+        if len(numbers) > 1:
+            raise UsageError(f"the output path {text!r} has {len(numbers)} number fields; one is enough")
+        if not numbers and numbered and text != STDOUT:
+            head, dot, tail = text.rpartition(".")
+            if not dot or "/" in tail or head.endswith("/") or not head:
+                head, dot, tail = text, "", ""
+            return cls.parse(f"{head}-<00000>{dot}{tail}")
+        start = None if not numbers else int(numbers[0]) if numbers[0] else 1
+        fields = {name for name in names if name in _NAMED} | ({"number"} if numbers else set())
+        return cls(text, start, len(numbers[0]) if numbers else 0, frozenset(fields))
+
+    def path(self, shard: int, *, total: int | None = None, split: str = "", stem: str = "") -> str:
+        """The path of the shard with a number counted from 0; `total` is needed when the template names it."""
+
+        def fill(match: re.Match[str]) -> str:
+            name = match.group(1) or ""
+            if name == "split":
+                return split
+            if name == "input":
+                return stem
+            if name == "total":
+                return str(total).zfill(self.width) if total is not None else "<total>"
+            return str(shard + (self.start or 0)).zfill(self.width)
+
+        return _FIELD.sub(fill, self.text)
+
+    def manifest(self) -> str:
+        """The manifest's path: everything from the first field to the last read as `manifest`, suffix `.json`.
+
+        Folders that hold a field are left out, so that one manifest stands above all it describes.
+        """
+        folder, slash, base = self.text.rpartition("/")
+        while _FIELD.search(folder):
+            folder, slash, _ = folder.rpartition("/")
+        match = re.search(r"(?:<[^<>]*>|\{\})(?:.*(?:<[^<>]*>|\{\}))?", base)
+        stem, suffix = base, ""
+        if match:
+            stem, suffix = base[: match.start()], base[match.end() :]
+        if "." in (suffix or stem):
+            whole, _, _ = (suffix or stem).rpartition(".")
+            stem, suffix = (stem, whole) if match else (whole, "")
+        joined = f"{stem}manifest{suffix}" if match else f"{stem}-manifest"
+        return f"{folder}{slash}{joined}.json"
+
+    def regex(self) -> re.Pattern[str]:
+        """Matches every path that the template can give."""
+        parts, position = [], 0
+        for match in _FIELD.finditer(self.text):
+            parts += [re.escape(self.text[position : match.start()])]
+            parts += ["[^/]+" if match.group(1) in ("split", "input") else r"\d+"]
+            position = match.end()
+        return re.compile("".join(parts) + re.escape(self.text[position:]) + r"\Z")

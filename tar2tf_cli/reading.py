@@ -1,0 +1,162 @@
+"""One input being read: stored bytes in, samples and features out, faulty samples raised or noted by policy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tar2tf_cli.errors import DamagedShardError, SampleError
+from tar2tf_cli.example import Encoder, Features
+from tar2tf_cli.features import FeatureMap, Schema
+from tar2tf_cli.samples import KEY, Grouper, Sample
+from tar2tf_cli.sources import Input, Source
+from tar2tf_cli.spec import Conversion
+from tar2tf_cli.streams import PlainStream, open_stream
+from tar2tf_cli.tar import TarReader
+from tar2tf_cli.tfrecord import FRAMING, frame
+
+__all__ = ["InputReport", "Reading"]
+
+
+@dataclass(slots=True)
+class InputReport:
+    """What became of one input.
+
+    Attributes:
+        samples: how many became examples.
+        skipped: members passed over, by reason.
+        errors: faulty samples passed over: shard, key, member, offset, message.
+        schema: what the features look like.
+        archives: tar archives end to end in the input.
+        split_differs: a member that the other key rule would name differently, if any.
+        spool_crc: CRC-32C of the spool; None when the input is read again instead.
+    """
+
+    samples: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    errors: list[dict[str, Any]] = field(default_factory=list)
+    schema: Schema = field(default_factory=Schema)
+    archives: int = 1
+    split_differs: str | None = None
+    spool_crc: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return {**asdict(self), "schema": self.schema.to_json()}
+
+    @classmethod
+    def from_json(cls, whole: dict[str, Any]) -> InputReport:
+        """The report that `to_json` gave."""
+        return cls(**{**whole, "skipped": Counter(whole["skipped"]), "schema": Schema.from_json(whole["schema"])})
+
+
+class Reading:
+    """Reads one input of a conversion from front to back, or a part of it.
+
+    Args:
+        conversion: whose key rule, types and policy for faulty samples hold.
+        source: where the input is.
+        item: the input.
+        on_bytes: called with the number of stored bytes after each read.
+        sizes_only: entries are their sizes in bytes; the data is skipped, where the stream can seek without
+            being read.
+        trusted: the input was read before, so neighbouring samples are not compared again.
+
+    Attributes:
+        report: filled in as the input is read; whole when the reading is closed.
+
+    Raises:
+        SourceError: when the input cannot be opened or read, or is damaged.
+    """
+
+    def __init__(
+        self,
+        conversion: Conversion,
+        source: Source,
+        item: Input,
+        *,
+        on_bytes: Callable[[int], None] | None = None,
+        sizes_only: bool = False,
+        trusted: bool = False,
+    ) -> None:
+        self.name = source.locate(item.name)
+        self.report = InputReport()
+        self._skip = conversion.on_error == "skip"
+        self._features = FeatureMap(conversion.types)
+        self._encoder = Encoder()
+        self._stream = open_stream(source.open(item), self.name, on_bytes)
+        self.seekable = source.seekable and isinstance(self._stream, PlainStream)
+        self._tar = TarReader(
+            self._stream,
+            self.name,
+            headers_only=sizes_only and self.seekable,
+            need_end=not conversion.input.ignore_missing_end,
+        )
+        self._grouper = Grouper(
+            self.name,
+            self._fault,
+            key_split=conversion.input.key_split,
+            regroup=conversion.input.regroup,
+            sizes_only=sizes_only,
+            trusted=trusted,
+        )
+
+    @property
+    def offset(self) -> int:
+        """Where in the tar the current sample begins."""
+        return self._grouper.offset
+
+    def seek(self, offset: int) -> None:
+        """Begin at a sample's offset instead of the front; only where `seekable`."""
+        self._tar.start_at(offset)
+
+    def samples(self) -> Iterator[Sample]:
+        """The samples; where faults are passed over, up to the first damage of the shard itself."""
+        try:
+            yield from self._grouper.samples(self._tar)
+        except DamagedShardError as error:
+            self._fault(error)
+
+    def examples(self) -> Iterator[tuple[str, Features]]:
+        """Each example's features with the key of its sample."""
+        features_of = self._features.features
+        for sample in self.samples():
+            key = sample[KEY]
+            try:
+                features = features_of(sample)
+            except SampleError as error:
+                self._fault(error.at(key=key))
+            else:
+                yield key, features
+
+    def records(self) -> Iterator[tuple[str, list[bytes], int]]:
+        """Each record with the key of its sample: key, framed bytes as a list of parts, size in bytes."""
+        encode, note, report = self._encoder.encode, self.report.schema.add, self.report
+        for key, features in self.examples():
+            try:
+                parts, size = encode(features)
+                note(features)
+            except SampleError as error:
+                self._fault(error.at(key=key))
+            else:
+                report.samples += 1
+                yield key, frame(parts, size), size + FRAMING
+
+    def __enter__(self) -> Reading:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close the stream; the report is now whole."""
+        self._stream.close()
+        self.report.skipped = self._grouper.skipped + self._tar.skipped
+        self.report.archives = self._tar.archives
+        self.report.split_differs = self._grouper.split_differs
+
+    def _fault(self, error: SampleError | DamagedShardError) -> None:
+        error.at(shard=self.name, offset=self._grouper.offset)
+        if not self._skip:
+            raise error
+        places = {name: getattr(error, name) for name in ("shard", "key", "member", "offset", "message")}
+        self.report.errors.append(places)

@@ -1,0 +1,225 @@
+"""Members to samples: neighbours that share a key become one dict, and half or repeated samples are found out."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, Literal, TypeAlias
+
+from tar2tf_cli.errors import SampleError
+from tar2tf_cli.tar import Member
+
+__all__ = ["KEY", "Grouper", "KeySplit", "Sample", "split_name"]
+
+KEY: Final = "__key__"
+
+Sample: TypeAlias = dict[str, Any]
+"""`__key__` (str: the member path without extension) and one entry per extension; bytes as they come."""
+
+KeySplit: TypeAlias = Literal["first", "last"]
+
+
+def split_name(name: str, rule: KeySplit) -> tuple[str, str]:
+    """Key and extension of a member; both empty when the name has no extension or begins with a dot.
+
+    `first` splits at the first dot of the base name, as WebDataset does, and lower-cases the extension as it does;
+    `last` splits at the last dot, as the AIS tar2tf client and go-tfdata do, and leaves the case alone.
+    """
+    base = name.rfind("/") + 1
+    dot = name.find(".", base) if rule == "first" else name.rfind(".", base)
+    if dot <= base or dot == len(name) - 1:
+        return "", ""
+    extension = name[dot + 1 :]
+    return name[:dot], extension.lower() if rule == "first" else extension
+
+
+class Grouper:
+    """Groups the members of one shard into samples.
+
+    Args:
+        shard: what to call the shard in errors.
+        key_split: where a name is split into key and extension.
+        regroup: buffer the whole shard, so that members of one sample may stand apart.
+        sizes_only: entries are sizes in bytes (int) instead of data.
+        trusted: leave out the comparison of samples with each other, which was done before.
+        report: called with each faulty sample; when it returns, the sample is passed over.
+
+    Attributes:
+        skipped: how many members were passed over, by reason.
+        split_differs: the first member that the other key rule would name differently.
+        offset: where the header of the current sample's first member lies.
+    """
+
+    def __init__(
+        self,
+        shard: str,
+        report: Callable[[SampleError], None],
+        *,
+        key_split: KeySplit = "first",
+        regroup: bool = False,
+        sizes_only: bool = False,
+        trusted: bool = False,
+    ) -> None:
+        self._shard = shard
+        self._report = report
+        self._key_split: KeySplit = key_split
+        self._regroup = regroup
+        self._sizes_only = sizes_only
+        self._trusted = trusted
+        self._extensions: dict[str, str] = {}  # without dots, so that both key rules agree on them
+        self.skipped: Counter[str] = Counter()
+        self.split_differs: str | None = None
+        self.offset = 0
+
+    def samples(self, members: Iterable[Member]) -> Iterator[Sample]:
+        """The samples of a shard's members, in the order of their first members.
+
+        Raises:
+            SampleError: through `report`, for a key that comes back, a member that comes twice and a last sample
+                that lacks what all others have.
+        """
+        groups = self._regrouped(members) if self._regroup else self._adjacent(members)
+        return groups if self._trusted else self._whole(groups)
+
+    def _adjacent(self, members: Iterable[Member]) -> Iterator[Sample]:
+        seen = _SeenKeys()
+        sizes_only, trusted, extensions = self._sizes_only, self._trusted, self._extensions
+        sample: Sample = {}
+        current, prefix, first, good = "", "\0", 0, True
+        for name, data, size, offset in members:
+            if name.startswith(prefix) and (known := extensions.get(name[len(prefix) :])):
+                key, extension = current, known
+            else:
+                key, extension = self._split(name)
+                if not key:
+                    continue
+            if key != current:
+                if sample and good:
+                    self.offset = first
+                    yield sample
+                good = trusted or seen.add(key)
+                current, prefix, sample, first = key, key + ".", {KEY: key}, offset
+                if not good:
+                    self._fault(
+                        f"the key {key!r} comes back after another key began",
+                        name,
+                        offset,
+                        "make the shard again with its members sorted, or pass --regroup, which buffers a shard",
+                    )
+            elif extension in sample:
+                good = False
+                self._twice(name, offset)
+            sample[extension] = size if sizes_only else data
+        if sample and good:
+            self.offset = first
+            yield sample
+
+    def _regrouped(self, members: Iterable[Member]) -> Iterator[Sample]:
+        samples: dict[str, Sample] = {}
+        bad: set[str] = set()
+        offsets: dict[str, int] = {}
+        for name, data, size, offset in members:
+            key, extension = self._split(name)
+            if not key:
+                continue
+            offsets.setdefault(key, offset)
+            sample = samples.setdefault(key, {KEY: key})
+            if extension in sample:
+                bad.add(key)
+                self._twice(name, offset)
+            sample[extension] = size if self._sizes_only else data
+        for key in list(samples):
+            sample = samples.pop(key)
+            if key not in bad:
+                self.offset = offsets[key]
+                yield sample
+
+    def _whole(self, samples: Iterator[Sample]) -> Iterator[Sample]:
+        """Hold each sample back by one, to compare the last with what all others have in common."""
+        common: set[str] | None = None
+        names: tuple[str, ...] = ()
+        held: Sample | None = None
+        held_offset = 0
+        for sample in samples:
+            if held is not None:
+                if tuple(held) != names:
+                    names = tuple(held)
+                    common = set(names) if common is None else common & set(names)
+                self.offset, offset = held_offset, self.offset
+                yield held
+                self.offset = offset
+            held, held_offset = sample, self.offset
+        if held is None:
+            return
+        self.offset = held_offset
+        missing = sorted((common or set()) - set(held))
+        if missing:
+            self._fault(
+                f"the last sample lacks {', '.join(missing)}, which all others have: the shard was cut short",
+                None,
+                held_offset,
+                "fetch or make the shard again, or pass over such samples with --on-error skip",
+                key=held[KEY],
+            )
+        else:
+            yield held
+
+    def _split(self, name: str) -> tuple[str, str]:
+        if "._" in name or "__meta__" in name:
+            reason = _unwanted(name)
+            if reason:
+                self.skipped[reason] += 1
+                return "", ""
+        key, extension = split_name(name, self._key_split)
+        if not key:
+            self.skipped["no extension"] += 1
+        elif "." in extension or "." in key[key.rfind("/") + 1 :]:
+            self.split_differs = self.split_differs or name
+        elif name.endswith(extension):
+            self._extensions[extension] = extension
+        return key, extension
+
+    def _twice(self, name: str, offset: int) -> None:
+        self._fault(
+            "the same member comes twice in one sample", name, offset, "make the shard again with one of the two"
+        )
+
+    def _fault(self, message: str, member: str | None, offset: int, hint: str, *, key: str | None = None) -> None:
+        key = key or split_name(member or "", self._key_split)[0]
+        self._report(SampleError(message, shard=self._shard, key=key, member=member, offset=offset, hint=hint))
+
+
+def _unwanted(name: str) -> str | None:
+    """Why a member is no part of a sample: AppleDouble files, WebDataset's metadata."""
+    base = name[name.rfind("/") + 1 :]
+    if base.startswith("._"):
+        return "AppleDouble (._*)"
+    if "__meta__" in name.split("/") or base.startswith("__meta__"):
+        return "__meta__"
+    return None
+
+
+class _SeenKeys:
+    """Which keys a shard has had, as 64-bit hashes: eight bytes a key while the keys come in sorted order."""
+
+    def __init__(self) -> None:
+        self._last = ""
+        self._hashes = array("q")
+        self._set: set[int] | None = None
+
+    def add(self, key: str) -> bool:
+        """Take note of a key; False when it was there before."""
+        number = hash(key)
+        if self._set is not None:
+            if number in self._set:
+                return False
+            self._set.add(number)
+        elif key > self._last:
+            self._last = key
+            self._hashes.append(number)
+        else:
+            self._set = set(self._hashes)
+            del self._hashes[:]
+            return self.add(key)
+        return True

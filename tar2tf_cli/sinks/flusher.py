@@ -1,0 +1,79 @@
+"""Flushing finished files to the disk while other work goes on."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from typing import Generic, TypeVar
+
+from tar2tf_cli.errors import SinkError
+from tar2tf_cli.sinks.file import write_failed
+
+__all__ = ["Flusher"]
+
+T = TypeVar("T")
+
+
+class Flusher(Generic[T]):
+    """Waits for files to reach the disk in a thread of its own, one after the other.
+
+    The thread begins with the first file, so that processes forked before have nothing to do with it.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: queue.SimpleQueue[tuple[list[str], T] | None] = queue.SimpleQueue()
+        self._flushed: queue.SimpleQueue[tuple[T, SinkError | None]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self.pending = 0
+
+    def submit(self, paths: list[str], item: T) -> None:
+        """Flush files; `done` gives the item back afterwards."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, daemon=True)
+            self._thread.start()
+        self.pending += 1
+        self._waiting.put((paths, item))
+
+    def done(self, timeout: float = 0) -> list[T]:
+        """Items whose files are on the disk by now; waits up to `timeout` seconds for the first.
+
+        Raises:
+            SinkError: when a file could not be flushed.
+        """
+        items: list[T] = []
+        while self.pending:
+            try:
+                item, error = self._flushed.get(timeout > 0 and not items, timeout)
+            except queue.Empty:
+                break
+            self.pending -= 1
+            if error:
+                raise error
+            items.append(item)
+        return items
+
+    def close(self) -> None:
+        """End the thread once it is through with the file at hand."""
+        if self._thread:
+            self._waiting.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        while entry := self._waiting.get():
+            paths, item = entry
+            self._flushed.put((item, _flush(paths)))
+
+
+def _flush(paths: list[str]) -> SinkError | None:
+    for path in paths:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            return write_failed(path, error)
+    return None

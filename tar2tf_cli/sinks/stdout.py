@@ -1,0 +1,70 @@
+"""Records to standard output, in order, as each input is done."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+
+from tar2tf_cli.errors import SinkError
+from tar2tf_cli.job import ShardReport
+from tar2tf_cli.layout import Shard
+from tar2tf_cli.manifest import Manifest, ShardEntry
+
+__all__ = ["StandardOutput"]
+
+
+class StandardOutput:
+    """Takes the place of a commit where there is nothing to publish: no names, no manifest, nothing to resume.
+
+    Attributes:
+        folder: a temporary folder that holds what is not yet written.
+    """
+
+    up_to_date = False
+
+    def __init__(self) -> None:
+        self.sealed: dict[tuple[str, int], ShardReport] = {}
+        self.folder = ""
+        self._whole: set[int] = set()
+        self._next = 0
+
+    def __enter__(self) -> StandardOutput:
+        self.folder = tempfile.mkdtemp(prefix="tar2tf-")
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def unfinished_path(self, shard: Shard) -> str:
+        """Where a part of the stream is kept until its turn comes."""
+        return os.path.join(self.folder, f"part-{shard.number}")
+
+    def index_path(self, shard: Shard) -> str:
+        """There is no index of a stream."""
+        raise NotImplementedError
+
+    def seal(self, shard: Shard, report: ShardReport) -> None:
+        """Write out a part, once those before it are."""
+        self._whole.add(shard.number)
+        while self._next in self._whole:
+            path = self.unfinished_path(Shard("", self._next))
+            self._copy(path)
+            os.unlink(path)
+            self._next += 1
+
+    def finish(self, manifest: Manifest) -> list[ShardEntry]:
+        """Nothing is left to do."""
+        return []
+
+    def _copy(self, path: str) -> None:
+        try:
+            with open(path, "rb", buffering=0) as file:
+                while data := file.read(1 << 20):
+                    rest = memoryview(data)
+                    while rest:
+                        rest = rest[os.write(1, rest) :]
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise SinkError(f"standard output: {error.strerror or error}") from None

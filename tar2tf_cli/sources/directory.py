@@ -1,0 +1,96 @@
+"""Shards in a local directory, or a single tar file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from io import FileIO
+
+from tar2tf_cli.errors import SourceError
+from tar2tf_cli.sources.base import ByteStream, Input
+from tar2tf_cli.templates import resolve
+
+__all__ = ["DirectorySource"]
+
+
+class DirectorySource:
+    """A directory whose files are shards; a path to a file is that one shard.
+
+    Raises:
+        SourceError: when there is nothing at the path.
+    """
+
+    seekable = True
+    repeatable = True
+
+    def __init__(self, bucket: str) -> None:
+        self.bucket = bucket
+        self._only: str | None = None
+        self._root = bucket
+        if not os.path.isdir(bucket):
+            if not os.path.exists(bucket):
+                raise SourceError("no such directory or file", shard=bucket)
+            self._root, self._only = os.path.split(bucket)
+
+    def list(self, templates: Sequence[str]) -> list[Input]:
+        """The inputs that templates stand for; sizes in bytes, versions from the time of modification."""
+        if self._only is not None:
+            names = [self._only]
+            if templates:
+                raise SourceError("is a single file, so it takes no template", shard=self.bucket)
+        else:
+            try:
+                names = resolve(templates, self._listing, self._exists)
+            except SourceError as error:
+                raise error.at(shard=self.bucket) from None
+        return [self._input(name) for name in names]
+
+    def open(self, item: Input) -> ByteStream:
+        """Open a file, unbuffered; it must be as large and as old as it was when listed."""
+        path = self.locate(item.name)
+        try:
+            file = FileIO(path)
+        except OSError as error:
+            raise SourceError(f"cannot be opened: {error.strerror}", shard=path) from None
+        status = os.fstat(file.fileno())
+        if item.version is not None and (status.st_size, _version(status)) != (item.size, item.version):
+            file.close()
+            raise SourceError(
+                "changed while it was being converted", shard=path, hint="start again when its writer is done"
+            )
+        return file
+
+    def locate(self, name: str) -> str:
+        """The file's path."""
+        return os.path.join(self._root, name)
+
+    def _input(self, name: str) -> Input:
+        path = self.locate(name)
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            raise SourceError(f"cannot be read: {error.strerror}", shard=path) from None
+        if os.path.isdir(path):
+            raise SourceError("is a directory where a shard should be", shard=path)
+        return Input(name, status.st_size, _version(status))
+
+    def _exists(self, name: str) -> bool:
+        return os.path.exists(self.locate(name))
+
+    def _listing(self, prefix: str) -> Iterator[str]:
+        """Names of files below the deepest folder that the prefix names, those that begin with a dot left out."""
+        folder = prefix.rpartition("/")[0]
+        top = os.path.join(self._root, folder)
+        if not os.access(top, os.R_OK | os.X_OK):
+            raise SourceError("the directory may not be read", shard=top)
+        for path, folders, files in os.walk(top):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            relative = os.path.relpath(path, self._root or ".")
+            for name in files:
+                if not name.startswith("."):
+                    yield name if relative == "." else f"{relative}/{name}"
+
+
+def _version(status: os.stat_result) -> str:
+    seconds, nanoseconds = divmod(status.st_mtime_ns, 1_000_000_000)
+    return f"{seconds}.{nanoseconds:09d}"

@@ -1,0 +1,34 @@
+"""One tar on standard input."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from io import FileIO
+
+from tar2tf_cli.errors import UsageError
+from tar2tf_cli.sources.base import ByteStream, Input
+
+__all__ = ["StdinSource"]
+
+
+class StdinSource:
+    """Standard input as a bucket of one shard; it can be read once."""
+
+    bucket = "-"
+    seekable = False
+    repeatable = False
+
+    def list(self, templates: Sequence[str]) -> list[Input]:
+        """One input named `-`, of unknown size and version."""
+        if templates:
+            raise UsageError("standard input is a single tar, so it takes no template")
+        return [Input("-", None, None)]
+
+    def open(self, item: Input) -> ByteStream:
+        """The process's standard input, unbuffered."""
+        return FileIO(os.dup(0))
+
+    def locate(self, name: str) -> str:
+        """`<stdin>`."""
+        return "<stdin>"

@@ -1,0 +1,216 @@
+"""What reading an input leaves in the working folder: an index of its units, and where needed a spool of their bytes.
+
+A unit is what the layout moves about: one framed record, or one gzip block of several. Units are whole in
+themselves, so any sequence of them is a valid TFRecord (RFC 1952 lets gzip members follow each other).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import accumulate
+from typing import Any, Final
+
+from tar2tf_cli.sinks import RecordFile
+from tar2tf_cli.spec import Conversion
+from tar2tf_cli.tfrecord import crc32c
+
+__all__ = ["Index", "Spool", "gzip_stream", "load_index", "save_index", "spool_is_whole"]
+
+_GZIP_LEVEL: Final = 6
+_GZIP_BLOCK: Final = 1 << 20
+_COLUMNS: Final = ("sizes", "records", "lanes", "order", "offsets")
+
+
+def _column() -> array[int]:
+    return array("Q")
+
+
+@dataclass(slots=True)
+class Index:
+    """What one input gives, unit by unit, in input order; every column is unsigned 64-bit.
+
+    Attributes:
+        sizes: bytes each unit takes on disk.
+        records: records in each unit; empty when every unit is one record.
+        lanes: number of the split each unit belongs to; empty when there is one.
+        order: number by which units are shuffled; empty when they are not.
+        offsets: where in the input each sample begins; empty when there is a spool.
+    """
+
+    sizes: array[int] = field(default_factory=_column)
+    records: array[int] = field(default_factory=_column)
+    lanes: array[int] = field(default_factory=_column)
+    order: array[int] = field(default_factory=_column)
+    offsets: array[int] = field(default_factory=_column)
+    _ends: array[int] = field(default_factory=_column)
+
+    def count(self, first: int = 0, stop: int | None = None) -> int:
+        """Records in a range of units."""
+        return sum(self.records[first:stop]) if self.records else len(self.sizes[first:stop])
+
+    @property
+    def ends(self) -> array[int]:
+        """Where each unit ends in the spool, behind a 0; computed once the index is whole."""
+        if len(self._ends) != len(self.sizes) + 1:
+            self._ends = array("Q", accumulate(self.sizes, initial=0))
+        return self._ends
+
+    def start(self, unit: int) -> int:
+        """Where a unit begins, in the spool or, without one, in the tar."""
+        return self.offsets[unit] if self.offsets else self.ends[unit]
+
+    def size(self, first: int, stop: int) -> int:
+        """Bytes of a range of units."""
+        return self.ends[stop] - self.ends[first]
+
+    def clear(self) -> None:
+        """Forget all units."""
+        for name in _COLUMNS:
+            del getattr(self, name)[:]
+
+
+def save_index(path: str, index: Index, report: dict[str, Any]) -> None:
+    """Write an index and the report that goes with it; the file appears whole or not at all."""
+    columns = [getattr(index, name).tobytes() for name in _COLUMNS]
+    body = b"".join(columns)
+    head = json.dumps({"report": report, "lengths": [len(column) for column in columns], "crc": crc32c(body)})
+    encoded = head.encode("utf-8", "surrogateescape") + b"\n" + body
+    with RecordFile(path + ".part") as file:
+        file.write([encoded], len(encoded))
+    os.rename(path + ".part", path)
+
+
+def load_index(path: str) -> tuple[Index, dict[str, Any]] | None:
+    """The index and report that `save_index` wrote; None when there is none or it is not whole."""
+    try:
+        with open(path, "rb") as file:
+            head, _, body = file.read().partition(b"\n")
+        whole = json.loads(head)
+        if crc32c(body) != whole["crc"]:
+            return None
+    except (FileNotFoundError, ValueError):
+        return None
+    index, position = Index(), 0
+    for name, length in zip(_COLUMNS, whole["lengths"], strict=True):
+        getattr(index, name).frombytes(body[position : position + length])
+        position += length
+    return index, whole["report"]
+
+
+def spool_is_whole(path: str, crc: int) -> bool:
+    """Whether a spool is there and its CRC-32C is as reported when it was written."""
+    found = 0
+    try:
+        with open(path, "rb", buffering=0) as file:
+            while data := file.read(1 << 20):
+                found = crc32c(data, found)
+    except FileNotFoundError:
+        return False
+    return found == crc
+
+
+def gzip_stream(chunks: Iterable[tuple[list[bytes], int]]) -> Iterator[tuple[list[bytes], int]]:
+    """Chunks of bytes as one gzip member; parts and their size in, parts and their size out."""
+    compressor = _compressor()
+    for parts, _ in chunks:
+        for part in parts:
+            if data := compressor.compress(part):
+                yield [data], len(data)
+    data = compressor.flush()
+    yield [data], len(data)
+
+
+def gzip_bytes(data: bytes) -> bytes:
+    """One gzip member."""
+    compressor = _compressor()
+    return compressor.compress(data) + compressor.flush()
+
+
+def _compressor() -> zlib._Compress:
+    """A gzip compressor that writes no name and no time, so that equal data gives equal bytes."""
+    return zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
+
+
+class Spool:
+    """Appends records to a spool and its index, compressed where the layout needs their size on disk.
+
+    Args:
+        conversion: whose split, shuffle and compression hold.
+        name: the input's name, which the order of shuffled records is drawn from.
+        file: the spool.
+        index: filled in unit by unit.
+    """
+
+    def __init__(self, conversion: Conversion, name: str, file: RecordFile, index: Index) -> None:
+        self._file = file
+        self._index = index
+        self._lanes = [int(end * 2**64) for end in accumulate(conversion.split.values())][:-1]
+        self._has_lanes = bool(conversion.split)
+        self._seed = f"{conversion.seed}\0{name}\0".encode("utf-8", "surrogateescape") if conversion.shuffle else None
+        self._block_size = _block_size(conversion)
+        self._blocks: dict[int, _Block] = {}
+
+    def add(self, key: str, parts: list[bytes], size: int) -> None:
+        """Append one framed record of `size` bytes."""
+        lane = bisect_right(self._lanes, _hash(key.encode("utf-8", "surrogateescape"))) if self._has_lanes else 0
+        if self._block_size is None:
+            self._append(lane, parts, size)
+            return
+        block = self._blocks.setdefault(lane, _Block())
+        block.parts += parts
+        block.size += size
+        block.records += 1
+        if block.size >= self._block_size:
+            self._close_block(lane)
+
+    def finish(self) -> None:
+        """Append what is left of unfinished blocks."""
+        for lane in list(self._blocks):
+            self._close_block(lane)
+
+    def _close_block(self, lane: int) -> None:
+        block = self._blocks.pop(lane)
+        data = gzip_bytes(b"".join(block.parts))
+        self._append(lane, [data], len(data))
+        self._index.records.append(block.records)
+
+    def _append(self, lane: int, parts: list[bytes], size: int) -> None:
+        index = self._index
+        self._file.write(parts, size)
+        index.sizes.append(size)
+        if self._has_lanes:
+            index.lanes.append(lane)
+        if self._seed is not None:
+            index.order.append(_hash(self._seed + b"%d" % len(index.order)))
+
+
+@dataclass(slots=True)
+class _Block:
+    parts: list[bytes] = field(default_factory=list)
+    size: int = 0
+    records: int = 0
+
+
+def _block_size(conversion: Conversion) -> int | None:
+    """Bytes of records that make a gzip block; None when units are plain records.
+
+    Only a limit on the size on disk asks for compression before the layout. A block is small against the limit, so
+    that shards fill up well, and one record wherever records are counted or shuffled.
+    """
+    output = conversion.output
+    if output.compression == "none" or output.limit is None:
+        return None
+    if conversion.shuffle or conversion.limit is not None or output.records_per_shard:
+        return 1
+    return min(_GZIP_BLOCK, max(output.limit // 16, 1))
+
+
+def _hash(data: bytes) -> int:
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")

@@ -1,0 +1,364 @@
+"""Tar bytes to members: ustar, GNU and pax headers, read from a stream, every cut and every oddity found out.
+
+A member's offset counts bytes of the tar itself (after decompression). Formats: POSIX.1-1988 ustar, POSIX.1-2001
+pax, and GNU tar's extensions (tar(5)); what no training shard needs (sparse files) is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final, Protocol, TypeAlias
+from zlib import adler32
+
+from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.tfrecord import MAX_RECORD
+
+__all__ = ["BLOCK", "Member", "Readable", "TarReader"]
+
+BLOCK: Final = 512
+
+Member: TypeAlias = tuple[str, bytes, int, int]
+"""Name, data (b"" when only headers are read), size in bytes, offset of its first header."""
+
+
+class Readable(Protocol):
+    """What a tar is read from: `read(n)` gives at most n bytes, and b"" only at the end."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+_ZEROS: Final = bytes(BLOCK)
+_REGULAR: Final = ord("0")
+_EXTENSION_LIMIT: Final = 1 << 20
+_DATALESS: Final = {b"1": "link", b"2": "link", b"3": "device", b"4": "device", b"5": "directory", b"6": "fifo"}
+_GNU_NAMES: Final = {b"L": "path", b"K": "linkpath"}
+_ASK_FOR_END: Final = (
+    "fetch the shard again; if its writer leaves the end-of-archive blocks out, pass --ignore-missing-end"
+)
+
+
+class TarReader:
+    """Iterates over the regular files of a tar stream; whatever else it holds is counted in `skipped`.
+
+    Args:
+        stream: the tar's bytes, already decompressed. With `headers_only`, a stream with `seek` is skipped
+            through instead of read.
+        name: what to call the shard in errors.
+        headers_only: leave the members' data out.
+        need_end: whether the two zero blocks that end an archive must be there.
+
+    Attributes:
+        skipped: how many members were passed over, by reason.
+        archives: how many archives the stream holds end to end.
+        ended: whether the stream ended with end-of-archive blocks.
+
+    Raises:
+        DamagedShardError: when the stream is not a whole tar; names shard, member and offset.
+    """
+
+    CHUNK: Final = 1 << 20
+
+    def __init__(self, stream: Readable, name: str, *, headers_only: bool = False, need_end: bool = True) -> None:
+        self._stream = stream
+        self._name = name
+        self._headers_only = headers_only
+        self._need_end = need_end
+        self._seek = getattr(stream, "seek", None) if headers_only else None
+        self._chunk = 4096 if self._seek else self.CHUNK
+        self._buffer = b""
+        self._position = 0
+        self._base = 0  # offset in the tar of the buffer's first byte
+        self._pax: dict[str, str] = {}
+        self._global_pax: dict[str, str] = {}
+        self._extended = False  # whether an extended header speaks of the next member
+        self.skipped: Counter[str] = Counter()
+        self.archives = 0
+        self.ended = False
+
+    @property
+    def offset(self) -> int:
+        """Bytes of the tar consumed so far."""
+        return self._base + self._position
+
+    def start_at(self, offset: int) -> None:
+        """Begin at the header at an offset instead of the first, in a stream that can seek."""
+        self._stream.seek(offset)  # type: ignore[attr-defined]
+        self._base = offset
+
+    def __iter__(self) -> Iterator[Member]:
+        headers_only = self._headers_only
+        start = 0
+        while True:
+            position = self._position
+            header = self._buffer[position : position + BLOCK]
+            if len(header) < BLOCK:
+                if not self._fill_header():
+                    break
+                position = self._position
+                header = self._buffer[position : position + BLOCK]
+            offset = self._base + position
+            if not self._pax:
+                start = offset
+            if not header[0] and header == _ZEROS:
+                self._end_of_archive()
+                continue
+            size = _plain_size(header)
+            if size < 0:
+                size = self._careful_size(header, offset)
+            self.ended = False
+            self._position = position = position + BLOCK
+            end = header.find(0)
+            if header[156] == _REGULAR and end < 100 and not header[345] and not self._extended:
+                name = _text(header[:end])
+            else:
+                found = self._unusual(header, size, offset)
+                if not found:
+                    continue
+                name, size = found
+                position = self._position
+            padded = size + (-size & 511)
+            buffered = len(self._buffer) - position >= padded
+            if headers_only:
+                if buffered:
+                    self._position = position + padded
+                else:
+                    self._skip(padded, name)
+                yield name, b"", size, start
+            elif buffered:
+                self._position = position + padded
+                yield name, self._buffer[position : position + size], size, start
+            else:
+                yield name, self._take(size, name, offset), size, start
+        if not self.ended:
+            self._missing_end()
+
+    def _careful_size(self, header: bytes, offset: int) -> int:
+        try:
+            return _any_size(header)
+        except ValueError:
+            raise self._not_a_header(offset) from None
+
+    def _not_a_header(self, offset: int) -> DamagedShardError:
+        if offset == 0:
+            message = "not a tar: the first block is no tar header"
+        elif self.ended:
+            message = "there are bytes behind the end of the archive that are no further archive"
+        else:
+            message = "this block should be a tar header and is not: the shard is damaged here or before"
+        return self._damage(message, "bad-header", offset)
+
+    def _unusual(self, header: bytes, size: int, offset: int) -> tuple[str, int] | None:
+        """Name and size of a member whose header is not the plain one; None when it is no regular file."""
+        kind = header[156:157]
+        if kind in (b"x", b"g", b"L", b"K"):
+            self._read_extension(kind, size, offset)
+            return None
+        pax = {**self._global_pax, **self._pax}
+        self._pax = {}
+        self._extended = bool(self._global_pax)
+        name = pax.get("path") or _name(header)
+        if kind == b"S" or any(key.startswith("GNU.sparse.") for key in pax):
+            error = self._damage("is a sparse file, which tar2tf does not read", "sparse", offset, member=name)
+            raise error.at(hint="make the shard again without --sparse")
+        if "size" in pax:
+            if not pax["size"].isdecimal():
+                raise self._damage(f"pax size is not a number: {pax['size']!r}", "bad-header", offset, member=name)
+            size = int(pax["size"])
+        if kind in _DATALESS:
+            self.skipped[_DATALESS[kind]] += 1
+        elif kind not in (b"0", b"\0", b"7"):
+            self.skipped[f"member of unknown type {kind.decode('latin-1')!r}"] += 1
+            self._skip(size + (-size & 511), name)
+        elif name.endswith("/"):
+            self.skipped["directory"] += 1
+        else:
+            return name, size
+        return None
+
+    def _read_extension(self, kind: bytes, size: int, offset: int) -> None:
+        """Read an extended header, which says more of the member behind it (g: of all behind it)."""
+        if size > _EXTENSION_LIMIT:
+            raise self._damage(f"an extended header claims {size:,} bytes", "bad-header", offset)
+        data = self._take(size, "(extended header)", offset)
+        self._extended = True
+        if kind in _GNU_NAMES:
+            self._pax[_GNU_NAMES[kind]] = _text(data.partition(b"\0")[0])
+        else:
+            (self._pax if kind == b"x" else self._global_pax).update(self._pax_records(data, offset))
+
+    def _pax_records(self, data: bytes, offset: int) -> dict[str, str]:
+        """The records `LENGTH KEY=VALUE\\n` of a pax header."""
+        records = {}
+        position = 0
+        while position < len(data):
+            digits, blank, _ = data[position : position + 20].partition(b" ")
+            length = int(digits) if blank and digits.isdigit() else 0
+            record = data[position : position + length]
+            key, equals, text = record[len(digits) + 1 : -1].partition(b"=")
+            if not length or not equals or record[-1:] != b"\n":
+                raise self._damage("a pax header is malformed", "bad-header", offset)
+            records[key.decode("utf-8", "surrogateescape")] = text.decode("utf-8", "surrogateescape")
+            position += length
+        return records
+
+    def _end_of_archive(self) -> None:
+        """At a zero block: it must be followed by another, and zeros up to the end or a further archive."""
+        start = self.offset
+        self._position += BLOCK
+        blocks = 1
+        while self._fill_zeros():
+            block = self._buffer[self._position : self._position + BLOCK]
+            if block != _ZEROS[: len(block)]:
+                break
+            self._position += len(block)
+            blocks += len(block) // BLOCK
+        at_end = self._position == len(self._buffer)
+        if blocks == 1 and (not at_end or self._need_end):
+            message = (
+                "the archive ends with one zero block where two belong: it is cut short here"
+                if at_end
+                else "a lone zero block in the middle of the archive: what stood here is lost"
+            )
+            raise self._damage(message, "truncated" if at_end else "zeroed", start)
+        self.archives += 1
+        self.ended = True
+        self._global_pax, self._extended = {}, False
+
+    def _fill_zeros(self) -> bool:
+        """Have a block buffered if the stream has one; a shorter rest at the very end counts too."""
+        if len(self._buffer) - self._position < BLOCK:
+            self._read_more(BLOCK)
+        return len(self._buffer) > self._position
+
+    def _missing_end(self) -> None:
+        if self.offset == 0:
+            raise self._damage("the file is empty, so it is no tar", "truncated", 0)
+        if self._need_end:
+            raise self._damage(
+                "the archive has no end-of-archive blocks: it may be cut short here", "truncated", self.offset
+            ).at(hint=_ASK_FOR_END)
+        self.archives += 1
+
+    def _take(self, size: int, name: str, offset: int) -> bytes:
+        """The data of a member that is not all buffered; what follows it in the last chunk stays buffered."""
+        if size > MAX_RECORD:
+            raise self._damage(
+                f"is {size:,} bytes long; a tf.train.Example holds at most 2 GiB", "too-large", offset, member=name
+            )
+        padded = size + (-size & 511)
+        chunks = [self._buffer[self._position : self._position + padded]]
+        self._position += len(chunks[0])
+        missing = padded - len(chunks[0])
+        while missing:
+            self._base += len(self._buffer)
+            chunk = self._stream.read(min(max(self._chunk, missing), 16 * self.CHUNK))
+            if not chunk:
+                raise self._cut(name, offset)
+            taken = min(missing, len(chunk))
+            chunks.append(chunk[:taken])
+            self._buffer, self._position = chunk, taken
+            missing -= taken
+        return b"".join(chunks)[:size]
+
+    def _fill_header(self) -> bool:
+        have = self._read_more(BLOCK)
+        if 0 < have < BLOCK:
+            if self.offset == 0:
+                raise self._not_a_header(0)
+            raise self._damage("the shard ends inside a header", "truncated", self.offset)
+        return have > 0
+
+    def _skip(self, padded: int, name: str) -> None:
+        """Move behind a member's data; seeks where the stream can."""
+        offset = self.offset
+        end = offset + padded
+        if self._seek and end - self._base - len(self._buffer) > self._chunk:
+            self._seek(end - 1)  # one byte early, so that a cut at the member's end shows
+            self._base, self._buffer, self._position = end - 1, b"", 0
+        while end > self._base + len(self._buffer):
+            self._position = len(self._buffer)
+            if not self._read_more(1):
+                raise self._cut(name, offset - BLOCK)
+        self._position = end - self._base
+
+    def _read_more(self, size: int) -> int:
+        """Try to have `size` bytes buffered from the position on; returns how many there are."""
+        chunks = [self._buffer[self._position :]]
+        have = len(chunks[0])
+        while have < size:
+            chunk = self._stream.read(min(max(self._chunk, size - have), 16 * self.CHUNK))
+            if not chunk:
+                break
+            chunks.append(chunk)
+            have += len(chunk)
+        self._base += self._position
+        self._buffer, self._position = b"".join(chunks), 0
+        return have
+
+    def _cut(self, name: str, offset: int) -> DamagedShardError:
+        return self._damage("the shard ends before the member does: it is cut short", "truncated", offset, member=name)
+
+    def _damage(self, message: str, kind: str, offset: int, *, member: str | None = None) -> DamagedShardError:
+        return DamagedShardError(message, kind=kind, shard=self._name, member=member, offset=offset)
+
+
+_sums: Final[dict[bytes, int]] = {}
+
+
+def _plain_size(header: bytes) -> int:
+    """The size in a header written as most are; -1 when it is not, or its checksum is wrong.
+
+    The checksum is the sum of the header's bytes with its own field read as eight blanks. The low half of
+    Adler-32 is one plus that sum modulo 65521, and far quicker than adding up in Python.
+    """
+    try:
+        field = header[148:156]
+        expected = _sums.get(field)
+        if expected is None:
+            expected = _sums[field] = (int(field[:6], 8) + sum(field) - 255) % 65521
+        if adler32(header) & 0xFFFF == expected and header[135] in b"\0 ":
+            return int(header[124:135], 8)
+    except ValueError:
+        pass
+    return -1
+
+
+def _text(name: bytes) -> str:
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        return name.decode("utf-8", "surrogateescape")
+
+
+def _any_size(header: bytes) -> int:
+    """The size in a header written in any of the ways writers have, its checksum compared.
+
+    Raises:
+        ValueError: when a field is no number, or the checksum is not the header's, read unsigned or signed.
+    """
+    stored, size = _number(header[148:156]), _number(header[124:136])
+    blanked = header[:148] + b" " * 8 + header[156:]
+    unsigned = sum(blanked)
+    if stored not in (unsigned, unsigned - 256 * sum(byte > 127 for byte in blanked)) or size < 0:
+        raise ValueError("wrong checksum")
+    return size
+
+
+def _number(field: bytes) -> int:
+    """A header's number: octal digits between blanks and NULs, or base-256 behind a byte of 0x80.
+
+    Raises:
+        ValueError: when it is neither.
+    """
+    if field[0] == 0x80:
+        return int.from_bytes(field[1:], "big")
+    return int(field.strip(b" \0") or b"0", 8)
+
+
+def _name(header: bytes) -> str:
+    """The name in a header, joined with its ustar prefix."""
+    name = header[:100].partition(b"\0")[0]
+    if header[345] and header[257:263] == b"ustar\0":
+        name = header[345:500].partition(b"\0")[0] + b"/" + name
+    return name.decode("utf-8", "surrogateescape")

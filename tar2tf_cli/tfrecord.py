@@ -1,0 +1,208 @@
+"""TFRecord framing and CRC32C: serialised examples in, framed records out, and back again.
+
+A record is `length (uint64) · masked CRC of the length · data · masked CRC of the data`, all little-endian; a
+file is records end to end, so records and whole files concatenate. A gzip TFRecord is such a file compressed;
+several gzip members in a row count as one.
+
+Source of the format: tensorflow/core/lib/io/record_writer.h; of the mask: tensorflow/core/lib/hash/crc32c.h.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol
+
+from google_crc32c import extend, value
+
+from tar2tf_cli.errors import DamagedShardError
+
+__all__ = [
+    "FRAMING",
+    "MAX_RECORD",
+    "RecordReader",
+    "crc32c",
+    "crc32c_combine",
+    "frame",
+    "masked",
+    "write_records",
+]
+
+FRAMING: Final = 16
+"""Bytes that framing adds to each record."""
+
+MAX_RECORD: Final = 2**31 - 1
+"""Longest record: protobuf parses no message beyond 2 GiB."""
+
+_HEADER: Final = struct.Struct("<QI")
+_CRC: Final = struct.Struct("<I")
+_JOIN_BELOW: Final = 16 * 1024
+_CACHE_SIZE: Final = 8192
+_headers: Final[dict[int, bytes]] = {}
+
+
+def crc32c(data: bytes, crc: int = 0) -> int:
+    """CRC-32C (Castagnoli) of `data`, continuing from `crc`."""
+    return int(extend(crc, data))
+
+
+def masked(crc: int) -> int:
+    """A CRC as TFRecord stores it: rotated right by 15 bits, plus a constant."""
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def frame(parts: Sequence[bytes], size: int) -> list[bytes]:
+    """Frame one record given as `parts` of together `size` bytes; the parts are not copied when large."""
+    header = _headers.get(size) or _header(size)
+    if size < _JOIN_BELOW:
+        data = b"".join(parts)
+        return [header, data, _CRC.pack(masked(value(data)))]
+    crc = 0
+    for part in parts:
+        crc = extend(crc, part)
+    return [header, *parts, _CRC.pack(masked(crc))]
+
+
+def _header(size: int) -> bytes:
+    if len(_headers) >= _CACHE_SIZE:
+        _headers.clear()
+    length = size.to_bytes(8, "little")
+    header = length + _CRC.pack(masked(value(length)))
+    _headers[size] = header
+    return header
+
+
+class _Writable(Protocol):
+    def write(self, data: bytes, /) -> object: ...
+
+
+def write_records(out: _Writable, records: Iterator[bytes]) -> int:
+    """Write serialised records to a file object; returns how many. For use outside `convert`."""
+    count = 0
+    for record in records:
+        out.write(b"".join(frame([record], len(record))))
+        count += 1
+    return count
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+class RecordReader:
+    """Iterates over the records of an uncompressed TFRecord stream as `(offset, data)`.
+
+    Args:
+        stream: a binary stream; `read` may return less than asked, and b"" at the end.
+        name: what to call the stream in errors.
+        check_data: whether the CRC of the data is checked too; that of the length always is, before any
+            memory is claimed for the record.
+
+    Attributes:
+        offset: bytes consumed so far, always at a record boundary.
+        count: records read so far.
+
+    Raises:
+        DamagedShardError: at the record whose length, length CRC or data CRC is wrong, or that is cut short.
+            Its `kind` attribute is one of "length-crc", "data-crc", "truncated", "too-large".
+    """
+
+    CHUNK: Final = 1 << 20
+
+    def __init__(self, stream: _Readable, name: str, *, check_data: bool = True) -> None:
+        self._stream = stream
+        self._name = name
+        self._check_data = check_data
+        self._buffer = b""
+        self._position = 0
+        self.offset = 0
+        self.count = 0
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        headers = _headers
+        check_data, pack = self._check_data, _CRC.pack
+        while True:
+            buffer, position = self._buffer, self._position
+            if len(buffer) - position < 12:
+                if not self._fill(12):
+                    break
+                buffer, position = self._buffer, self._position
+            header = buffer[position : position + 12]
+            length = int.from_bytes(header[:8], "little")
+            if headers.get(length) != header:
+                self._check_header(header, length)
+            end = position + 12 + length
+            if len(buffer) < end + 4:
+                self._fill(length + FRAMING)
+                buffer, position = self._buffer, self._position
+                end = position + 12 + length
+            data = buffer[position + 12 : end]
+            if check_data and pack(masked(value(data))) != buffer[end : end + 4]:
+                raise self._damage("data-crc", "the CRC of the record's data does not match")
+            self._position = end + 4
+            yield self.offset, data
+            self.offset += length + FRAMING
+            self.count += 1
+
+    def skip_damaged(self) -> None:
+        """After a "data-crc" error: go on behind the damaged record."""
+        length = int.from_bytes(self._buffer[self._position : self._position + 8], "little")
+        self._position += length + FRAMING
+        self.offset += length + FRAMING
+        self.count += 1
+
+    def _check_header(self, header: bytes, length: int) -> None:
+        if _CRC.pack(masked(value(header[:8]))) != header[8:]:
+            raise self._damage("length-crc", "the CRC of the record's length does not match")
+        if length > MAX_RECORD:
+            raise self._damage("too-large", f"the record claims {length:,} bytes; an example has at most 2 GiB")
+        _header(length)
+
+    def _fill(self, size: int) -> bool:
+        """Have `size` bytes buffered; False at a clean end of the stream."""
+        chunks = [self._buffer[self._position :]]
+        have = len(chunks[0])
+        while have < size:
+            chunk = self._stream.read(min(max(self.CHUNK, size - have), 16 * self.CHUNK))
+            if not chunk:
+                break
+            chunks.append(chunk)
+            have += len(chunk)
+        self._buffer, self._position = b"".join(chunks), 0
+        if 0 < have < size:
+            raise self._damage("truncated", f"the file ends {size - have:,} bytes short of a record's end")
+        return have > 0
+
+    def _damage(self, kind: str, message: str) -> DamagedShardError:
+        where = {"shard": self._name, "member": f"record {self.count}", "offset": self.offset}
+        return DamagedShardError(message, kind=kind, **where)
+
+
+_POLYNOMIAL: Final = 0x82F63B78
+
+
+def crc32c_combine(first: int, second: int, length: int) -> int:
+    """CRC-32C of two byte strings end to end, from the CRC of each and the length of the second in bytes.
+
+    Appending n zero bytes multiplies a CRC, read as a polynomial over GF(2), by x^(8n) modulo the CRC's
+    polynomial (the reflected Castagnoli polynomial, RFC 3720 appendix B.4); the second CRC is then added.
+    """
+    factor, square = 0x80000000, _multiply(0x40000000, 0x40000000)  # 1, x^2
+    square = _multiply(square, square)
+    square = _multiply(square, square)  # the x^8 that one byte stands for
+    while length:
+        if length & 1:
+            factor = _multiply(factor, square)
+        square = _multiply(square, square)
+        length >>= 1
+    return _multiply(factor, first) ^ second
+
+
+def _multiply(a: int, b: int) -> int:
+    """Product of two polynomials modulo the CRC's, bit 31 standing for x^0."""
+    product = 0
+    for bit in range(31, -1, -1):
+        if a >> bit & 1:
+            product ^= b
+        b = b >> 1 ^ _POLYNOMIAL if b & 1 else b >> 1
+    return product
