@@ -2,4 +2,28 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from tar2tf_cli.convert import convert
+    from tar2tf_cli.dataset import AisDataset, Dataset, default_record_parser, load_dataset
+
 __version__ = "0.1.0"
+
+__all__ = ["AisDataset", "Dataset", "convert", "default_record_parser", "load_dataset"]
+
+_HOMES: Final = {
+    "AisDataset": "dataset",
+    "Dataset": "dataset",
+    "convert": "convert",
+    "default_record_parser": "dataset",
+    "load_dataset": "dataset",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from its module when it is asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -11,8 +11,9 @@ import errno
 import fcntl
 import json
 import os
-import shutil
 import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SinkError
@@ -37,6 +38,7 @@ class Commit:
         manifest: the manifest to be, of which spec and inputs are known.
         overwrite: whether files that this conversion does not claim may be replaced.
         resumable: whether the inputs are known to be the same ones as in an interrupted run.
+        inputs: paths of the inputs, which not even `overwrite` replaces.
 
     Attributes:
         up_to_date: whether there is nothing to do.
@@ -49,14 +51,23 @@ class Commit:
     """
 
     def __init__(
-        self, template: PathTemplate, manifest: Manifest, events: Events, *, overwrite: bool, resumable: bool
+        self,
+        template: PathTemplate,
+        manifest: Manifest,
+        events: Events,
+        *,
+        overwrite: bool,
+        resumable: bool,
+        inputs: Sequence[str] = (),
     ) -> None:
         self._template = template
         self._identity = manifest.identity()
         self._events = events
         self._overwrite = overwrite
         self._resumable = resumable
+        self._inputs = inputs
         self._manifest_path = template.manifest()
+        self._with_index = bool(manifest.spec.get("output", {}).get("index"))
         name = os.path.basename(self._manifest_path)
         self._prefix = self._manifest_path[: -len(name)]
         self._root = self._prefix or "."
@@ -64,25 +75,34 @@ class Commit:
         self._by_total = "total" in template.fields
         self._entries: dict[str, dict[int, ShardEntry]] = {}
         self._published: dict[str, int] = {}
+        self._found: set[str] = set()
         self._stale: set[str] = set()
         self._lock = self._journal = -1
         self.sealed: dict[tuple[str, int], ShardReport] = {}
         self.up_to_date = False
 
     def __enter__(self) -> Commit:
-        if self._is_up_to_date():
-            self.up_to_date = True
-            return self
         try:
-            self._take_lock()
-            self._survey()
+            self.up_to_date = not os.path.lexists(self.folder) and self._is_up_to_date()
+            if not self.up_to_date:
+                self._take_lock()
+                self._begin()
         except OSError as error:
-            self._release()
-            raise _failed(self.folder, error) from None
+            self._give_up()
+            raise _failed(self._root, error) from None
         except BaseException:
-            self._release()
+            self._give_up()
             raise
         return self
+
+    def _begin(self) -> None:
+        """With the lock: leave a finished conversion as it is, else take stock and open the journal."""
+        self.up_to_date = self._is_up_to_date()  # another run may have finished it, or ended before it cleaned up
+        if self.up_to_date:
+            self._remove_folder()
+            self._release()
+        else:
+            self._survey()
 
     def __exit__(self, *exception: object) -> None:
         self._release()
@@ -98,8 +118,7 @@ class Commit:
     def seal(self, shard: Shard, report: ShardReport) -> None:
         """Note that a shard is whole, and publish it once those before it are; its place is then final."""
         if (shard.lane, shard.number) not in self.sealed:
-            entry = {"lane": shard.lane, "number": shard.number, **_fields(report)}
-            self._append(entry)
+            self._append(self._line(shard, report))
             self.sealed[shard.lane, shard.number] = report
         path = self._final_path(shard.lane, shard.number, 0)
         self._entries.setdefault(shard.lane, {})[shard.number] = ShardEntry(
@@ -114,6 +133,8 @@ class Commit:
         Returns:
             The shards, in the manifest's order, with paths as seen from its folder.
         """
+        if self._by_total:
+            self._append({"paths": [entry.path for entry in self._shards(self._prefix)]})
         for lane in self._entries:
             self._publish(lane)
         for entry in self._shards(""):
@@ -126,7 +147,7 @@ class Commit:
                 _sync_folder(folder)
             manifest.shards.extend(self._shards(self._prefix))
             self._write_manifest(manifest.to_bytes())
-            shutil.rmtree(self.folder)
+            self._remove_folder()
         except OSError as error:
             raise _failed(self._manifest_path, error) from None
         return manifest.shards
@@ -164,6 +185,9 @@ class Commit:
     def _move(self, part: str, final: str) -> None:
         if not os.path.exists(part):
             return  # published by the run that was interrupted
+        for path in (final, final + ".idx") if self._with_index else (final,):
+            if os.path.normpath(path) not in self._found and os.path.lexists(path):
+                raise OutputExistsError("appeared while the shard was being made", shard=path, hint=_OVERWRITE)
         _remove(self._manifest_path)  # from here on an older one would lie
         os.makedirs(os.path.dirname(final) or ".", exist_ok=True)
         if os.path.exists(part + ".idx"):
@@ -184,93 +208,169 @@ class Commit:
         found = _load_manifest(self._manifest_path)
         if found is None or found.identity() != self._identity:
             return False
-        return all(_size(os.path.join(self._root, shard.path)) == shard.bytes for shard in found.shards)
+        for shard in found.shards:
+            path = os.path.join(self._root, shard.path)
+            if _size(path) != shard.bytes or (self._with_index and not os.path.exists(path + ".idx")):
+                return False
+        return True
 
     def _take_lock(self) -> None:
-        os.makedirs(self.folder, exist_ok=True)
-        self._lock = os.open(os.path.join(self.folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         deadline = time.monotonic() + _LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise SinkError(
-                        "another tar2tf is writing this output", shard=self._manifest_path, hint="wait until it is done"
-                    ) from None
-                time.sleep(0.05)
+        while not self._is_locked():
+            if time.monotonic() > deadline:
+                raise SinkError(
+                    "another tar2tf is writing this output", shard=self._manifest_path, hint="wait until it is done"
+                )
+            time.sleep(0.05)
+
+    def _is_locked(self) -> bool:
+        """Try to lock; true once the lock is ours and still the file that other runs will find."""
+        path = self._file("lock")
+        os.makedirs(self.folder, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError, BlockingIOError):  # a run that ends removes the folder
+            self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(self._lock), os.stat(path)):
+                return True
+        self._release()
+        return False
 
     def _survey(self) -> None:
         """See what an earlier run left, keep what is ours, refuse what is not."""
-        journal = os.path.join(self.folder, "journal")
-        head, lines = _read_journal(journal)
+        head, lines = _read_journal(self._file("journal"))
         ours = head is not None and head["identity"] == self._identity
         previous = _load_manifest(self._manifest_path)
-        claimed: set[str] = set()
-        if previous is not None:
-            shards = {os.path.normpath(os.path.join(self._root, shard.path)) for shard in previous.shards}
-            if previous.identity() != self._identity and not self._overwrite:
-                raise OutputExistsError(
-                    _what_changed(previous, self._identity), shard=self._manifest_path, hint=_OVERWRITE
-                )
-            claimed |= shards
-        existing = self._existing()
+        if previous is not None and not self._overwrite:
+            self._check_previous(previous)
+        claimed = self._inside(shard.path for shard in previous.shards) if previous else set()
+        self._found = self._existing()
         if ours:
-            claimed |= existing  # there was nothing foreign when the journal was begun
-        if not self._overwrite and (unclaimed := sorted(existing - claimed)):
-            interrupted = " by an interrupted run with other inputs or another spec" if head and not ours else ""
-            raise OutputExistsError(
-                f"is there already{interrupted or ', and no manifest of this conversion claims it'}",
-                shard=unclaimed[0],
-                hint=_OVERWRITE,
-            )
-        self._stale = (set(head["replaces"]) if head and ours else claimed) & existing
+            claimed |= self._found  # there was nothing foreign when the journal was begun
+        self._check_found(claimed, interrupted=head is not None and not ours)
+        left = [path for line in lines for path in line.get("paths", [])]
+        if head is not None:
+            claimed = self._inside(head["replaces"]) if ours else claimed | self._inside([*head["replaces"], *left])
+        self._stale = {path for path in claimed if os.path.lexists(path)}
         if ours and self._resumable:
             self._resume(lines)
         else:
-            self._clear()
-        self._journal = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-        if not (ours and self._resumable):
-            self._append({"identity": self._identity, "replaces": sorted(self._stale)})
-            os.fsync(self._journal)  # or a crash could leave shards that nobody claims
+            self._clear("lock", "journal")
+        self._open_journal(left if ours else [])
+
+    def _check_previous(self, previous: Manifest) -> None:
+        """Refuse to go on where a manifest stands that this conversion may not replace."""
+        changed = previous.identity() != self._identity
+        if changed or not self._resumable:
+            reason = (
+                _what_changed(previous, self._identity)
+                if changed
+                else "is there already, and whether the input is still the same cannot be known"
+            )
+            raise OutputExistsError(reason, shard=self._manifest_path, hint=_OVERWRITE)
+
+    def _check_found(self, claimed: set[str], *, interrupted: bool) -> None:
+        """Refuse to go on where files are in the way that this conversion does not claim."""
+        for path in sorted(self._found):
+            if os.path.isdir(path):
+                raise OutputExistsError(
+                    "is a directory where a file belongs", shard=path, hint="remove it, or choose another output path"
+                )
+        inputs = {_place(path) for path in self._inputs} if self._found else set()
+        for path in sorted(self._found):
+            if _place(path) in inputs:
+                raise OutputExistsError("is an input of this conversion", shard=path, hint="choose another output path")
+        unclaimed = sorted(path for path in self._found - claimed if path.removesuffix(".idx") not in claimed)
+        if unclaimed and not self._overwrite:
+            left = " by an interrupted run with other inputs or another spec"
+            reason = left if interrupted else ", and no manifest of this conversion claims it"
+            raise OutputExistsError(f"is there already{reason}", shard=unclaimed[0], hint=_OVERWRITE)
 
     def _resume(self, lines: list[dict[str, Any]]) -> None:
         for line in lines:
-            shard, report = Shard(line.pop("lane"), line.pop("number")), ShardReport(**line)
+            if "lane" not in line:
+                continue
+            shard = Shard(line["lane"], line["number"])
+            report = ShardReport(line["size"], line["records"], line["crc"])
             part = self.unfinished_path(shard)
-            whole = (
-                [part] if os.path.exists(part) or self._by_total else [self._final_path(shard.lane, shard.number, 0)]
-            )
-            if _size(whole[0]) == report.size:
+            in_part = os.path.exists(part) or self._by_total
+            whole = part if in_part else self._final_path(shard.lane, shard.number, 0)
+            if _size(whole) == report.size:
                 self.sealed[shard.lane, shard.number] = report
         if self.sealed:
             self._events.resumed(len(self.sealed))
 
-    def _clear(self) -> None:
+    def _open_journal(self, left: list[str]) -> None:
+        """Write the journal anew, on the disk before any shard is published, or a crash could leave unclaimed ones.
+
+        Args:
+            left: paths from the root that this conversion may have published before.
+        """
+        replaces = sorted(os.path.relpath(path, self._root) for path in self._stale)
+        sealed = [self._line(Shard(*place), report) for place, report in self.sealed.items()]
+        head: list[dict[str, Any]] = [{"identity": self._identity, "replaces": replaces}, {"paths": left}]
+        data = b"".join(map(_encode, [*head, *sealed]))
+        path = self._file("journal")
+        with RecordFile(path + ".part") as file:
+            file.write([data], len(data))
+            file.sync()
+        os.replace(path + ".part", path)
+        self._journal = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+
+    def _line(self, shard: Shard, report: ShardReport) -> dict[str, Any]:
+        """A whole shard as the journal notes it, with its path from the root where that is known already."""
+        line = {"lane": shard.lane, "number": shard.number, **asdict(report)}
+        if not self._by_total:
+            line["paths"] = [self._final_path(shard.lane, shard.number, 0).removeprefix(self._prefix)]
+        return line
+
+    def _clear(self, *kept: str) -> None:
         for name in os.listdir(self.folder):
-            if name != "lock":
-                os.unlink(os.path.join(self.folder, name))
+            if name not in kept:
+                os.unlink(self._file(name))
+
+    def _remove_folder(self) -> None:
+        """Remove the working folder, the lock last: whoever gets that next must find the folder empty."""
+        self._clear("lock")
+        _remove(self._file("lock"))
+        with contextlib.suppress(OSError):  # another run has begun
+            os.rmdir(self.folder)
+
+    def _give_up(self) -> None:
+        """Let go of the folder; nothing is left of it where nothing had begun."""
+        with contextlib.suppress(OSError):
+            if self._lock >= 0 and os.listdir(self.folder) == ["lock"]:
+                self._remove_folder()
+        self._release()
+
+    def _file(self, name: str) -> str:
+        return os.path.join(self.folder, name)
+
+    def _inside(self, paths: Iterable[str]) -> set[str]:
+        """Normalised paths of files as a document beside the shards names them; none that lead out of its folder."""
+        inside = (os.path.normpath(path) for path in paths if not os.path.isabs(path))
+        return {os.path.normpath(os.path.join(self._root, path)) for path in inside if path.split(os.sep)[0] != ".."}
 
     def _existing(self) -> set[str]:
-        """Normalised paths on disk that the template could have given."""
+        """Normalised paths on disk that the template could have given, of indexes too where they are wanted."""
         text = self._template.text.removeprefix(self._prefix)
         regex = PathTemplate.parse(text).regex()
+        exact = not self._template.fields & {"split", "input"}  # else a name says too little of a folder
         found = set()
         for folder, folders, files in os.walk(self._root):
-            folders[:] = [name for name in folders if "/" in text and not name.startswith(".")]
-            for path in (os.path.join(folder, name) for name in files):
-                if regex.match(os.path.relpath(path, self._root)):
+            for path in (os.path.join(folder, name) for name in [*(folders if exact else []), *files]):
+                relative = os.path.relpath(path, self._root)
+                if regex.match(relative) or (self._with_index and regex.match(relative.removesuffix(".idx"))):
                     found.add(os.path.normpath(path))
-        return found
+            folders[:] = [name for name in folders if "/" in text and not name.startswith(".")]
+        return found - {os.path.normpath(self._manifest_path)}
 
     def _append(self, entry: dict[str, Any]) -> None:
-        line = json.dumps(entry).encode() + b"\n"
+        line = _encode(entry)
         try:
             if os.write(self._journal, line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            raise _failed(os.path.join(self.folder, "journal"), error) from None
+            raise _failed(self._file("journal"), error) from None
 
     def _release(self) -> None:
         for descriptor in (self._journal, self._lock):
@@ -279,22 +379,17 @@ class Commit:
         self._journal = self._lock = -1
 
 
-def _fields(report: ShardReport) -> dict[str, int]:
-    return {"size": report.size, "records": report.records, "crc": report.crc}
+def _encode(entry: dict[str, Any]) -> bytes:
+    return json.dumps(entry).encode() + b"\n"
 
 
 def _read_journal(path: str) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
-    """First line and further lines of a journal; a last line cut short is left out."""
-    try:
-        with open(path, "rb") as file:
-            lines = file.read().split(b"\n")[:-1]
-    except FileNotFoundError:
-        return None, []
-    try:
-        head, *entries = [json.loads(line) for line in lines]
-    except ValueError:
-        return None, []
-    return head, entries
+    """First line and further lines of a journal, up to one that is cut short."""
+    entries: list[dict[str, Any]] = []
+    with contextlib.suppress(FileNotFoundError, ValueError), open(path, "rb") as file:
+        for line in file:
+            entries.append(json.loads(line))
+    return (entries[0], entries[1:]) if entries else (None, [])
 
 
 def _load_manifest(path: str) -> Manifest | None:
@@ -321,6 +416,15 @@ def _size(path: str) -> int | None:
         return os.stat(path).st_size
     except FileNotFoundError:
         return None
+
+
+def _place(path: str) -> tuple[int, int] | str:
+    """What is equal for two paths to the same file."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return path
+    return status.st_dev, status.st_ino
 
 
 def _remove(path: str) -> None:

@@ -10,14 +10,14 @@ from typing import Final
 
 from tar2tf_cli.commit import Commit
 from tar2tf_cli.engines import Engine, make_engine
-from tar2tf_cli.errors import SinkError, Tar2tfError, UsageError
+from tar2tf_cli.errors import SinkError, Tar2tfError, UsageError, WorkerError
 from tar2tf_cli.events import Events
-from tar2tf_cli.features import Schema, describe
+from tar2tf_cli.features import Schema
 from tar2tf_cli.job import ReadInput, ShardReport, Task, Worker, WriteShard
 from tar2tf_cli.layout import Layout, Shard
 from tar2tf_cli.manifest import Manifest, ShardEntry, input_entry
 from tar2tf_cli.paths import STDOUT
-from tar2tf_cli.reading import InputReport, Reading
+from tar2tf_cli.reading import InputReport
 from tar2tf_cli.samples import split_name
 from tar2tf_cli.sinks import Flusher
 from tar2tf_cli.sinks.stdout import StandardOutput
@@ -62,6 +62,7 @@ class Summary:
         manifest: the manifest's path; None when records went to standard output.
         errors: faulty samples that were passed over: shard, key, member, offset, message.
         skipped: members passed over, by reason.
+        skipped_samples: how many faulty samples were passed over; `errors` is empty when up to date.
         up_to_date: whether nothing had to be done.
         oversized: shards of one record that is larger than the limit.
     """
@@ -73,6 +74,7 @@ class Summary:
     bytes: int = 0
     errors: list[dict[str, object]] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
+    skipped_samples: int = 0
     up_to_date: bool = False
     oversized: int = 0
     shuffled: bool = False
@@ -84,8 +86,12 @@ def make_plan(conversion: Conversion) -> Plan:
 
     Raises:
         SourceError: when the bucket or an input is not there.
-        UsageError: when the output path would give two inputs one name.
+        UsageError: when the output path names no file, or would give two inputs one name.
     """
+    if os.path.basename(conversion.output.path) in ("", ".", ".."):
+        raise UsageError(
+            f"the output path {conversion.output.path!r} names a directory", hint="such as 'out/train-<>.record'"
+        )
     source = open_source(conversion.input.bucket)
     inputs = source.list(conversion.input.template)
     if "input" in conversion.output.template.fields:
@@ -125,14 +131,21 @@ def convert(
     if conversion.output.path == STDOUT:
         target: Commit | StandardOutput = StandardOutput()
     else:
-        target = Commit(template, manifest, events, overwrite=overwrite, resumable=plan.source.repeatable)
+        target = Commit(
+            template,
+            manifest,
+            events,
+            overwrite=overwrite,
+            resumable=plan.source.repeatable,
+            inputs=[plan.source.locate(item.name) for item in plan.inputs],
+        )
     with target as commit:
         if commit.up_to_date:
             return _up_to_date(template.manifest())
         worker = Worker(conversion, plan.source, plan.inputs, commit.folder)
         run = _Run(plan, worker, engine, events, commit)
         run.run()
-        manifest.features.update(run.schema.describe())
+        manifest.features.update(run.features())
         manifest.skipped.update(run.skipped())
         summary = run.summary
         summary.shards = commit.finish(manifest)
@@ -156,6 +169,8 @@ def _up_to_date(path: str) -> Summary:
         manifest.shards,
         manifest.records,
         sum(shard.bytes for shard in manifest.shards),
+        skipped=Counter(manifest.skipped["members"]),
+        skipped_samples=manifest.skipped["samples"],
         up_to_date=True,
     )
 
@@ -194,10 +209,10 @@ class _Run:
             Tar2tfError: the first error in input order.
         """
         size = self._plan.size
-        self._events.planned(len(self._plan.inputs), size)
         engine = self._engine
-        engine.start(self._worker)
         try:
+            engine.start(self._worker)
+            self._events.planned(len(self._plan.inputs), size)
             self._advance()
             while True:
                 while engine.free and (task := self._next_task()):
@@ -212,6 +227,20 @@ class _Run:
         finally:
             engine.close()
             self._flusher.close()
+
+    def features(self) -> dict[str, dict[str, object]]:
+        """The manifest's `features`.
+
+        With `--limit` more samples may have been read than written, so that the count of a feature which only some
+        of them have is not known; it is left out.
+        """
+        features = self.schema.describe()
+        read = sum(self._reports[number].samples for number in range(self._frontier))
+        if read != self.summary.records:
+            for feature in features.values():
+                if feature.pop("count") == read:
+                    feature["count"] = self.summary.records
+        return features
 
     def skipped(self) -> dict[str, object]:
         """The manifest's `skipped`."""
@@ -250,6 +279,8 @@ class _Run:
 
     def _take(self, task: Task, result: object, error: Tar2tfError | None) -> None:
         """Take in how a task ended."""
+        if isinstance(error, WorkerError):
+            error.at(shard=self._name(task))
         if isinstance(task, ReadInput):
             if error:
                 self._errors[task.number] = error
@@ -266,6 +297,15 @@ class _Run:
         elif isinstance(task, WriteShard) and isinstance(result, ShardReport):
             self._flusher.submit([path for path in (task.path, task.index_path) if path], (task.shard, result))
 
+    def _name(self, task: Task) -> str | None:
+        """The shard that a task reads or writes."""
+        if isinstance(task, ReadInput):
+            return self._plan.source.locate(self._plan.inputs[task.number].name)
+        if isinstance(task, WriteShard) and self._plan.conversion.output.path != STDOUT:
+            lane = task.shard.lane
+            return self._plan.conversion.output.template.path(task.shard.number, split=lane, stem=lane)
+        return None
+
     def _advance(self) -> None:
         """Lay out every input whose predecessors are all laid out."""
         while self._frontier < len(self._plan.inputs) and not self._layout.full:
@@ -277,7 +317,10 @@ class _Run:
             self._frontier += 1
         if not self._finished:
             self._finished = True
-            for shard in list(self._layout.finish()):
+            last = list(self._layout.finish())
+            for shard in last:  # all of them first, or a spool could go that a later one needs
+                self._users.update({piece.source for piece in shard.pieces})
+            for shard in last:
                 self._enqueue(shard)
 
     def _lay_out(self, number: int) -> None:
@@ -289,6 +332,7 @@ class _Run:
         self.summary.inputs += 1
         self.summary.skipped.update(report.skipped)
         self.summary.errors += report.errors
+        self.summary.skipped_samples += len(report.errors)
         for fault in report.errors:
             self._events.fault(fault)
         if report.split_differs and not self._told_split:
@@ -301,10 +345,10 @@ class _Run:
                 hint=f"the first: {self.summary.errors[0]['message']}",
             )
         for shard in self._layout.add(number, loaded[0]):
+            self._users.update({piece.source for piece in shard.pieces})
             self._enqueue(shard)
 
     def _enqueue(self, shard: Shard) -> None:
-        self._users.update({piece.source for piece in shard.pieces})
         limit = self._plan.conversion.output.max_shard_size
         if limit and shard.size > limit and shard.records == 1:
             self.summary.oversized += 1
@@ -322,6 +366,7 @@ class _Run:
         still_open = self._layout.open_sources
         for source in sources:
             if not self._users[source] and source < self._frontier and source not in still_open:
+                self._spooled.discard(source)
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self._worker.path(source, "spool"))
 
@@ -333,13 +378,3 @@ def _split_note(name: str) -> str:
         f"note: {name} is taken as key {key!r}, entry {entry!r}; with --key-split last it would be key {other_key!r}, "
         f"entry {other_entry!r}"
     )
-
-
-def first_example(plan: Plan) -> dict[str, str]:
-    """What the first sample's features would be, by name: type, shape or length, and how a value begins."""
-    if not plan.source.repeatable or not plan.inputs:
-        return {}
-    with Reading(plan.conversion, plan.source, plan.inputs[0]) as reading:
-        for _, features in reading.examples():
-            return {name: describe(value) for name, value in sorted(features.items())}
-    return {}

@@ -11,7 +11,6 @@ and each list holds its values in field 1: bytes one by one, floats and varints 
 from __future__ import annotations
 
 import struct
-import sys
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,12 +30,15 @@ __all__ = [
     "int64_list",
     "kind_of",
     "packed_floats",
+    "parse_features",
+    "raw",
     "scalar",
     "spans",
     "varint",
 ]
 
 Kind: TypeAlias = Literal["bytes", "float", "int64"]
+Encoding: TypeAlias = Literal["bytes", "float", "int64", "raw"]
 
 _KINDS: Final[dict[int, Kind]] = {0x0A: "bytes", 0x12: "float", 0x1A: "int64"}
 _TAGS: Final[dict[Kind, bytes]] = {"bytes": b"\x0a", "float": b"\x12", "int64": b"\x1a"}
@@ -47,12 +49,14 @@ class Feature:
     """A feature ready for the wire, and what a reader must know of it.
 
     Attributes:
-        kind: which of the three lists it holds.
+        encoding: which of the three lists holds the values, or "raw": one bytes value with an array's bytes.
+        dtype: what the values are: bytes, or a NumPy dtype.
         shape: () for one value, else the list's length, or an array's shape.
         message: the serialised tf.train.Feature.
     """
 
-    kind: Kind
+    encoding: Encoding
+    dtype: str
     shape: tuple[int, ...]
     message: bytes
 
@@ -75,7 +79,13 @@ def varint(number: int) -> bytes:
 
 def bytes_list(values: Sequence[bytes]) -> Feature:
     """A feature of any number of byte strings."""
-    return _feature("bytes", (len(values),), b"".join(b"\x0a" + varint(len(item)) + item for item in values))
+    content = b"".join(b"\x0a" + varint(len(item)) + item for item in values)
+    return Feature("bytes", "bytes", (len(values),), _message("bytes", content))
+
+
+def raw(data: bytes, shape: tuple[int, ...], dtype: str = "uint8") -> Feature:
+    """A feature of one bytes value that holds an array's bytes in C order, little-endian."""
+    return Feature("raw", dtype, shape, _message("bytes", b"\x0a" + varint(len(data)) + data))
 
 
 def float_list(values: Iterable[float]) -> Feature:
@@ -84,16 +94,17 @@ def float_list(values: Iterable[float]) -> Feature:
     Raises:
         OverflowError: when a value does not fit in a float32.
     """
-    return packed_floats(_little_endian(array("f", values)).tobytes())
+    numbers = tuple(values)
+    return packed_floats(struct.pack(f"<{len(numbers)}f", *numbers))  # an array would make infinity of 1e300
 
 
-def packed_floats(data: bytes, shape: tuple[int, ...] | None = None) -> Feature:
+def packed_floats(data: bytes, shape: tuple[int, ...] | None = None, dtype: str = "float32") -> Feature:
     """A feature of float32 values given as their little-endian bytes, such as `ndarray.tobytes()`."""
     content = b"\x0a" + varint(len(data)) + data if data else b""
-    return _feature("float", (len(data) // 4,) if shape is None else shape, content)
+    return Feature("float", dtype, (len(data) // 4,) if shape is None else shape, _message("float", content))
 
 
-def int64_list(values: Iterable[int], shape: tuple[int, ...] | None = None) -> Feature:
+def int64_list(values: Iterable[int], shape: tuple[int, ...] | None = None, dtype: str = "int64") -> Feature:
     """A feature of int64 values, packed; a negative number takes ten bytes, as two's complement.
 
     Raises:
@@ -102,22 +113,16 @@ def int64_list(values: Iterable[int], shape: tuple[int, ...] | None = None) -> F
     numbers = array("q", values)
     data = b"".join([varint(number & 0xFFFFFFFFFFFFFFFF) for number in numbers])
     content = b"\x0a" + varint(len(data)) + data if data else b""
-    return _feature("int64", (len(numbers),) if shape is None else shape, content)
+    return Feature("int64", dtype, (len(numbers),) if shape is None else shape, _message("int64", content))
 
 
 def scalar(feature: Feature) -> Feature:
     """The same feature of one value, described as a scalar instead of a list."""
-    return Feature(feature.kind, (), feature.message)
+    return Feature(feature.encoding, feature.dtype, (), feature.message)
 
 
-def _feature(kind: Kind, shape: tuple[int, ...], content: bytes) -> Feature:
-    return Feature(kind, shape, _TAGS[kind] + varint(len(content)) + content)
-
-
-def _little_endian(numbers: array[float]) -> array[float]:
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers
+def _message(kind: Kind, content: bytes) -> bytes:
+    return _TAGS[kind] + varint(len(content)) + content
 
 
 class _Heads(dict[int, bytes]):
@@ -153,6 +158,7 @@ class Encoder:
 
     def __init__(self) -> None:
         self._orders: dict[tuple[str, ...], list[tuple[str, _Heads]]] = {}
+        self._heads: dict[str, _Heads] = {}
 
     def encode(self, features: Features) -> tuple[list[bytes], int]:
         """The message as a list of parts, large values uncopied, and its length in bytes.
@@ -186,8 +192,8 @@ class Encoder:
         return self._finish([b""], total)[1]
 
     def _order(self, names: tuple[str, ...]) -> list[tuple[str, _Heads]]:
-        known = {name: heads for order in self._orders.values() for name, heads in order}
-        order = [(name, known.get(name) or _Heads(name)) for name in sorted(names)]
+        heads = self._heads
+        order = [(name, heads.get(name) or heads.setdefault(name, _Heads(name))) for name in sorted(names)]
         self._orders[names] = order
         return order
 
@@ -216,11 +222,29 @@ def decode(message: bytes) -> dict[str, tuple[Kind | None, list[bytes] | list[fl
     return {name: _values(message, start, end) for name, start, end in spans(message)}
 
 
+def parse_features(message: bytes) -> dict[str, bytes | Feature]:
+    """Features of a serialised tf.train.Example as the encoder takes them; lists of one value count as that value.
+
+    Raises:
+        ValueError: when the bytes are not an Example.
+    """
+    features: dict[str, bytes | Feature] = {}
+    for name, start, end in spans(message):
+        kind, values = _values(message, start, end)
+        if kind is None:
+            continue
+        shape = () if len(values) == 1 else (len(values),)
+        features[name] = Feature(kind, "float32" if kind == "float" else kind, shape, message[start:end])
+    return features
+
+
 def spans(message: bytes) -> list[tuple[str, int, int]]:
     """Where the Feature message of each name lies in a serialised Example: `(name, start, end)`.
 
+    Of a name that comes twice, the last is the one that counts, as in protobuf.
+
     Raises:
-        ValueError: when the bytes are not an Example, or a name comes twice.
+        ValueError: when the bytes are not an Example.
     """
     found: list[tuple[str, int, int]] = []
     position, end = 0, len(message)
@@ -234,7 +258,7 @@ def spans(message: bytes) -> list[tuple[str, int, int]]:
                 start_, end_ = _field(message, position, entry_end, tag)
                 if tag == 0x0A:
                     name = message[start_:end_].decode("utf-8")
-                elif tag == 0x12:
+                elif tag == 0x12 and start == entry_end:
                     start, feature_end = start_, end_
                 else:
                     raise ValueError(f"unexpected field tag {tag:#04x} in a map entry")
@@ -252,15 +276,15 @@ def _field(data: bytes, position: int, end: int, tag: int) -> tuple[int, int]:
     if length < 0x80:
         position += 1
     else:
-        length, position = _read_varint(data, position, end)
+        length, position = _read_varint(data, position, end, 35)  # protobuf reads no longer lengths
     if position + length > end:
         raise ValueError(f"a field at byte {position} runs past the end of its message")
     return position, position + length
 
 
-def _read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
+def _read_varint(data: bytes, position: int, end: int, bits: int = 70) -> tuple[int, int]:
     number = shift = 0
-    while position < end and shift < 70:
+    while position < end and shift < bits:
         byte = data[position]
         position += 1
         number |= (byte & 0x7F) << shift

@@ -4,59 +4,157 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tar2tf_cli.errors import SampleError
-from tar2tf_cli.example import Feature, Features, bytes_list, float_list, int64_list, scalar
+from tar2tf_cli.example import Feature, Features, bytes_list, float_list, int64_list, packed_floats, raw, scalar
+from tar2tf_cli.ops.base import OpContext
+from tar2tf_cli.ops.select import Selection, flatten
+from tar2tf_cli.presets import Preset
 from tar2tf_cli.samples import KEY, Sample
 from tar2tf_cli.spec import TypeName
 
 __all__ = ["FeatureMap", "Schema", "describe"]
 
-
-class FeatureMap:
-    """Makes features of samples.
-
-    Args:
-        types: the type of each entry that is not to stay as it is.
-    """
-
-    def __init__(self, types: Mapping[str, TypeName]) -> None:
-        self._types = dict(types)
-
-    def features(self, sample: Sample) -> Features:
-        """The features of a sample, under the names of its entries; `__key__` becomes bytes.
-
-        Raises:
-            SampleError: when an entry named in the types is missing or is not of its type.
-        """
-        sample[KEY] = sample[KEY].encode("utf-8", "surrogateescape")
-        for name, kind in self._types.items():
-            if name not in sample:
-                raise SampleError(f"has no entry {name!r}, which --type asks for", key=_key(sample), hint=_SKIP_HINT)
-            try:
-                sample[name] = _typed(sample[name], kind)
-            except (ValueError, OverflowError) as error:
-                raise SampleError(f"entry {name!r} is no {kind}: {error}", key=_key(sample), hint=_SKIP_HINT) from None
-        return sample
-
-
 _SKIP_HINT: Final = "correct the sample, or pass over such samples with --on-error skip"
 
 
-def _key(sample: Sample) -> str:
-    key: bytes = sample[KEY]
-    return key.decode("utf-8", "surrogateescape")
+class FeatureMap:
+    """Makes features of samples: select, then a preset, then types.
+
+    Args:
+        select: the features to be, and what each is taken from; None stands for every entry and `__key__`.
+        preset: makes its own features of what was selected.
+        types: the type of each feature that is not to be as its value suggests.
+        context: what presets depend on besides the sample.
+    """
+
+    def __init__(
+        self,
+        types: Mapping[str, TypeName],
+        select: Mapping[str, Selection] | None = None,
+        preset: Preset | None = None,
+        context: OpContext | None = None,
+    ) -> None:
+        self._types = dict(types)
+        self._select = None
+        if select is not None:
+            self._select = {
+                inner: plain for name, item in select.items() for inner, plain in flatten(name, item).items()
+            }
+        self._preset = preset
+        self._context = context or OpContext()
+        self.plain = not types and select is None and preset is None
+        """Whether the features are the entries themselves."""
+
+    def features(self, sample: Sample) -> Features:
+        """The features of a sample.
+
+        Raises:
+            SampleError: when an entry is missing, or a value is not of its type or of none that a feature has.
+        """
+        key = sample[KEY]
+        if self._select is not None:
+            values = {name: selection.select(sample) for name, selection in self._select.items()}
+        else:
+            values = sample
+        if self._preset:
+            values = self._preset({**values, KEY: key}, self._context)
+        elif self._select is None:
+            values[KEY] = key.encode("utf-8", "surrogateescape")
+        for name, kind in self._types.items():
+            if name not in values:
+                raise SampleError(f"has no feature {name!r}, which --type asks for", hint=_SKIP_HINT)
+            try:
+                values[name] = _typed(values[name], kind)
+            except (ValueError, OverflowError, TypeError) as error:
+                raise SampleError(f"{name!r} is no {kind}: {error}", hint=_SKIP_HINT) from None
+        return _as_features(values)
+
+
+def _as_features(values: dict[str, Any]) -> Features:
+    """Features of values: bytes and features as they are, anything else by its Python or NumPy type."""
+    for value in values.values():
+        if type(value) is not bytes and type(value) is not Feature:
+            break
+    else:
+        return values
+    features: dict[str, bytes | Feature] = {}
+    for name, value in values.items():
+        if isinstance(value, (bytes, Feature)):
+            features[name] = value
+            continue
+        try:
+            features[name] = _by_value(value)
+        except (ValueError, OverflowError, TypeError) as error:
+            raise SampleError(f"{name!r} cannot become a feature: {error}") from None
+        if hasattr(value, "dtype") and value.shape:
+            features[f"{name}/shape"] = int64_list(value.shape)
+    return features
+
+
+def _by_value(value: Any) -> bytes | Feature:
+    """A value that is no bytes as a feature."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape")
+    if isinstance(value, (bool, int)):
+        return scalar(int64_list([value]))
+    if isinstance(value, float):
+        return scalar(float_list([value]))
+    if isinstance(value, (list, tuple)):
+        return _list(list(value))
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return _array(value)
+    raise TypeError(f"{type(value).__name__} is no type of a feature; select a part of it")
+
+
+def _list(values: list[Any]) -> Feature:
+    """A list of one kind; ints among floats count as floats."""
+    kinds = {type(value) for value in values}
+    if kinds <= {int, bool} and kinds:
+        return int64_list(values)
+    if kinds <= {int, bool, float} and kinds:
+        return float_list(values)
+    if kinds <= {str, bytes} and kinds:
+        return bytes_list([value.encode() if isinstance(value, str) else value for value in values])
+    if not kinds:
+        raise ValueError("an empty list has no type; give it one with --type")
+    raise TypeError(f"a list of {', '.join(sorted(kind.__name__ for kind in kinds))} has no single type")
+
+
+def _array(value: Any) -> bytes | Feature:
+    """An array: uint8 as one bytes value in C order, floats as float_list, other integers as int64_list."""
+    import numpy as np
+
+    array = np.asarray(value)
+    dtype = array.dtype.name
+    if dtype == "uint8" and array.shape:
+        return raw(np.ascontiguousarray(array).tobytes(), array.shape)
+    if array.dtype.kind == "f":
+        data = np.ascontiguousarray(array, dtype="<f4").tobytes()
+        return packed_floats(data, array.shape, "float16" if dtype == "float16" else "float32")
+    if array.dtype.kind in "iub":
+        return int64_list(array.ravel().tolist(), array.shape, dtype)
+    raise TypeError(f"an array of {dtype} has no kind of feature")
+
+
+def describe(value: bytes | Feature) -> str:
+    """A feature for people: its dtype and shape, and how bytes begin."""
+    if isinstance(value, Feature):
+        return f"{value.dtype}, shape {list(value.shape)}"
+    return f"bytes, {len(value):,} long: {value[:24]!r}{'...' if len(value) > 24 else ''}"
 
 
 def _typed(value: Any, kind: TypeName) -> bytes | Feature:
     """A value of an entry as a feature of the type; bytes are read as text where numbers are asked for."""
     if kind == "bytes":
-        return bytes(value)
+        return _as_bytes(value)
     if kind == "bytes_list":
-        return bytes_list(value if isinstance(value, list) else [value])
+        return bytes_list([_as_bytes(item) for item in (value if isinstance(value, (list, tuple)) else [value])])
     numbers = _numbers(value)
     feature = int64_list(map(_integer, numbers)) if kind.startswith("int64") else float_list(map(float, numbers))
     if kind.endswith("_list"):
@@ -67,14 +165,24 @@ def _typed(value: Any, kind: TypeName) -> bytes | Feature:
 
 
 def _numbers(value: Any) -> list[Any]:
-    """The numbers of a text such as `7`, `1 2 3`, `1,2,3` or `[1, 2, 3]`, as text or as JSON has them."""
-    if not isinstance(value, bytes):
+    """The numbers of a text such as `7`, `1 2 3`, `1,2,3` or `[1, 2, 3]`, of a list or of an array."""
+    if hasattr(value, "ravel"):
+        return list(value.ravel().tolist())
+    if isinstance(value, bytes):
+        value = value.decode("utf-8")
+    if not isinstance(value, str):
         return list(value) if isinstance(value, (list, tuple)) else [value]
-    text = value.decode("utf-8").strip()
+    text = value.strip()
     if text.startswith("["):
-        numbers = json.loads(text)
-        return list(numbers)
+        return list(json.loads(text))
     return text.replace(",", " ").split()
+
+
+def _as_bytes(value: Any) -> bytes:
+    if hasattr(value, "tobytes"):
+        data: bytes = value.tobytes()
+        return data
+    return value if isinstance(value, bytes) else str(value).encode()
 
 
 def _integer(value: Any) -> int:
@@ -83,11 +191,8 @@ def _integer(value: Any) -> int:
     return int(value)
 
 
-def describe(value: bytes | Feature) -> str:
-    """A feature for people: its kind and shape, and how bytes begin."""
-    if isinstance(value, Feature):
-        return f"{value.kind}, shape {list(value.shape)}"
-    return f"bytes, {len(value):,} long: {value[:24]!r}{'...' if len(value) > 24 else ''}"
+_Look = tuple[str, str, tuple[int | None, ...]]
+_PLAIN: Final[_Look] = ("bytes", "bytes", ())
 
 
 @dataclass(slots=True)
@@ -96,59 +201,78 @@ class Schema:
 
     Attributes:
         signatures: how many examples had each combination of names.
-        kinds: of each feature that is not one bytes value: its kind and shape, a dimension None where it differs.
+        looks: encoding, dtype and shape of each feature, a dimension None where it differs; features that are one
+            bytes value may be left out.
     """
 
     signatures: Counter[tuple[str, ...]] = field(default_factory=Counter)
-    kinds: dict[str, tuple[str, tuple[int | None, ...]]] = field(default_factory=dict)
+    looks: dict[str, _Look] = field(default_factory=dict)
+
+    def add_plain(self, names: Iterable[str]) -> None:
+        """Take note of an example whose features are one bytes value each."""
+        self.signatures[tuple(names)] += 1
 
     def add(self, features: Features) -> None:
-        """Take note of one example's features."""
-        self.signatures[tuple(features)] += 1
+        """Take note of one example's features.
+
+        Raises:
+            SampleError: when a feature is of another kind or rank than before.
+        """
         for name, value in features.items():
-            if type(value) is Feature:
-                self._merge(name, value.kind, value.shape)
+            look = (value.encoding, value.dtype, value.shape) if isinstance(value, Feature) else _PLAIN
+            if self.looks.get(name) != look:
+                self._merge(name, look)
+        self.signatures[tuple(features)] += 1
 
     def update(self, other: Schema) -> None:
-        """Take note of all that another has seen."""
+        """Take note of all that another has seen.
+
+        Raises:
+            SampleError: when a feature is of another kind or rank there.
+        """
         self.signatures.update(other.signatures)
-        for name, (kind, shape) in other.kinds.items():
-            self._merge(name, kind, shape)
+        for name, look in other.looks.items():
+            self._merge(name, look)
 
     def describe(self) -> dict[str, dict[str, Any]]:
         """The manifest's `features`: dtype, shape, encoding and how many examples have it, by name in order.
 
-        The encoding is the list that holds the values: bytes, int64 or float. A shape of [] is one value; null
-        stands for a length that differs.
+        The encoding says what holds the values: a list of bytes, int64 or float, or `raw`: one bytes value with the
+        array's bytes in C order, little-endian. A shape of [] is one value; null stands for a length that differs.
         """
         counts: Counter[str] = Counter()
         for names, count in self.signatures.items():
             counts.update(dict.fromkeys(names, count))
         described = {}
         for name in sorted(counts):
-            kind, shape = self.kinds.get(name, ("bytes", ()))
-            dtype = "float32" if kind == "float" else kind
-            described[name] = {"dtype": dtype, "shape": list(shape), "encoding": kind, "count": counts[name]}
+            encoding, dtype, shape = self.looks.get(name, _PLAIN)
+            described[name] = {"dtype": dtype, "shape": list(shape), "encoding": encoding, "count": counts[name]}
         return described
 
     def to_json(self) -> list[Any]:
         """As plain JSON."""
-        return [list(self.signatures.items()), [[name, *what] for name, what in self.kinds.items()]]
+        return [list(self.signatures.items()), [[name, *look] for name, look in self.looks.items()]]
 
     @classmethod
     def from_json(cls, whole: list[Any]) -> Schema:
         """The schema that `to_json` gave."""
-        signatures, kinds = whole
+        signatures, looks = whole
         return cls(
             Counter({tuple(names): count for names, count in signatures}),
-            {name: (kind, tuple(shape)) for name, kind, shape in kinds},
+            {name: (encoding, dtype, tuple(shape)) for name, encoding, dtype, shape in looks},
         )
 
-    def _merge(self, name: str, kind: str, shape: tuple[int | None, ...]) -> None:
-        known_kind, known = self.kinds.setdefault(name, (kind, shape))
-        if known_kind != kind or len(known) != len(shape):
+    def _merge(self, name: str, look: _Look) -> None:
+        known = self.looks.setdefault(name, look)
+        if known[:2] != look[:2] or len(known[2]) != len(look[2]):
             raise SampleError(
-                f"the feature {name!r} is {kind} of shape {shape} here and {known_kind} of {known} elsewhere"
+                f"the feature {name!r} is {_named(look)} here and {_named(known)} elsewhere",
+                hint=f"make it one kind with an op or --type {name}=TYPE",
             )
-        if known != shape:
-            self.kinds[name] = kind, tuple(a if a == b else None for a, b in zip(known, shape, strict=True))
+        if known[2] != look[2]:
+            shape = tuple(a if a == b else None for a, b in zip(known[2], look[2], strict=True))
+            self.looks[name] = (*known[:2], shape)
+
+
+def _named(look: _Look) -> str:
+    return f"{look[1]} of rank {len(look[2])}"

@@ -520,7 +520,8 @@ def resize(image: Image, height: int, width: int) -> NDArray[np.float32]:
 def _coordinates(size_in: int, size_out: int) -> NDArray[np.float32]:
     """Where TensorFlow samples one axis, in its precision (tensorflow/core/util/image_resizer_state.h)."""
     scale = np.float32(size_in) / np.float32(size_out)
-    return (np.arange(size_out, dtype=np.float32) + np.float32(0.5)) * scale - np.float32(0.5)
+    points: NDArray[np.float32] = (np.arange(size_out, dtype=np.float32) + np.float32(0.5)) * scale - np.float32(0.5)
+    return points
 
 
 def _opencv_factor(size_in: int, size_out: int) -> float:

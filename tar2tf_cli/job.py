@@ -6,7 +6,6 @@ written straight from the input; otherwise its records go to a spool, and shards
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -103,7 +102,7 @@ class ReadInput:
 def _may_be_direct(worker: Worker) -> bool:
     """Whether record sizes follow from tar headers, and each record's place from those before it."""
     spec = worker.conversion
-    as_they_are = not spec.types and spec.output.compression == "none" and spec.on_error == "fail"
+    as_they_are = spec.keeps_entries and spec.output.compression == "none" and spec.on_error == "fail"
     return worker.source.seekable and as_they_are and not (spec.shuffle or spec.split or spec.input.regroup)
 
 
@@ -195,22 +194,45 @@ class WriteShard:
 
 def copied(worker: Worker, shard: Shard) -> Iterator[Chunk]:
     """The bytes of a shard, from the spools or inputs that its pieces lie in."""
-    with contextlib.ExitStack() as stack:
-        spools: dict[int, int | None] = {}
+    with _Spools(worker) as spools:
         for piece in shard.pieces:
-            if piece.source not in spools:
-                spools[piece.source] = _open_spool(worker.path(piece.source, "spool"), stack)
-            spool = spools[piece.source]
+            spool = spools.open(piece.source)
             yield from _from_input(worker, piece) if spool is None else _from_spool(spool, piece)
 
 
-def _open_spool(path: str, stack: contextlib.ExitStack) -> int | None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    stack.callback(os.close, descriptor)
-    return descriptor
+class _Spools:
+    """The spools that a shard is gathered from, few enough open at once for any limit on open files."""
+
+    MOST: Final = 64
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._open: dict[int, int | None] = {}  # the one used last comes last
+
+    def open(self, source: int) -> int | None:
+        """A descriptor of an input's spool; None where there is none, as the input itself is read."""
+        if source in self._open:
+            self._open[source] = self._open.pop(source)
+        else:
+            if len(self._open) >= self.MOST:
+                self._close(next(iter(self._open)))
+            try:
+                self._open[source] = os.open(self._worker.path(source, "spool"), os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                self._open[source] = None
+        return self._open[source]
+
+    def _close(self, source: int) -> None:
+        descriptor = self._open.pop(source)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def __enter__(self) -> _Spools:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for source in list(self._open):
+            self._close(source)
 
 
 def _from_spool(descriptor: int, piece: Piece) -> Iterator[Chunk]:

@@ -41,8 +41,12 @@ class PathTemplate:
         """Parse a template; with `numbered`, a plain `train.record` means `train-<00000>.record`.
 
         Raises:
-            UsageError: for a field that does not exist, or two numbers.
+            UsageError: for a field that does not exist, two numbers, or a folder where a file belongs.
         """
+        if not text or text.endswith("/"):
+            raise UsageError(
+                f"the output path {text!r} names no file", hint=f"such as {(text or 'out/') + 'train-<>.record'!r}"
+            )
         names = [match.group(1) or "" for match in _FIELD.finditer(text)]
         numbers = [name for name in names if name not in _NAMED]
         for name in numbers:

@@ -10,6 +10,8 @@ from typing import Any
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.example import Encoder, Features
 from tar2tf_cli.features import FeatureMap, Schema
+from tar2tf_cli.ops.base import OpContext, apply_ops
+from tar2tf_cli.presets import find_preset, of_record_to_example
 from tar2tf_cli.samples import KEY, Grouper, Sample
 from tar2tf_cli.sources import Input, Source
 from tar2tf_cli.spec import Conversion
@@ -65,6 +67,8 @@ class Reading:
         trusted: the input was read before, so neighbouring samples are not compared again.
 
     Attributes:
+        context: what ops may depend on besides the sample.
+        features_of: makes a sample that has been through the ops its features.
         report: filled in as the input is read; whole when the reading is closed.
 
     Raises:
@@ -84,7 +88,13 @@ class Reading:
         self.name = source.locate(item.name)
         self.report = InputReport()
         self._skip = conversion.on_error == "skip"
-        self._features = FeatureMap(conversion.types)
+        self._ops = conversion.ops
+        self.context = OpContext(conversion.seed, conversion.max_pixels, conversion.image_size)
+        preset = find_preset(conversion.preset) if conversion.preset else None
+        if conversion.record_to_example:
+            preset = of_record_to_example(conversion.record_to_example)
+        self._feature_map = FeatureMap(conversion.types, conversion.select, preset, self.context)
+        self.features_of = self._feature_map.features
         self._encoder = Encoder()
         self._stream = open_stream(source.open(item), self.name, on_bytes)
         self.seekable = source.seekable and isinstance(self._stream, PlainStream)
@@ -120,20 +130,20 @@ class Reading:
             self._fault(error)
 
     def examples(self) -> Iterator[tuple[str, Features]]:
-        """Each example's features with the key of its sample."""
-        features_of = self._features.features
+        """Each example's features with the key of its sample, after the ops."""
+        features_of = self.features_of
         for sample in self.samples():
             key = sample[KEY]
             try:
-                features = features_of(sample)
+                for result in apply_ops(sample, self._ops, self.context) if self._ops else (sample,):
+                    yield key, features_of(result)
             except SampleError as error:
                 self._fault(error.at(key=key))
-            else:
-                yield key, features
 
     def records(self) -> Iterator[tuple[str, list[bytes], int]]:
         """Each record with the key of its sample: key, framed bytes as a list of parts, size in bytes."""
-        encode, note, report = self._encoder.encode, self.report.schema.add, self.report
+        encode, schema, report = self._encoder.encode, self.report.schema, self.report
+        note: Callable[[Features], None] = schema.add_plain if self._feature_map.plain and not self._ops else schema.add
         for key, features in self.examples():
             try:
                 parts, size = encode(features)

@@ -107,9 +107,12 @@ class Grouper:
                         offset,
                         "make the shard again with its members sorted, or pass --regroup, which buffers a shard",
                     )
+                if extension == KEY:
+                    good = False
+                    self._taken(name, extension, offset)
             elif extension in sample:
                 good = False
-                self._twice(name, offset)
+                self._taken(name, extension, offset)
             sample[extension] = size if sizes_only else data
         if sample and good:
             self.offset = first
@@ -127,7 +130,7 @@ class Grouper:
             sample = samples.setdefault(key, {KEY: key})
             if extension in sample:
                 bad.add(key)
-                self._twice(name, offset)
+                self._taken(name, extension, offset)
             sample[extension] = size if self._sizes_only else data
         for key in list(samples):
             sample = samples.pop(key)
@@ -180,10 +183,15 @@ class Grouper:
             self._extensions[extension] = extension
         return key, extension
 
-    def _twice(self, name: str, offset: int) -> None:
-        self._fault(
-            "the same member comes twice in one sample", name, offset, "make the shard again with one of the two"
-        )
+    def _taken(self, name: str, extension: str, offset: int) -> None:
+        if extension == KEY:
+            self._fault(
+                f"an entry cannot be named {KEY!r}, as the key is", name, offset, "give the member another name"
+            )
+        else:
+            self._fault(
+                "the same member comes twice in one sample", name, offset, "make the shard again with one of the two"
+            )
 
     def _fault(self, message: str, member: str | None, offset: int, hint: str, *, key: str | None = None) -> None:
         key = key or split_name(member or "", self._key_split)[0]

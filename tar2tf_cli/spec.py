@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, get_args
 
 from tar2tf_cli.errors import UsageError
+from tar2tf_cli.ops.base import MAX_PIXELS, Op
+from tar2tf_cli.ops.func import label
+from tar2tf_cli.ops.select import Selection
 from tar2tf_cli.paths import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate
-from tar2tf_cli.samples import KeySplit
+from tar2tf_cli.presets import find_preset
+from tar2tf_cli.samples import KeySplit, Sample
 
-__all__ = ["TYPES", "Conversion", "Input", "Output", "TypeName", "parse_split", "parse_types"]
+__all__ = ["TYPES", "Conversion", "Input", "Output", "TypeName", "parse_size", "parse_split", "parse_types"]
 
 TypeName = Literal["int64", "int64_list", "float", "float_list", "bytes", "bytes_list"]
 TYPES: Final[tuple[str, ...]] = get_args(TypeName)
@@ -62,7 +66,13 @@ class Conversion:
 
     input: Input
     output: Output
+    ops: tuple[Op, ...] = ()
+    select: Mapping[str, Selection] | None = None
+    preset: str | None = None
+    image_size: int | None = None
+    max_pixels: int = MAX_PIXELS
     types: Mapping[str, TypeName] = field(default_factory=dict)
+    record_to_example: Callable[[Sample], Any] | None = None
     shuffle: bool = False
     seed: int = 0
     limit: int | None = None
@@ -76,46 +86,85 @@ class Conversion:
         Raises:
             UsageError: naming the options and what to do.
         """
-        fields = self.output.template.fields
+        if self.preset is not None:
+            find_preset(self.preset)
+        for name in ("max_shard_size", "num_shards", "records_per_shard"):
+            _positive(name, getattr(self.output, name))
+        _positive("image_size", self.image_size)
+        _positive("max_pixels", self.max_pixels)
+        if self.split:
+            _check_split(self.split)
+        named = self.output.template.fields
         if self.output.num_shards and (self.output.max_shard_size or self.output.records_per_shard):
             raise UsageError(
                 "--num-shards decides the size of shards alone: drop --max-shard-size and --records-per-shard"
             )
-        if self.split and "split" not in fields:
+        if self.split and "split" not in named:
             raise UsageError(
                 f"--split needs <split> in the output path {self.output.path!r}", hint="such as 'out/<split>-<>.record'"
             )
-        if "split" in fields and not self.split:
+        if "split" in named and not self.split:
             raise UsageError(
                 "the output path has <split>, but no --split is given", hint="such as --split train=0.9,val=0.1"
             )
-        if "total" in fields and "number" not in fields:
+        if "total" in named and "number" not in named:
             raise UsageError("the output path has <total> without a number", hint="such as 'train-<00000>-of-<total>'")
         if self.output.index and self.output.compression == "gzip":
             raise UsageError("--index gives offsets to seek to, and a gzip shard cannot be sought in")
         if self.output.path == STDOUT and (self.split or self.output.index or self.output.is_limited):
             raise UsageError("standard output is a single stream, without shards: drop the options that divide it")
-        if "input" in fields and self.split:
+        if "input" in named and self.split:
             raise UsageError("<input> and --split each divide the output: use one of them")
-        if "input" in fields and (self.shuffle or self.limit is not None):
+        if "input" in named and (self.shuffle or self.limit is not None):
             raise UsageError("<input> keeps each input's samples apart, so --shuffle and --limit do not go with it")
 
+    @property
+    def keeps_entries(self) -> bool:
+        """Whether the features are the samples' entries, byte for byte."""
+        return not (self.ops or self.types or self.preset or self.record_to_example) and self.select is None
+
     def canonical(self) -> dict[str, Any]:
-        """The spec as the manifest holds it: defaults left out, the output path as seen from the manifest."""
-        whole = asdict(self)
+        """The spec as the manifest holds it: defaults left out, the output path as seen from the manifest.
+
+        A spec file may hold the same.
+        """
         folder = self.output.template.manifest().rpartition("/")[0]
-        whole["output"]["path"] = self.output.path.removeprefix(folder + "/")
-        return _without_defaults(whole, asdict(Conversion(Input(""), Output(""))))
+        whole: dict[str, Any] = {
+            "input": _changed(self.input),
+            "ops": [op.canonical() for op in self.ops],
+            "select": None if self.select is None else {name: item.canonical() for name, item in self.select.items()},
+            **_changed(self),
+            "output": {**_changed(self.output), "path": self.output.path.removeprefix(folder + "/")},
+        }
+        return {name: value for name, value in whole.items() if value not in (None, [], {})}
 
 
-def _without_defaults(value: dict[str, Any], default: dict[str, Any]) -> dict[str, Any]:
-    kept: dict[str, Any] = {}
-    for name, item in value.items():
-        if isinstance(item, dict) and isinstance(default.get(name), dict) and default[name]:
-            item = _without_defaults(item, default[name])
-        if item != default.get(name):
-            kept[name] = list(item) if isinstance(item, tuple) else item
-    return kept
+def _changed(spec: Input | Output | Conversion) -> dict[str, Any]:
+    """The fields of a spec that are not as they are by default, nested specs, ops and selections left out."""
+    changed: dict[str, Any] = {}
+    for item in fields(spec):
+        value = getattr(spec, item.name)
+        default = {} if item.default_factory is dict else item.default
+        if item.name not in ("input", "output", "ops", "select") and value != default:
+            changed[item.name] = list(value) if isinstance(value, tuple) else label(value) if callable(value) else value
+    return changed
+
+
+def parse_size(value: Any) -> int:
+    """Bytes from `100MB` (10^8), `100MiB` (binary) or a number.
+
+    Raises:
+        UsageError: when it is no size, or not more than 0.
+    """
+    from humanfriendly import InvalidSize, parse_size
+
+    try:
+        size = value if isinstance(value, int) else int(parse_size(str(value)))
+    except InvalidSize:
+        raise UsageError(f"{value!r} is not a size; write 100MB, 1GiB or a number of bytes") from None
+    if size <= 0:
+        raise UsageError(f"{value!r} is not a size: it must be more than 0")
+    return size
 
 
 def parse_types(items: Sequence[str]) -> dict[str, TypeName]:
@@ -134,10 +183,10 @@ def parse_types(items: Sequence[str]) -> dict[str, TypeName]:
 
 
 def parse_split(text: str) -> dict[str, float]:
-    """`train=0.9,val=0.1` as a dict of fractions that sum to 1.
+    """`train=0.9,val=0.1` as a dict of fractions.
 
     Raises:
-        UsageError: when a fraction is not a number between 0 and 1, or they do not sum to 1.
+        UsageError: when it is not written so.
     """
     split: dict[str, float] = {}
     for item in text.split(","):
@@ -145,10 +194,21 @@ def parse_split(text: str) -> dict[str, float]:
         try:
             fraction = float(number)
         except ValueError:
-            fraction = -1.0
-        if not equals or not name or "/" in name or not 0 < fraction <= 1 or name in split:
-            raise UsageError(f"--split {text!r} is not NAME=FRACTION,…", hint="such as train=0.9,val=0.1")
+            equals = ""
+        if not equals or not name or name in split:
+            raise UsageError(f"--split {text!r} is not NAME=FRACTION,...", hint="such as train=0.9,val=0.1")
         split[name] = fraction
-    if abs(sum(split.values()) - 1) > 1e-6:
-        raise UsageError(f"the fractions of --split {text!r} sum to {sum(split.values()):g}, not to 1")
     return split
+
+
+def _check_split(split: Mapping[str, float]) -> None:
+    text = ",".join(f"{name}={fraction:g}" for name, fraction in split.items())
+    if any("/" in name or not name for name in split) or not all(0 < fraction <= 1 for fraction in split.values()):
+        raise UsageError(f"the split {text} needs plain names and fractions between 0 and 1")
+    if abs(sum(split.values()) - 1) > 1e-6:
+        raise UsageError(f"the fractions of the split {text} sum to {sum(split.values()):g}, not to 1")
+
+
+def _positive(name: str, value: int | None) -> None:
+    if value is not None and value <= 0:
+        raise UsageError(f"{name} must be more than 0, not {value}")

@@ -14,7 +14,7 @@ from zlib import adler32
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.tfrecord import MAX_RECORD
 
-__all__ = ["BLOCK", "Member", "Readable", "TarReader"]
+__all__ = ["BLOCK", "Member", "Readable", "TarReader", "is_header"]
 
 BLOCK: Final = 512
 
@@ -30,7 +30,9 @@ class Readable(Protocol):
 
 _ZEROS: Final = bytes(BLOCK)
 _REGULAR: Final = ord("0")
+_EXTENSIONS: Final = (b"x", b"X", b"g", b"L", b"K")
 _EXTENSION_LIMIT: Final = 1 << 20
+_SIZE_DIGITS: Final = 20
 _DATALESS: Final = {b"1": "link", b"2": "link", b"3": "device", b"4": "device", b"5": "directory", b"6": "fifo"}
 _GNU_NAMES: Final = {b"L": "path", b"K": "linkpath"}
 _ASK_FOR_END: Final = (
@@ -70,7 +72,6 @@ class TarReader:
         self._position = 0
         self._base = 0  # offset in the tar of the buffer's first byte
         self._pax: dict[str, str] = {}
-        self._global_pax: dict[str, str] = {}
         self._extended = False  # whether an extended header speaks of the next member
         self.skipped: Counter[str] = Counter()
         self.archives = 0
@@ -151,19 +152,17 @@ class TarReader:
     def _unusual(self, header: bytes, size: int, offset: int) -> tuple[str, int] | None:
         """Name and size of a member whose header is not the plain one; None when it is no regular file."""
         kind = header[156:157]
-        if kind in (b"x", b"g", b"L", b"K"):
+        if kind in _EXTENSIONS:
             self._read_extension(kind, size, offset)
             return None
-        pax = {**self._global_pax, **self._pax}
-        self._pax = {}
-        self._extended = bool(self._global_pax)
+        pax, self._pax, self._extended = self._pax, {}, False
         name = pax.get("path") or _name(header)
         if kind == b"S" or any(key.startswith("GNU.sparse.") for key in pax):
             error = self._damage("is a sparse file, which tar2tf does not read", "sparse", offset, member=name)
             raise error.at(hint="make the shard again without --sparse")
         if "size" in pax:
-            if not pax["size"].isdecimal():
-                raise self._damage(f"pax size is not a number: {pax['size']!r}", "bad-header", offset, member=name)
+            if not pax["size"].isdecimal() or len(pax["size"]) > _SIZE_DIGITS:
+                raise self._damage(f"pax size is no size: {pax['size'][:40]!r}", "bad-header", offset, member=name)
             size = int(pax["size"])
         if kind in _DATALESS:
             self.skipped[_DATALESS[kind]] += 1
@@ -177,21 +176,30 @@ class TarReader:
         return None
 
     def _read_extension(self, kind: bytes, size: int, offset: int) -> None:
-        """Read an extended header, which says more of the member behind it (g: of all behind it)."""
+        """Read an extended header, which says more of the member behind it (g: of all behind it).
+
+        What a global header could give each member besides its times and owner, one name or size for all, makes no
+        sense, and readers differ on it.
+        """
         if size > _EXTENSION_LIMIT:
             raise self._damage(f"an extended header claims {size:,} bytes", "bad-header", offset)
         data = self._take(size, "(extended header)", offset)
+        if kind == b"g":
+            meddling = self._pax_records(data, offset).keys() & {"path", "size"}
+            if meddling:
+                raise self._damage(f"a global pax header gives every member one {min(meddling)}", "bad-header", offset)
+            return
         self._extended = True
         if kind in _GNU_NAMES:
             self._pax[_GNU_NAMES[kind]] = _text(data.partition(b"\0")[0])
         else:
-            (self._pax if kind == b"x" else self._global_pax).update(self._pax_records(data, offset))
+            self._pax.update(self._pax_records(data, offset))
 
     def _pax_records(self, data: bytes, offset: int) -> dict[str, str]:
         """The records `LENGTH KEY=VALUE\\n` of a pax header."""
         records = {}
         position = 0
-        while position < len(data):
+        while position < len(data) and data[position]:  # some writers pad with NULs
             digits, blank, _ = data[position : position + 20].partition(b" ")
             length = int(digits) if blank and digits.isdigit() else 0
             record = data[position : position + length]
@@ -205,6 +213,7 @@ class TarReader:
     def _end_of_archive(self) -> None:
         """At a zero block: it must be followed by another, and zeros up to the end or a further archive."""
         start = self.offset
+        self._check_nothing_pends()
         self._position += BLOCK
         blocks = 1
         while self._fill_zeros():
@@ -223,7 +232,6 @@ class TarReader:
             raise self._damage(message, "truncated" if at_end else "zeroed", start)
         self.archives += 1
         self.ended = True
-        self._global_pax, self._extended = {}, False
 
     def _fill_zeros(self) -> bool:
         """Have a block buffered if the stream has one; a shorter rest at the very end counts too."""
@@ -234,11 +242,16 @@ class TarReader:
     def _missing_end(self) -> None:
         if self.offset == 0:
             raise self._damage("the file is empty, so it is no tar", "truncated", 0)
+        self._check_nothing_pends()
         if self._need_end:
             raise self._damage(
                 "the archive has no end-of-archive blocks: it may be cut short here", "truncated", self.offset
             ).at(hint=_ASK_FOR_END)
         self.archives += 1
+
+    def _check_nothing_pends(self) -> None:
+        if self._extended:
+            raise self._damage("the member that an extended header speaks of is missing", "truncated", self.offset)
 
     def _take(self, size: int, name: str, offset: int) -> bytes:
         """The data of a member that is not all buffered; what follows it in the last chunk stays buffered."""
@@ -274,7 +287,10 @@ class TarReader:
         offset = self.offset
         end = offset + padded
         if self._seek and end - self._base - len(self._buffer) > self._chunk:
-            self._seek(end - 1)  # one byte early, so that a cut at the member's end shows
+            try:
+                self._seek(end - 1)  # one byte early, so that a cut at the member's end shows
+            except (OSError, OverflowError):  # no file is that long
+                raise self._cut(name, offset - BLOCK) from None
             self._base, self._buffer, self._position = end - 1, b"", 0
         while end > self._base + len(self._buffer):
             self._position = len(self._buffer)
@@ -346,14 +362,14 @@ def _any_size(header: bytes) -> int:
 
 
 def _number(field: bytes) -> int:
-    """A header's number: octal digits between blanks and NULs, or base-256 behind a byte of 0x80.
+    """A header's number: octal digits behind blanks or NULs and up to the next, or base-256 behind a byte of 0x80.
 
     Raises:
         ValueError: when it is neither.
     """
     if field[0] == 0x80:
         return int.from_bytes(field[1:], "big")
-    return int(field.strip(b" \0") or b"0", 8)
+    return int(field.lstrip(b" \0").partition(b"\0")[0] or b"0", 8)
 
 
 def _name(header: bytes) -> str:
@@ -362,3 +378,13 @@ def _name(header: bytes) -> str:
     if header[345] and header[257:263] == b"ustar\0":
         name = header[345:500].partition(b"\0")[0] + b"/" + name
     return name.decode("utf-8", "surrogateescape")
+
+
+def is_header(block: bytes) -> bool:
+    """Whether 512 bytes can begin a tar: a header with the right checksum, or the zeros of an empty archive."""
+    if len(block) != BLOCK or block == _ZEROS:
+        return block == _ZEROS
+    try:
+        return _any_size(block) >= 0
+    except ValueError:
+        return False

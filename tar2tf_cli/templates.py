@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from itertools import islice
+from itertools import pairwise
 from typing import Final
 
 from tar2tf_cli.errors import SourceError, UsageError
 
-__all__ = ["MAX_NAMES", "SHARD_TEMPLATES", "expand", "glob_regex", "is_glob", "resolve"]
+__all__ = ["MAX_NAMES", "SHARD_TEMPLATES", "expand", "from_aistore", "glob_regex", "is_glob", "resolve"]
 
 SHARD_TEMPLATES: Final = ("*.tar", "*.tar.gz", "*.tgz")
 """What a bucket is searched for when no template is given."""
@@ -17,8 +17,11 @@ SHARD_TEMPLATES: Final = ("*.tar", "*.tar.gz", "*.tgz")
 MAX_NAMES: Final = 1_000_000
 """Most names a brace template may stand for."""
 
-_GLOB_TOKEN: Final = re.compile(r"\*\*/|\[(!?)([^]]+)\]|.", re.DOTALL)
-_RANGE: Final = re.compile(r"\{(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?\}")
+_GLOB_TOKEN: Final = re.compile(r"\*\*/|\[([!^]?)(\]?[^]/]*)\]|.", re.DOTALL)
+_AT: Final = re.compile(r"@(\d+)")
+_PERCENT: Final = re.compile(r"%(?:0(\d+))?d")
+_RANGE: Final = re.compile(r"(-?\d+|[A-Za-z])\.\.(-?\d+|[A-Za-z])(?:\.\.-?(\d+))?")
+_BRACE: Final = re.compile(r"\\.|[{},]", re.DOTALL)
 
 
 def expand(template: str) -> list[str]:
@@ -31,19 +34,62 @@ def expand(template: str) -> list[str]:
         return [template]
     from braceexpand import UnbalancedBracesError, braceexpand  # type: ignore[attr-defined]
 
-    too_many = UsageError(
-        f"the template {template!r} stands for more than {MAX_NAMES:,} names", hint="use a narrower range or a glob"
-    )
-    for first, last, step in _RANGE.findall(template):
-        if abs(int(last) - int(first)) // (int(step or 1) or 1) >= MAX_NAMES:
-            raise too_many
     try:
-        names = list(islice(braceexpand(template), MAX_NAMES + 1))
+        count = _count(template)
+        if count > MAX_NAMES:
+            raise UsageError(
+                f"the template {template!r} stands for {count:,} names; {MAX_NAMES:,} are the most",
+                hint="use a narrower range or a glob",
+            )
+        return list(braceexpand(template))
     except UnbalancedBracesError:
         raise UsageError(f"the braces of the template {template!r} do not balance") from None
-    if len(names) > MAX_NAMES:
-        raise too_many
-    return names
+    except (ValueError, RecursionError):
+        raise UsageError(f"the braces of the template {template[:80]!r} hold too much to be expanded") from None
+
+
+def _count(pattern: str) -> int:
+    """How many names a pattern stands for; braces without a range or comma are literal, those in them are not."""
+    count, depth, start = 1, 0, 0
+    commas: list[int] = []
+    for match in _BRACE.finditer(pattern):
+        token, position = match.group(), match.start()
+        if token == "{":
+            depth += 1
+            if depth == 1:
+                start, commas = position + 1, []
+        elif token == "," and depth == 1:
+            commas.append(position)
+        elif token == "}":
+            depth -= 1
+            if depth == 0:
+                edges = [start - 1, *commas, position]
+                items = [pattern[left + 1 : right] for left, right in pairwise(edges)]
+                count *= sum(map(_count, items)) if commas else _count_range(items[0])
+    return count
+
+
+def _count_range(text: str) -> int:
+    from braceexpand import alphabet  # type: ignore[attr-defined]
+
+    match = _RANGE.fullmatch(text)
+    if match is None or match[1].isalpha() != match[2].isalpha():
+        return _count(text)
+    first, last = (alphabet.index(end) if end.isalpha() else int(end) for end in match.group(1, 2))
+    return int(abs(last - first) // (int(match[3] or 1) or 1)) + 1
+
+
+def from_aistore(template: str) -> str:
+    """A template in AIStore's own styles as braces or a glob.
+
+    `p-@00100-s` counts from 0 to 100, padded as written; `p-%06d-s` is any number of six digits. Text with braces
+    stays as it is, as the cluster too reads braces first (AIStore, cmn/cos/template.go).
+    """
+    if "{" in template:
+        return template
+    if _AT.search(template):
+        return _AT.sub(lambda match: f"{{{'0' * len(match[1])}..{match[1]}}}", template)
+    return _PERCENT.sub(lambda match: "[0-9]" * int(match[1]) if match[1] else "[0-9]*", template, count=1)
 
 
 def is_glob(name: str) -> bool:
@@ -52,15 +98,27 @@ def is_glob(name: str) -> bool:
 
 
 def glob_regex(pattern: str) -> re.Pattern[str]:
-    """The regular expression of a glob in which `*` and `?` stop at a slash and `**/` is any number of folders."""
+    """The regular expression of a glob, as bash reads it: `**/` is any number of folders, all else stops at a slash.
+
+    What a wildcard stands for does not begin with a dot.
+
+    Raises:
+        UsageError: for a range of characters that runs backwards.
+    """
 
     def translate(match: re.Match[str]) -> str:
         token, negated, characters = match.group(0, 1, 2)
+        undotted = r"(?!\.)" if match.start() == 0 or pattern[match.start() - 1] == "/" else ""
         if characters:
-            return f"[{'^' if negated else ''}{re.escape(characters).replace(chr(92) + '-', '-')}]"
-        return {"**/": "(?:[^/]+/)*", "*": "[^/]*", "?": "[^/]"}.get(token) or re.escape(token)
+            characters = re.escape(characters).replace(chr(92) + "-", "-")
+            return f"{undotted}[{'^/' if negated else ''}{characters}]"
+        wildcard = {"**/": r"(?:(?!\.)[^/]+/)*", "*": f"{undotted}[^/]*", "?": f"{undotted}[^/]"}
+        return wildcard.get(token) or re.escape(token)
 
-    return re.compile(_GLOB_TOKEN.sub(translate, pattern) + r"\Z")
+    try:
+        return re.compile(_GLOB_TOKEN.sub(translate, pattern) + r"\Z")
+    except re.error as error:
+        raise UsageError(f"the template {pattern!r} is no glob: {error.msg}") from None
 
 
 def resolve(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from importlib import import_module
@@ -38,6 +39,15 @@ class _Lazy(click.Group):
             meant = f" Did you mean {near[0]!r}?" if near else ""
             raise click.UsageError(f"There is no command {args[0]!r}.{meant}", ctx)
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # click would exit with 1, silently
+            from tar2tf_cli.errors import SinkError
+
+            _drop_output()
+            raise SinkError("standard output was closed before everything was written") from None
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -80,17 +90,39 @@ def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line and exit: 0 done, 1 findings, 2 usage, 3 input or output failed, 130 interrupted."""
     from tar2tf_cli.errors import Interrupted, SinkError, Tar2tfError
 
+    _fill_standard_streams()
     try:
         code = _run(args)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except (KeyboardInterrupt, click.Abort):
         code = _fail(Interrupted("interrupted", hint="the same command continues where this one stopped"))
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter would complain at exit
-        code = _fail(SinkError("standard output was closed before everything was written"))
     except Tar2tfError as error:
         code = _fail(error)
+    except BrokenPipeError:
+        code = _fail(SinkError("standard output was closed before everything was written"))
+        _drop_output()
+    except OSError as error:
+        code = _fail(SinkError(f"{error.strerror or error}", shard=error.filename or "standard output"))
+        _drop_output()
     sys.exit(code)
+
+
+def _fill_standard_streams() -> None:
+    """Open what the shell closed, or a file of ours would get its number; no name of an object fails to print."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _drop_output() -> None:
+    """Turn away what standard output still holds, or the interpreter would complain at exit."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _run(args: list[str] | None) -> int:

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
-from tar2tf_cli.cli.options import SIZE, input_options, output_options
+from tar2tf_cli.cli.options import MAX_PIXELS, SIZE, input_options, output_options
 from tar2tf_cli.cli.output import Terminal, count, message, print_json, size
 
 if TYPE_CHECKING:
     from tar2tf_cli.convert import Plan, Summary
+    from tar2tf_cli.ops import Op, Selection
+    from tar2tf_cli.spec import Conversion
 
 __all__ = ["command"]
 
 
 @click.command("convert", context_settings={"auto_envvar_prefix": "TAR2TF"})
-@click.argument("bucket")
+@click.argument("bucket", required=False)
 @click.argument("template", nargs=-1)
-@click.option(
-    "-o", "--output", required=True, metavar="PATH", help="Path template of the shards; - is standard output."
-)
+@click.option("-o", "--output", metavar="PATH", help="Path template of the shards; - is standard output.")
 @click.option(
     "--max-shard-size", type=SIZE, metavar="SIZE", help="Most bytes a shard takes on disk, such as 100MB or 1GiB."
 )
-@click.option("--num-shards", type=click.IntRange(1), metavar="N", help="Make N shards of equal count (within one).")
+@click.option(
+    "--num-shards", type=click.IntRange(1, 1_000_000), metavar="N", help="Make N shards of equal count (within one)."
+)
 @click.option("--records-per-shard", type=click.IntRange(1), metavar="N", help="Most records a shard holds.")
 @click.option(
     "-j", "--num-workers", type=click.IntRange(1), metavar="N", help="Processes that work at once.  [default: CPUs]"
@@ -33,14 +38,47 @@ __all__ = ["command"]
 @click.option(
     "--type",
     "types",
+    envvar="TAR2TF_TYPE",
     multiple=True,
     metavar="NAME=TYPE",
     help="Type of a feature: int64, float, bytes, or one of these with _list.",
 )
+@click.option(
+    "--op",
+    "ops",
+    envvar="TAR2TF_OP",
+    multiple=True,
+    metavar="OP",
+    help="An op on each sample, such as resize:jpg,224x224; repeatable, in order.",
+)
+@click.option(
+    "--select",
+    multiple=True,
+    metavar="SEL",
+    help="Entries that become features: jpg,cls or label=json:annotations.0.label.",
+)
+@click.option("--preset", metavar="NAME", help="A known set of features: image-label, imagenet, imagenet-tensor.")
+@click.option(
+    "--image-size", type=click.IntRange(1), metavar="N", help="Crop and scale images of imagenet-tensor to N x N."
+)
+@click.option(
+    "--max-pixels",
+    type=click.IntRange(1),
+    default=MAX_PIXELS,
+    metavar="N",
+    help="Refuse to decode larger images.  [default: 134217728]",
+)
+@click.option(
+    "--spec",
+    "spec_path",
+    envvar="TAR2TF_SPEC",
+    metavar="FILE",
+    help="Read the conversion from a YAML file; - is standard input.",
+)
 @input_options
 @click.option("--shuffle", is_flag=True, help="Shuffle the records of all shards with each other.")
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="What the order is drawn from.")
-@click.option("--limit", type=click.IntRange(0), metavar="N", help="Convert N samples at most.")
+@click.option("--limit", type=click.IntRange(0, 2**63 - 1), metavar="N", help="Convert N samples at most.")
 @click.option("--split", metavar="NAME=FRACTION,…", help="Split by a hash of the key, such as train=0.9,val=0.1.")
 @click.option(
     "--compression", type=click.Choice(["none", "gzip"]), default="none", show_default=True, help="Compress the shards."
@@ -54,11 +92,18 @@ __all__ = ["command"]
     help="What to do with a faulty sample.",
 )
 @click.option("--max-errors", type=click.IntRange(0), metavar="N", help="Give up after more than N faulty samples.")
-@click.option("--errors", "errors_path", metavar="FILE", help="Write faulty samples here, one JSON document per line.")
+@click.option(
+    "--errors",
+    "errors_path",
+    envvar="TAR2TF_ERRORS",
+    metavar="FILE",
+    help="Write faulty samples here, one JSON document per line.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace files that this conversion did not write.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and the first sample; write nothing.")
 @output_options
-def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
+@click.pass_context
+def command(ctx: click.Context, /, **options: Any) -> int:
     """Convert tar shards to TFRecord shards.
 
     BUCKET is a directory, a tar file, or - for one tar on standard input. TEMPLATE names shards in it, with bash
@@ -67,32 +112,17 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     \b
     tar2tf convert shards 'train-{0000..0146}.tar' -o 'out/train-<>.record' --max-shard-size 100MB
     tar2tf convert shards -o 'out/<split>-<00000>-of-<total>.record' --split train=0.9,val=0.1
+    tar2tf convert shards -o train.record --op decode:jpg --op resize:jpg,224x224 --select jpg,cls --type cls=int64
     cat one.tar | tar2tf convert - -o one.record
 
     In PATH, <> counts from 1 and <00000> from 00000; <total> is the number of shards, <split> the split, <input>
     the input's name. The manifest stands beside the shards. The same command continues an interrupted run.
     """
     from tar2tf_cli.convert import convert, make_plan
-    from tar2tf_cli.spec import Conversion, Input, Output, parse_split, parse_types
 
-    conversion = Conversion(
-        Input(bucket, template, options["key_split"], options["regroup"], options["ignore_missing_end"]),
-        Output(
-            options["output"],
-            options["max_shard_size"],
-            options["num_shards"],
-            options["records_per_shard"],
-            options["compression"],
-            options["index"],
-        ),
-        types=parse_types(options["types"]),
-        shuffle=options["shuffle"],
-        seed=options["seed"],
-        limit=options["limit"],
-        split=parse_split(options["split"]) if options["split"] else {},
-        on_error=options["on_error"],
-        max_errors=options["max_errors"],
-    )
+    conversion = _conversion(ctx)
+    if options["as_json"] and conversion.output.path == "-" and not options["dry_run"]:
+        raise click.UsageError("--json would print among the records on standard output: use one of the two")
     if options["dry_run"]:
         return _show_plan(make_plan(conversion), as_json=options["as_json"])
     with Terminal(
@@ -104,9 +134,80 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
         summary = convert(conversion, workers=options["num_workers"], overwrite=options["overwrite"], events=terminal)
     if options["as_json"]:
         print_json(_document(summary))
-    if not options["quiet"]:
-        _print_summary(summary)
+    _print_summary(summary, quiet=options["quiet"])
     return 1 if summary.errors else 0
+
+
+_SECTIONS: Final = {
+    "bucket": "input",
+    "template": "input",
+    "key_split": "input",
+    "regroup": "input",
+    "ignore_missing_end": "input",
+    "output": "output",
+    "max_shard_size": "output",
+    "num_shards": "output",
+    "records_per_shard": "output",
+    "compression": "output",
+    "index": "output",
+}
+"""Options that stand in a section of the spec; `output` is its `path` there."""
+
+_NOT_IN_SPEC: Final = frozenset(
+    ["num_workers", "errors_path", "overwrite", "dry_run", "spec_path", "as_json", "quiet", "verbose", "progress"]
+)
+
+
+def _conversion(ctx: click.Context) -> Conversion:
+    """The conversion that the command line means: flags over environment over spec file."""
+    from tar2tf_cli import specfile
+
+    flags: dict[str, Any] = {}
+    for name, value in ctx.params.items():
+        default = ctx.get_parameter_source(name) in (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
+        if default or name in _NOT_IN_SPEC or value in (None, ()):
+            continue
+        value = _PARSERS[name](value) if name in _PARSERS else value
+        if name in _SECTIONS:
+            flags.setdefault(_SECTIONS[name], {})["path" if name == "output" else name] = value
+        else:
+            flags[name] = value
+    path = ctx.params["spec_path"]
+    return specfile.read(path, flags) if path else specfile.build(flags)
+
+
+def _parse_ops(texts: Sequence[str]) -> list[Op]:
+    from tar2tf_cli.ops import from_cli
+
+    return [from_cli(text) for text in texts]
+
+
+def _parse_select(texts: Sequence[str]) -> dict[str, Selection]:
+    from tar2tf_cli.ops.select import parse_select
+
+    return parse_select(texts)
+
+
+def _parse_types(texts: Sequence[str]) -> Mapping[str, str]:
+    from tar2tf_cli.spec import parse_types
+
+    return parse_types(texts)
+
+
+def _parse_split(text: str) -> Mapping[str, float]:
+    from tar2tf_cli.spec import parse_split
+
+    return parse_split(text)
+
+
+_PARSERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "bucket": os.path.expanduser,  # a path with <> has to be quoted, and then the shell leaves ~ alone
+    "output": os.path.expanduser,
+    "ops": _parse_ops,
+    "select": _parse_select,
+    "types": _parse_types,
+    "split": _parse_split,
+}
 
 
 def _document(summary: Summary) -> dict[str, Any]:
@@ -117,11 +218,21 @@ def _document(summary: Summary) -> dict[str, Any]:
         "records": summary.records,
         "bytes": summary.bytes,
         "shards": [shard.to_json() for shard in summary.shards],
-        "skipped": {"samples": len(summary.errors), "members": dict(sorted(summary.skipped.items()))},
+        "skipped": {"samples": summary.skipped_samples, "members": dict(sorted(summary.skipped.items()))},
     }
 
 
-def _print_summary(summary: Summary) -> None:
+def _print_summary(summary: Summary, *, quiet: bool) -> None:
+    if not quiet:
+        _print_totals(summary)
+    for text, faults in _grouped(summary.errors).items():
+        first = faults[0]
+        message(f"{len(faults):,} x {text}, first: {first['shard']}: {first['member'] or first['key']}")
+    if summary.skipped_samples and not (quiet and summary.up_to_date):
+        message(f"{count(summary.skipped_samples, 'sample')} skipped")
+
+
+def _print_totals(summary: Summary) -> None:
     done = f"{count(summary.records, 'record')}, {size(summary.bytes)}"
     if summary.manifest is None:
         message(f"{done} on standard output")
@@ -135,11 +246,6 @@ def _print_summary(summary: Summary) -> None:
         message(f"{count(summary.oversized, 'record')} larger than --max-shard-size, in a shard of its own each")
     for reason, number in sorted(summary.skipped.items()):
         message(f"{count(number, 'member')} passed over: {reason}")
-    for text, faults in _grouped(summary.errors).items():
-        first = faults[0]
-        message(f"{len(faults):,} x {text}, first: {first['shard']}: {first['member'] or first['key']}")
-    if summary.errors:
-        message(f"{count(len(summary.errors), 'sample')} skipped")
 
 
 def _grouped(errors: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -153,20 +259,14 @@ def _grouped(errors: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _show_plan(plan: Plan, *, as_json: bool) -> int:
-    """Print what would be done, and the first sample's features; nothing is written."""
-    from tar2tf_cli.convert import first_example
+    """Print what would be done, and the first sample on its way through the ops; nothing is written."""
+    from tar2tf_cli.dryrun import trace
 
-    conversion = plan.conversion
-    features = first_example(plan)
+    conversion, steps = plan.conversion, trace(plan)
     template = conversion.output.template
     if as_json:
-        print_json(
-            {
-                **plan.manifest().identity(),
-                "output": {"path": template.text, "manifest": template.manifest()},
-                "features": features,
-            }
-        )
+        output = {"path": template.text, "manifest": template.manifest(), "max_shard_size": conversion.output.limit}
+        print_json({**plan.manifest().identity(), "output": output, "steps": [step.to_json() for step in steps]})
         return 0
     total = "of unknown size" if plan.size is None else size(plan.size)
     click.echo(f"{count(len(plan.inputs), 'input')}, {total}, from {conversion.input.bucket}")
@@ -176,7 +276,8 @@ def _show_plan(plan: Plan, *, as_json: bool) -> int:
         click.echo(f"  and {len(plan.inputs) - 3:,} more")
     limit = conversion.output.limit
     click.echo(f"to {template.text}" + (f", at most {size(limit)} each" if limit else ""))
-    click.echo("the first sample's features:")
-    for name, feature in features.items():
-        click.echo(f"  {name}  {feature}")
+    for step in steps:
+        click.echo(step.title)
+        for name, look in step.entries.items():
+            click.echo(f"  {name:{max(map(len, step.entries))}}  {look}")
     return 0

@@ -18,20 +18,18 @@ class Size(click.ParamType):  # type: ignore[type-arg]
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        from humanfriendly import InvalidSize, parse_size
+        from tar2tf_cli.errors import UsageError
+        from tar2tf_cli.spec import parse_size
 
         try:
-            number = int(parse_size(value))
-        except InvalidSize:
-            self.fail(f"{value!r} is not a size; write 100MB, 1GiB or a number of bytes", param, ctx)
-        if number <= 0:
-            self.fail("a size must be more than 0", param, ctx)
-        return number
+            return parse_size(value)
+        except UsageError as error:
+            self.fail(error.message, param, ctx)
 
 
 SIZE = Size()
+
+MAX_PIXELS = 2**27
 
 
 def input_options(command: F) -> F:
@@ -64,7 +62,11 @@ def output_options(command: F) -> F:
     for option in reversed(
         [
             click.option(
-                "--json", "as_json", is_flag=True, help="Print the result as one JSON document on standard output."
+                "--json",
+                "as_json",
+                envvar="TAR2TF_JSON",
+                is_flag=True,
+                help="Print the result as one JSON document on standard output.",
             ),
             click.option("-q", "--quiet", is_flag=True, help="Print errors only."),
             click.option("-v", "--verbose", is_flag=True, help="Print each shard, too."),

@@ -60,7 +60,12 @@ def _colors() -> bool:
         return False
     if os.environ.get("FORCE_COLOR"):
         return True
-    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    return is_capable()
+
+
+def is_capable() -> bool:
+    """Whether standard error is a terminal that can move its cursor."""
+    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 class Terminal(Events):
@@ -83,21 +88,23 @@ class Terminal(Events):
     ) -> None:
         self._quiet = quiet
         self._verbose = verbose
-        capable = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        capable = is_capable()
         self._bar_wanted = capable if progress is None else progress
         self._lines_wanted = progress is None and not capable
         self._bar: Any = None
         self._total: int | None = None
         self._began = self._printed = time.monotonic()
+        self._errors_path = errors_path
         self._errors: IO[str] | None = None
-        if errors_path:
-            try:
-                self._errors = open(errors_path, "w", encoding="utf-8")  # noqa: SIM115 - closed in __exit__
-            except OSError as error:
-                raise SinkError(f"cannot be written: {error.strerror}", shard=errors_path) from None
 
     def planned(self, inputs: int, size: int | None) -> None:
+        """Work begins: open what is to be written to, so that a run with nothing to do leaves an older list alone."""
         self._total = size
+        if self._errors_path:
+            try:
+                self._errors = open(self._errors_path, "w", encoding="utf-8")  # noqa: SIM115 - closed in __exit__
+            except OSError as error:
+                raise SinkError(f"cannot be written: {error.strerror}", shard=self._errors_path) from None
         if self._bar_wanted and not self._quiet:
             from tqdm import tqdm
 
@@ -125,7 +132,7 @@ class Terminal(Events):
 
     def fault(self, fault: dict[str, Any]) -> None:
         if self._errors:
-            self._errors.write(json.dumps(fault) + "\n")
+            self._errors.write(json.dumps(fault) + "\n")  # buffered; what fails shows when it is closed
 
     def __enter__(self) -> Terminal:
         return self

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tar2tf_cli.errors import Tar2tfError
-from tar2tf_cli.job import Task, Worker
+from tar2tf_cli.errors import Tar2tfError, WorkerError
 
-__all__ = ["Engine", "Outcome"]
+__all__ = ["Context", "Engine", "Outcome", "Task", "attempt"]
+
+
+class Context(Protocol):
+    """What all tasks of a run are given; forked or pickled, so each process has its own.
+
+    Attributes:
+        on_bytes: set by the engine; to be called with the number of stored bytes after each read of an input.
+    """
+
+    on_bytes: Callable[[int], None] | None
+
+
+class Task(Protocol):
+    """A unit of work; pickles, and so does what it returns."""
+
+    def run(self, context: Any, /) -> Any:
+        """Do the work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +35,28 @@ class Outcome:
     task: Task
     result: Any = None
     error: Tar2tfError | None = None
+
+
+def attempt(task: Task, context: Context) -> Outcome:
+    """Run a task; whatever it raises is the outcome's error, unforeseen exceptions with their traceback in `details`.
+
+    Raises:
+        BrokenPipeError: when whoever waits for the outcome is gone.
+    """
+    try:
+        return Outcome(task, task.run(context))
+    except Tar2tfError as error:
+        return Outcome(task, error=error)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        return Outcome(task, error=WorkerError(f"{type(error).__name__}: {error}"))
+    except Exception as error:
+        import traceback
+
+        failure = WorkerError(f"{type(error).__name__}: {error}", hint="this is a fault of tar2tf: please report it")
+        failure.__dict__["details"] = traceback.format_exc()
+        return Outcome(task, error=failure)
 
 
 class Engine(Protocol):
@@ -37,8 +76,8 @@ class Engine(Protocol):
     @property
     def busy(self) -> int: ...
 
-    def start(self, worker: Worker) -> None:
-        """Get ready; every task will be given this worker or a copy of it."""
+    def start(self, context: Context) -> None:
+        """Get ready; every task will be given this context or a copy of it."""
 
     def submit(self, task: Task) -> None:
         """Take a task; only while `free`."""

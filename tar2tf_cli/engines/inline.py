@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from tar2tf_cli.engines.base import Outcome
-from tar2tf_cli.errors import Tar2tfError
-from tar2tf_cli.job import Task, Worker
+from tar2tf_cli.engines.base import Context, Outcome, Task, attempt
 
 __all__ = ["InlineEngine"]
 
@@ -15,7 +13,7 @@ class InlineEngine:
     def __init__(self) -> None:
         self.bytes_read = 0
         self._task: Task | None = None
-        self._worker: Worker | None = None
+        self._context: Context | None = None
 
     @property
     def free(self) -> int:
@@ -27,10 +25,10 @@ class InlineEngine:
         """1 when there is a task."""
         return int(self._task is not None)
 
-    def start(self, worker: Worker) -> None:
-        """Take the worker."""
-        worker.on_bytes = self._count
-        self._worker = worker
+    def start(self, context: Context) -> None:
+        """Take the context."""
+        context.on_bytes = self._count
+        self._context = context
 
     def submit(self, task: Task) -> None:
         """Take a task."""
@@ -39,12 +37,9 @@ class InlineEngine:
     def wait(self, timeout: float) -> list[Outcome]:
         """Run the task to its end, whatever the timeout."""
         task, self._task = self._task, None
-        if task is None or self._worker is None:
+        if task is None or self._context is None:
             return []
-        try:
-            return [Outcome(task, task.run(self._worker))]
-        except Tar2tfError as error:
-            return [Outcome(task, error=error)]
+        return [attempt(task, self._context)]
 
     def close(self) -> None:
         """Nothing is left to end."""

@@ -1,20 +1,25 @@
-"""Worker processes on this machine: forked, fed through a socket each, and gone when their parent is."""
+"""Worker processes on this machine: forked, fed through a socket each, and gone when their parent is.
+
+A process that has threads, TensorFlow's or others, is not forked, since a lock that a thread holds would stay locked in
+the copy; fresh interpreters are started instead, and get the context pickled.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import pickle
+import select
 import selectors
 import signal
 import socket
 import sys
+import threading
 import time
 from typing import Any, Final
 
-from tar2tf_cli.engines.base import Outcome
-from tar2tf_cli.errors import Tar2tfError, WorkerError
-from tar2tf_cli.job import Task, Worker
+from tar2tf_cli.engines.base import Context, Outcome, Task, attempt
+from tar2tf_cli.errors import UsageError, WorkerError
 
 __all__ = ["LocalEngine"]
 
@@ -45,12 +50,18 @@ class LocalEngine:
         """Processes with a task."""
         return len(self._working)
 
-    def start(self, worker: Worker) -> None:
-        """Fork the processes; their sockets end with this process, and so do they."""
-        sys.stdout.flush()
-        sys.stderr.flush()
+    def start(self, context: Context) -> None:
+        """Start the processes; their sockets end with this process, and so do they.
+
+        Raises:
+            UsageError: when the context has to be pickled, and cannot be.
+        """
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        may_fork = _has_one_thread()
         for _ in range(self._count):
-            process = _fork(worker, self._idle)
+            process = _fork(context, self._idle) if may_fork else _spawn(context)
             self._idle.append(process)
             self._selector.register(process.socket, selectors.EVENT_READ, process)
 
@@ -62,7 +73,7 @@ class LocalEngine:
             _send(process.socket, task)
 
     def wait(self, timeout: float) -> list[Outcome]:
-        """Outcomes of the tasks that ended; a process that died is an outcome too."""
+        """Outcomes of the tasks that ended; a process that died is its task's outcome, or an error of its own."""
         outcomes = []
         for key, _ in self._selector.select(timeout):
             outcome = self._receive(key.data)
@@ -105,8 +116,10 @@ class LocalEngine:
         task = self._working.pop(process, None)
         reason = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
         hint = "the machine may be out of memory: fewer workers (-j) need less" if code == -signal.SIGKILL else None
-        error = WorkerError(f"a worker process {reason} while it was at {task}", hint=hint)
-        return Outcome(task, error=error)  # type: ignore[arg-type]
+        error = WorkerError(f"a worker process {reason}", hint=hint)
+        if task is None:
+            raise error
+        return Outcome(task, error=error)
 
 
 class _Process:
@@ -115,7 +128,7 @@ class _Process:
         self.socket = channel
 
 
-def _fork(worker: Worker, siblings: list[_Process]) -> _Process:
+def _fork(context: Context, siblings: list[_Process]) -> _Process:
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid:
@@ -127,41 +140,83 @@ def _fork(worker: Worker, siblings: list[_Process]) -> _Process:
         for sibling in siblings:  # or they would not see their parent's end
             sibling.socket.close()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        _serve(theirs, worker)
+        _serve(theirs, context)
         code = 0
     finally:
         os._exit(code)
 
 
-def _serve(channel: socket.socket, worker: Worker) -> None:
+def _has_one_thread() -> bool:
+    """Whether this process has no threads but this one, those of libraries included."""
+    if threading.active_count() > 1:
+        return False
+    try:
+        return len(os.listdir("/proc/self/task")) == 1
+    except FileNotFoundError:  # no Linux
+        return False
+
+
+_SPAWNED: Final = "import sys; from tar2tf_cli.engines.local import serve_spawned; serve_spawned(int(sys.argv[1]))"
+
+
+def _spawn(context: Context) -> _Process:
+    import cloudpickle
+
+    try:
+        pickled = cloudpickle.dumps(context)
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"the conversion cannot be sent to a worker process: {error}",
+            hint="use one worker, or a function of a module",
+        ) from None
+    ours, theirs = socket.socketpair()
+    theirs.set_inheritable(True)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    arguments = [sys.executable, "-c", _SPAWNED, str(theirs.fileno())]
+    pid = os.posix_spawn(sys.executable, arguments, environment)
+    theirs.close()
+    process = _Process(pid, ours)
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # its end shows at the next wait
+        _send(ours, pickled)
+    return process
+
+
+def serve_spawned(descriptor: int) -> None:
+    """What a fresh interpreter runs: take the context, then tasks until the other end is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    channel = socket.socket(fileno=descriptor)
+    with contextlib.suppress(EOFError, ConnectionResetError):
+        _serve(channel, pickle.loads(_receive(channel)))
+
+
+def _serve(channel: socket.socket, context: Context) -> None:
     """Run the tasks that come in until the other end is closed."""
+    threading.Thread(target=_end_with_parent, args=(channel.fileno(),), daemon=True).start()
     progress = _Progress(channel)
-    worker.on_bytes = progress
+    context.on_bytes = progress
     while True:
         try:
             task = _receive(channel)
         except (EOFError, ConnectionResetError):
             return
-        answer = _answer(task, worker)
+        answer = _answer(task, context)
         progress.send()
         _send(channel, answer)
 
 
-def _answer(task: Task, worker: Worker) -> tuple[str, Any]:
-    try:
-        return "result", task.run(worker)
-    except Tar2tfError as error:
-        return "error", error
-    except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            raise
-        return "error", WorkerError(f"{type(error).__name__}: {error}")
-    except Exception as error:
-        import traceback
+def _end_with_parent(descriptor: int) -> None:
+    """End this process once the other end of its socket is closed, whatever it waits for or is busy with."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLHUP)
+    poll.poll()
+    os._exit(1)
 
-        failure = WorkerError(f"{type(error).__name__}: {error}", hint="this is a fault of tar2tf: please report it")
-        failure.__dict__["details"] = traceback.format_exc()
-        return "error", failure
+
+def _answer(task: Task, context: Context) -> tuple[str, Any]:
+    outcome = attempt(task, context)
+    return ("error", outcome.error) if outcome.error else ("result", outcome.result)
 
 
 class _Progress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
@@ -56,6 +57,9 @@ class Flusher(Generic[T]):
     def close(self) -> None:
         """End the thread once it is through with the file at hand."""
         if self._thread:
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    self._waiting.get_nowait()
             self._waiting.put(None)
             self._thread.join()
             self._thread = None

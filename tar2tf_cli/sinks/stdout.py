@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 
 from tar2tf_cli.errors import SinkError
@@ -30,7 +31,14 @@ class StandardOutput:
         self._next = 0
 
     def __enter__(self) -> StandardOutput:
-        self.folder = tempfile.mkdtemp(prefix="tar2tf-")
+        if sys.stdout is None:
+            raise SinkError("standard output is closed")
+        try:
+            self.folder = tempfile.mkdtemp(prefix="tar2tf-")
+        except OSError as error:
+            raise SinkError(
+                f"no temporary folder can be made: {error.strerror}", hint="set TMPDIR to a folder with room"
+            ) from None
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -17,11 +17,13 @@ class Input:
         name: the object's name in its bucket.
         size: bytes as stored; None when only reading to the end would tell.
         version: what changes when the object's bytes do, an ETag or a time of modification; None when unknowable.
+        checksum: kind and value of a checksum of its bytes, where a listing tells it.
     """
 
     name: str
     size: int | None
     version: str | None
+    checksum: tuple[str, str] | None = None
 
     @property
     def stem(self) -> str:
@@ -69,7 +71,7 @@ class Source(Protocol):
         """Open an input at its first byte.
 
         Raises:
-            SourceError: when it cannot be opened, or is not the version that was listed.
+            SourceError: when it cannot be opened, or is not the version that was listed; here or at the first read.
         """
 
     def locate(self, name: str) -> str:

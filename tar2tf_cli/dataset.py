@@ -1,0 +1,440 @@
+"""Datasets in the manner of the AIS tar2tf client: streams of tensors in memory, or TFRecord on disk.
+
+    ais = Dataset("shards", conversions=[Decode("jpg"), Resize("jpg", (32, 32))], selections=["jpg", "cls"])
+    train = ais.load("train-{0..3}.tar", num_workers=4).shuffle(1024).batch(64)
+    paths = ais.load("train-{0..3}.tar", path="out/train-{}.record", max_shard_size="100MB")
+
+TensorFlow is imported when a dataset is asked for, not before.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from tar2tf_cli.convert import convert, make_plan
+from tar2tf_cli.errors import SampleError, SourceError, UsageError
+from tar2tf_cli.manifest import Manifest
+from tar2tf_cli.ops import Convert, Decode, Op, Resize, Select, Selection
+from tar2tf_cli.ops.base import OpContext, apply_ops
+from tar2tf_cli.ops.select import to_selection
+from tar2tf_cli.parser import record_parser
+from tar2tf_cli.reading import Reading
+from tar2tf_cli.samples import KEY, Sample
+from tar2tf_cli.spec import Conversion, Input, Output, parse_size
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+__all__ = ["AisDataset", "Dataset", "default_record_parser", "load_dataset"]
+
+DEFAULT_CONVERSIONS: Final = (Decode("jpg"), Convert("jpg", "float32"), Resize("jpg", (224, 224)))
+DEFAULT_SELECTIONS: Final = ("jpg", "cls")
+
+_INTEGER_ENTRIES: Final = frozenset(["cls", "cls2", "class", "count", "index", "inx", "id"])
+"""Entries that hold a whole number as text, as webdataset's default decoder has them."""
+
+_AHEAD: Final = 4  # samples per thread that are converted ahead of the one asked for
+
+
+class Dataset:
+    """Shards of a bucket as a dataset.
+
+    Args:
+        bucket_name: a directory, or any bucket that `tar2tf convert` reads; a plain name beside a `proxy_url` is an
+            AIStore bucket.
+        proxy_url: the AIStore endpoint.
+        conversions: ops on each sample; decode jpg, float32, 224x224 when left out.
+        selections: what each element is made of, a value and a label as a rule; jpg and cls when left out.
+        remote_exec: whether ops run in the AIStore cluster.
+    """
+
+    def __init__(
+        self,
+        bucket_name: str,
+        proxy_url: str | None = None,
+        conversions: Sequence[Op] | Op | None = None,
+        selections: Sequence[Any] | None = None,
+        remote_exec: bool | None = None,
+    ) -> None:
+        self._bucket = _bucket(bucket_name, proxy_url)
+        self._endpoint = proxy_url
+        self._left_out = conversions is None and selections is None
+        given = DEFAULT_CONVERSIONS if conversions is None else conversions
+        self._ops = (given,) if isinstance(given, Op) else tuple(given)
+        self._selections = [to_selection(item) for item in (DEFAULT_SELECTIONS if selections is None else selections)]
+        self._remote_exec = remote_exec
+
+    def load(
+        self,
+        template: str | Sequence[str] = (),
+        *,
+        output_types: Any = None,
+        output_shapes: Any = None,
+        num_workers: int = 4,
+        path: str | Callable[[], Iterable[str]] | Iterable[str] | None = None,
+        max_shard_size: str | int | None = None,
+        record_to_example: Callable[[Sample], Any] | None = None,
+        shuffle_tar: bool = False,
+        remote_exec: bool | None = None,
+    ) -> Any:
+        """The shards that a template stands for, as a `tf.data.Dataset`, or as TFRecord files with `path`.
+
+        Args:
+            template: names of shards, with bash braces or as a glob; every shard when left out.
+            output_types: dtypes of the elements; taken from the first sample when not given.
+            output_shapes: shapes of the elements; when not given, height and width as a Resize fixes them, other
+                dimensions open, ranks and channels as in the first sample.
+            num_workers: samples that are converted at once; with `path`, processes.
+            path: where TFRecord goes: a path, a template with `{}` or `<>`, or a generator of paths.
+            max_shard_size: most bytes of a shard, such as "100MB"; with `path` only.
+            record_to_example: from a sample to a tf.train.Example; with `path` only. Without it, conversions and
+                selections, records are as `default_record_parser` reads them.
+            shuffle_tar: shuffle the samples of each shard; with `path`, of all shards with each other.
+            remote_exec: overrides what the dataset was made with.
+
+        Returns:
+            A dataset that streams the shards anew at each iteration; with `path`, the list of the shards' paths.
+
+        Raises:
+            UsageError: for arguments that do not go together.
+            Tar2tfError: as `convert` does.
+        """
+        if self._remote_exec if remote_exec is None else remote_exec:
+            raise UsageError("remote execution is not available", hint="leave remote_exec out, and ops run here")
+        if path is not None:
+            conversion = self._conversion(template, path, max_shard_size, record_to_example, shuffle_tar)
+            return _to_files(conversion, path, num_workers)
+        if max_shard_size is not None or record_to_example is not None:
+            raise UsageError("max_shard_size and record_to_example are for TFRecord files: give a path, too")
+        stream = _Stream(self._conversion(template), self._selections, num_workers, shuffle=shuffle_tar)
+        return stream.dataset(output_types, output_shapes)
+
+    def _conversion(
+        self,
+        template: str | Sequence[str],
+        path: Any = None,
+        max_shard_size: str | int | None = None,
+        record_to_example: Callable[[Sample], Any] | None = None,
+        shuffle: bool = False,
+    ) -> Conversion:
+        templates = (template,) if isinstance(template, str) else tuple(template)
+        output = Output(
+            path if isinstance(path, str) else _GENERATED,
+            None if max_shard_size is None else parse_size(max_shard_size),
+        )
+        source = Input(self._bucket, templates)
+        if path is not None and self._left_out:
+            preset = None if record_to_example else "image-label"
+            return Conversion(source, output, preset=preset, record_to_example=record_to_example, shuffle=shuffle)
+        select = None
+        if path is not None and record_to_example is None:
+            select = {_feature_name(position, item): item for position, item in enumerate(self._selections)}
+        return Conversion(
+            source, output, ops=self._ops, select=select, record_to_example=record_to_example, shuffle=shuffle
+        )
+
+
+class AisDataset(Dataset):
+    """A bucket of an AIStore cluster, under the names of the first AIS tar2tf client; a directory does as well."""
+
+    def __init__(
+        self,
+        bucket: str,
+        proxy_url: str | None = None,
+        conversions: Sequence[Op] | Op | None = None,
+        selections: Sequence[Any] | None = None,
+        remote_exec: bool | None = None,
+    ) -> None:
+        super().__init__(bucket, proxy_url, conversions, selections, remote_exec)
+
+    def load_from_tar(
+        self,
+        template: str,
+        *,
+        path: str | None = None,
+        record_to_example: Callable[[Sample], Any] | None = None,
+        record_to_pair: Callable[[Sample], Any] | None = None,
+        output_types: Any = None,
+        output_shapes: Any = None,
+        **options: Any,
+    ) -> Any:
+        """A dataset of pairs in memory, or, with `path`, of the records that were written there.
+
+        Args:
+            template: names of shards, with bash braces or as a glob.
+            path: where TFRecord goes; without it everything stays in memory.
+            record_to_example: from a sample to a tf.train.Example; with `path` only.
+            record_to_pair: from a sample to a value and a label; in memory only.
+            output_types: dtypes of the pair; taken from the first when not given.
+            output_shapes: shapes of the pair.
+            options: as `load` takes them.
+
+        Returns:
+            A `tf.data.Dataset`: of pairs in memory, of serialised examples with `path`.
+        """
+        if path is not None:
+            import tensorflow as tf
+
+            files = self.load(template, path=path, record_to_example=record_to_example, **options)
+            return tf.data.TFRecordDataset(files)
+        if record_to_pair is None:
+            return self.load(template, output_types=output_types, output_shapes=output_shapes, **options)
+        workers = options.get("num_workers", 4)
+        stream = _Stream(replace(self._conversion(template), ops=()), record_to_pair, workers)
+        return stream.dataset(output_types, output_shapes)
+
+
+class _Stream:
+    """Elements of a dataset: samples read in order, converted by threads, given out in order.
+
+    Args:
+        make: the selections an element consists of, or a function from a sample to an element.
+    """
+
+    def __init__(
+        self,
+        conversion: Conversion,
+        make: Sequence[Selection] | Callable[[Sample], Any],
+        workers: int,
+        *,
+        shuffle: bool = False,
+    ) -> None:
+        self._plan = make_plan(conversion)
+        self._make = make
+        self._workers = max(workers, 1)
+        self._shuffle = shuffle
+        self._context = OpContext(conversion.seed, conversion.max_pixels)
+
+    def dataset(self, types: Any, shapes: Any) -> tf.data.Dataset:
+        """The `tf.data.Dataset`; its element spec is as given, or as the first element looks."""
+        import tensorflow as tf
+
+        if types is not None and shapes is not None:
+            spec = tf.nest.map_structure(
+                lambda dtype, shape: tf.TensorSpec(shape, dtype),
+                types,
+                tf.nest.map_structure_up_to(types, tf.TensorShape, shapes),
+            )
+        else:
+            spec = self._spec(types)
+        dtypes = [item.dtype for item in tf.nest.flatten(spec)]
+
+        def elements() -> Iterator[Any]:
+            for key, element in self._elements():
+                values = tf.nest.flatten(element)
+                typed = [_as_dtype(value, dtype, key) for value, dtype in zip(values, dtypes, strict=True)]
+                yield tf.nest.pack_sequence_as(spec, typed)
+
+        return tf.data.Dataset.from_generator(elements, output_signature=spec)
+
+    def _spec(self, types: Any) -> Any:
+        """The element spec that the first element suggests."""
+        import tensorflow as tf
+
+        first = next(self._elements(), None)
+        if first is None:
+            raise SourceError(
+                "holds no samples to take dtypes and shapes from", shard=self._plan.conversion.input.bucket
+            )
+        _, element = first
+        dtypes = [None] * len(tf.nest.flatten(element)) if types is None else tf.nest.flatten(types)
+        fixed = any(isinstance(op, Resize) for op in self._plan.conversion.ops)
+        specs = [
+            _tensor_spec(value, dtype, fixed) for value, dtype in zip(tf.nest.flatten(element), dtypes, strict=True)
+        ]
+        return tf.nest.pack_sequence_as(element, specs)
+
+    def _elements(self) -> Iterator[tuple[str, Any]]:
+        """Key and element of each sample, in order; a few samples for each thread are on their way."""
+        with ThreadPoolExecutor(self._workers) as threads:
+            waiting: deque[Future[list[tuple[str, Any]]]] = deque()
+            try:
+                for name, sample in self._samples():
+                    waiting.append(threads.submit(self._convert, name, sample))
+                    if len(waiting) > _AHEAD * self._workers:
+                        yield from waiting.popleft().result()
+                while waiting:
+                    yield from waiting.popleft().result()
+            finally:
+                for future in waiting:
+                    future.cancel()
+
+    def _samples(self) -> Iterator[tuple[str, Sample]]:
+        plan = self._plan
+        for item in plan.inputs:
+            with Reading(plan.conversion, plan.source, item) as reading:
+                samples = reading.samples()
+                if self._shuffle:
+                    shard = list(samples)
+                    random.shuffle(shard)
+                    samples = iter(shard)
+                for sample in samples:
+                    yield reading.name, sample
+
+    def _convert(self, name: str, sample: Sample) -> list[tuple[str, Any]]:
+        key = sample[KEY]
+        try:
+            results = apply_ops(sample, self._plan.conversion.ops, self._context)
+            return [(key, self._element(result)) for result in results]
+        except SampleError as error:
+            raise error.at(shard=name, key=key) from error.__cause__
+
+    def _element(self, sample: Sample) -> Any:
+        if callable(self._make):
+            return _as_structure(self._make(sample))
+        parts = tuple(_text_numbers(item, item.select(sample)) for item in self._make)
+        return parts[0] if len(parts) == 1 else parts
+
+
+def _text_numbers(selection: Selection, value: Any) -> Any:
+    """A selected value; the text of an entry such as `cls` as the number it holds."""
+    if isinstance(selection, Select) and selection.ext_name in _INTEGER_ENTRIES and isinstance(value, bytes):
+        import numpy as np
+
+        try:
+            return np.int32(value)
+        except (ValueError, OverflowError):
+            return value
+    return _as_structure(value)
+
+
+def _as_structure(value: Any) -> Any:
+    """Nested selections as tf.nest has them: lists of selections become tuples, lists of numbers arrays."""
+    import numpy as np
+
+    if isinstance(value, dict):
+        return {name: _as_structure(item) for name, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_as_structure(item) for item in value)
+    if isinstance(value, list):
+        plain = all(isinstance(item, (bool, int, float, str)) for item in value)
+        return np.asarray(value) if plain and value else tuple(_as_structure(item) for item in value)
+    return value
+
+
+def _tensor_spec(value: Any, dtype: Any, size_is_fixed: bool) -> tf.TensorSpec:
+    import numpy as np
+    import tensorflow as tf
+
+    if isinstance(value, (bytes, str)):
+        return tf.TensorSpec([], dtype or tf.string)
+    shape: list[int | None] = list(np.shape(value))
+    if len(shape) == 3 and not size_is_fixed:
+        shape[:2] = [None, None]
+    elif len(shape) in (1, 2):
+        shape[0] = None
+    natural = (
+        tf.as_dtype(value.dtype)
+        if hasattr(value, "dtype")
+        else {int: tf.int64, bool: tf.bool}.get(type(value), tf.float32)
+    )
+    return tf.TensorSpec(shape, dtype or natural)
+
+
+def _as_dtype(value: Any, dtype: tf.DType, key: str) -> Any:
+    """A value as an array of a dtype; bytes where a number is asked for are read as text."""
+    import numpy as np
+
+    if dtype.name == "string":
+        return value
+    try:
+        return np.asarray(float(value) if isinstance(value, (bytes, str)) else value).astype(
+            dtype.as_numpy_dtype, copy=False
+        )
+    except (ValueError, TypeError):
+        raise SampleError(f"{value!r} cannot be read as {dtype.name}", key=key) from None
+
+
+_GENERATED: Final = "<00000>"  # the names under which shards wait for those that a generator gives
+
+
+def _to_files(conversion: Conversion, path: Any, workers: int) -> list[str]:
+    """Convert to files; returns their paths in order."""
+    if isinstance(path, str):
+        summary = convert(conversion, workers=workers)
+        folder = os.path.dirname(summary.manifest or "")
+        return [os.path.join(folder, shard.path) for shard in summary.shards]
+    names = iter(path() if callable(path) else path)
+    first = next(names, None)
+    if first is None:
+        raise UsageError("the generator of paths gave none")
+    limit = conversion.output.max_shard_size
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(first) or ".", prefix=".tar2tf-") as folder:
+        output = Output(os.path.join(folder, _GENERATED if limit else "0"), limit)
+        summary = convert(replace(conversion, output=output), workers=workers)
+        paths: list[str] = []
+        for shard in summary.shards:
+            name = first if not paths else next(names, None)
+            if name is None:
+                raise UsageError(f"the generator gave {len(paths)} paths for {len(summary.shards)} shards")
+            os.replace(os.path.join(folder, shard.path), name)
+            paths.append(name)
+    return paths
+
+
+def _bucket(name: str, proxy_url: str | None) -> str:
+    """A plain name is a directory where there is one, and otherwise a bucket of the cluster that is named with it."""
+    if "://" in name or name == "-" or proxy_url is None or os.path.exists(name):
+        return name
+    return f"ais://{name}"
+
+
+def _feature_name(position: int, selection: Selection) -> str:
+    if isinstance(selection, Select):
+        return selection.ext_name
+    return str(position)
+
+
+def default_record_parser(record: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """Parse a record of the preset image-label: an image, float32 of shape (224, 224, 3), and a label, int32.
+
+    Args:
+        record: a serialised example, a scalar string tensor.
+    """
+    import tensorflow as tf
+
+    parsed = tf.io.parse_single_example(
+        record,
+        {"image_raw": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)},
+    )
+    image = tf.io.decode_image(parsed["image_raw"], channels=3, expand_animations=False)
+    resized = tf.image.resize(tf.cast(image, tf.float32), (224, 224))
+    return tf.ensure_shape(resized, (224, 224, 3)), tf.cast(parsed["label"], tf.int32)
+
+
+def load_dataset(manifest: str | os.PathLike[str], *, split: str | None = None) -> tf.data.Dataset:
+    """The parsed examples of a conversion, as dicts of tensors by feature name, in the order they were written.
+
+    Dtypes and shapes are those that the manifest describes; arrays of differing sizes keep their own shape each, and a
+    feature that some examples lack is given as an empty tensor there.
+
+    Args:
+        manifest: the manifest's path.
+        split: only the shards of this split.
+
+    Raises:
+        SourceError: when there is no such manifest.
+        UsageError: when it has no such split.
+    """
+    import tensorflow as tf
+
+    path = os.fspath(manifest)
+    document = Manifest.load(path)
+    if document is None:
+        raise SourceError("no such manifest", shard=path)
+    shards = [shard for shard in document.shards if split is None or shard.split == split]
+    if split is not None and not shards:
+        names = sorted({shard.split for shard in document.shards if shard.split})
+        raise UsageError(f"there is no split {split!r}", hint=f"splits: {', '.join(names) or 'none'}")
+    files = [os.path.join(os.path.dirname(path), shard.path) for shard in shards]
+    compression = "GZIP" if document.spec["output"].get("compression") == "gzip" else ""
+    records = tf.data.TFRecordDataset(files, compression_type=compression)
+    parse = record_parser(document.features, document.records)
+    return records.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)

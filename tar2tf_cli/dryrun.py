@@ -1,0 +1,78 @@
+"""What `--dry-run` shows: the first sample on its way through ops and selection, with dtype and shape at each step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tar2tf_cli.errors import SampleError
+from tar2tf_cli.example import Feature
+from tar2tf_cli.ops.base import apply_ops
+from tar2tf_cli.reading import Reading
+from tar2tf_cli.samples import KEY
+
+if TYPE_CHECKING:
+    from tar2tf_cli.convert import Plan
+
+__all__ = ["Step", "trace"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step and what the sample looks like behind it: a look per entry or feature, by name."""
+
+    title: str
+    entries: dict[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return {"step": self.title, "entries": self.entries}
+
+
+def trace(plan: Plan) -> list[Step]:
+    """The steps of the first sample of a plan; none where there is no sample, or standard input would be used up.
+
+    Raises:
+        SampleError: when an op or selection fails on it.
+    """
+    if not plan.source.repeatable or not plan.inputs:
+        return []
+    with Reading(plan.conversion, plan.source, plan.inputs[0]) as reading:
+        sample = next(reading.samples(), None)
+        if sample is None:
+            return []
+        steps = [Step(f"the first sample, {sample[KEY]}:", _looks(sample))]
+        try:
+            for op in plan.conversion.ops:
+                results = list(apply_ops(sample, [op], reading.context))
+                title = f"after {_title(op.canonical())}:"
+                if not results:
+                    return [*steps, Step(f"{title} dropped", {})]
+                sample = results[0]
+                steps.append(Step(title if len(results) == 1 else f"{title} {len(results)} samples", _looks(sample)))
+            features = reading.features_of(sample)
+        except SampleError as error:
+            raise error.at(shard=reading.name, key=steps[0].title.split(", ")[1].rstrip(":")) from None
+    return [*steps, Step("features:", _looks(dict(sorted(features.items()))))]
+
+
+def _title(canonical: dict[str, Any]) -> str:
+    name, fields = next(iter(canonical.items()))
+    if not isinstance(fields, dict):
+        return f"{name} {fields}"
+    return " ".join([name, *(f"{field}={value}" for field, value in fields.items())])
+
+
+def _looks(values: Any) -> dict[str, str]:
+    return {name: _look(value) for name, value in values.items()}
+
+
+def _look(value: Any) -> str:
+    """Type, and shape or length, of a value; short ones are shown."""
+    if isinstance(value, Feature):
+        return f"{value.dtype} {list(value.shape)}" + (", raw bytes" if value.encoding == "raw" else "")
+    if hasattr(value, "dtype"):
+        return f"{value.dtype} {list(value.shape)}"
+    if isinstance(value, bytes):
+        return f"bytes, {len(value):,} long" + (f": {value!r}" if len(value) <= 40 else "")
+    return f"{type(value).__name__}: {str(value)[:60]}"

@@ -1,0 +1,237 @@
+"""What ops are: frozen values that turn one sample into one, none or several; a registry knows them by name.
+
+An op declares its fields once. From them follow what `--op` accepts, what the spec file accepts, the arguments of the
+Python class and the canonical form in the manifest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar
+
+from tar2tf_cli.errors import SampleError, UsageError
+from tar2tf_cli.samples import Sample
+
+__all__ = [
+    "MAX_PIXELS",
+    "OPS",
+    "Op",
+    "OpContext",
+    "Samples",
+    "apply_ops",
+    "from_cli",
+    "from_yaml",
+    "keyword_aliases",
+    "register",
+    "text_option",
+]
+
+MAX_PIXELS: Final = 2**27
+"""Most pixels (height x width) an image may have to be decoded, unless told otherwise."""
+
+Samples: TypeAlias = "Sample | Iterable[Sample] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class OpContext:
+    """What of a conversion an op may depend on besides its own fields.
+
+    Attributes:
+        seed: what random choices are drawn from, together with the sample's key.
+        max_pixels: images of more pixels are not decoded.
+        image_size: height and width in pixels that the preset imagenet-tensor scales to; None leaves sizes alone.
+    """
+
+    seed: int = 0
+    max_pixels: int = MAX_PIXELS
+    image_size: int | None = None
+
+
+class Op:
+    """An op. Subclasses are frozen dataclasses with a `name`, a `usage` for `--op`, and `apply`.
+
+    The docstring's first sentence is the op's help.
+    """
+
+    name: ClassVar[str]
+    usage: ClassVar[str]
+
+    def apply(self, sample: Sample, context: OpContext) -> Samples:
+        """The sample changed, None to drop it, or several samples.
+
+        Raises:
+            SampleError: when the sample cannot be treated so.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def parse(cls, text: str) -> Op:
+        """The op that `--op NAME:TEXT` means: fields in order, comma-separated, `field=value` out of order.
+
+        Raises:
+            ValueError: saying what is wrong with the text.
+        """
+        names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        values: dict[str, Any] = {}
+        for position, part in enumerate(part for part in text.split(",") if part):
+            name, equals, value = part.partition("=")
+            if not equals:
+                if position >= len(names):
+                    raise ValueError(f"takes {len(names)} values at most")
+                name, value = names[position], part
+            values[name] = value
+        return cls.from_fields(values)
+
+    @classmethod
+    def from_value(cls, value: Any) -> Op:
+        """The op that `NAME: VALUE` means in a spec file: a mapping of fields, a list of them, or the first.
+
+        Raises:
+            ValueError: saying what is wrong with the value.
+        """
+        if isinstance(value, dict):
+            return cls.from_fields(dict(value))
+        values = list(value) if isinstance(value, list) else [] if value is None else [value]
+        names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        if len(values) > len(names):
+            raise ValueError(f"takes {len(names)} values at most")
+        return cls.from_fields(dict(zip(names, values, strict=False)))
+
+    @classmethod
+    def from_fields(cls, values: dict[str, Any]) -> Op:
+        """The op with these fields.
+
+        Raises:
+            ValueError: for a field that does not exist, is missing or has a wrong value.
+        """
+        fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        for name in values:
+            if name not in fields:
+                raise ValueError(f"has no field {name!r}{_meant(name, fields)}")
+        for name, field in fields.items():
+            if name not in values and field.default is dataclasses.MISSING:
+                raise ValueError(f"needs {name!r}: {cls.usage}")
+        return cls(**values)
+
+    def canonical(self) -> dict[str, Any]:
+        """The op as the manifest and a spec file write it: `{NAME: {FIELD: VALUE}}`."""
+        values = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)  # type: ignore[arg-type]
+            if getattr(self, field.name) != field.default
+        }
+        return {self.name: {name: list(item) if isinstance(item, tuple) else item for name, item in values.items()}}
+
+    def entry(self, sample: Sample, ext: str) -> Any:
+        """The entry an op works on.
+
+        Raises:
+            SampleError: when the sample has none of that name.
+        """
+        if ext not in sample:
+            have = ", ".join(name for name in sample if not name.startswith("__"))
+            raise SampleError(f"{self.name}: has no entry {ext!r}, only {have or 'no entries'}")
+        return sample[ext]
+
+
+OPS: Final[dict[str, type[Op]]] = {}
+"""Every op by name."""
+
+T = TypeVar("T", bound=type[Op])
+
+
+def register(cls: T) -> T:
+    """Make an op known under its name."""
+    OPS[cls.name] = cls
+    return cls
+
+
+def from_cli(text: str) -> Op:
+    """The op that an `--op` argument means, such as `resize:jpg,224x224`.
+
+    Raises:
+        UsageError: naming what is wrong, and the nearest valid name.
+    """
+    name, _, rest = text.partition(":")
+    if name not in OPS:
+        raise UsageError(f"--op {text!r}: there is no op {name!r}{_meant(name, OPS)}", hint=f"ops: {', '.join(OPS)}")
+    try:
+        return OPS[name].parse(rest)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"--op {text!r}: {name} {error}", hint=f"write {OPS[name].usage}") from None
+
+
+def from_yaml(item: Any) -> Op:
+    """The op that an item of a spec file's `ops` means: `drop_empty` or `{resize: {ext: jpg, size: [224, 224]}}`.
+
+    Raises:
+        ValueError: naming what is wrong, and the nearest valid name.
+    """
+    if isinstance(item, Op):
+        return item
+    if isinstance(item, str):
+        item = {item: None}
+    elif isinstance(item, dict):
+        item = {name: value for name, value in item.items() if name != "digest"}
+    if not isinstance(item, dict) or len(item) != 1:
+        raise ValueError("an op is a name, or one name with its fields")
+    name, value = next(iter(item.items()))
+    if name not in OPS:
+        raise ValueError(f"there is no op {name!r}{_meant(str(name), OPS)}")
+    try:
+        return OPS[name].from_value(value)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{name} {error}") from None
+
+
+def apply_ops(sample: Sample, ops: Sequence[Op], context: OpContext) -> Iterator[Sample]:
+    """What becomes of a sample that goes through ops in order: nothing, itself, or several samples.
+
+    Raises:
+        SampleError: when an op cannot treat it.
+    """
+    for position, op in enumerate(ops):
+        try:
+            result = op.apply(sample, context)
+        except SampleError:
+            raise
+        except Exception as error:
+            raise SampleError(f"{op.name} failed: {type(error).__name__}: {error}") from error
+        if result is None:
+            return
+        if not isinstance(result, dict):
+            for one in result:
+                yield from apply_ops(one, ops[position + 1 :], context)
+            return
+        sample = result
+    yield sample
+
+
+def text_option(value: Any, what: str) -> str:
+    """A field that must be a non-empty text."""
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{what} must be a name, not {value!r}")
+    return value
+
+
+def keyword_aliases(**aliases: str) -> Callable[[T], T]:
+    """Let a class take keyword arguments under other names too, those of the AIS tar2tf client."""
+
+    def decorate(cls: T) -> T:
+        original = cls.__init__
+
+        def init(self: Any, *args: Any, **values: Any) -> None:
+            original(self, *args, **{aliases.get(name, name): value for name, value in values.items()})
+
+        cls.__init__ = init  # type: ignore[method-assign]
+        return cls
+
+    return decorate
+
+
+def _meant(name: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(names), 1)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,180 @@
+"""Selections: which entries, or parts of entries, become features."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from tar2tf_cli.errors import SampleError, UsageError
+from tar2tf_cli.samples import Sample
+
+__all__ = [
+    "Select",
+    "SelectDict",
+    "SelectJSON",
+    "SelectList",
+    "Selection",
+    "flatten",
+    "parse_select",
+    "select_from_yaml",
+    "to_selection",
+]
+
+
+class Select:
+    """The entry of a name."""
+
+    def __init__(self, ext_name: str) -> None:
+        if not isinstance(ext_name, str) or not ext_name:
+            raise ValueError("a selection needs the name of an entry")
+        self.ext_name = ext_name
+
+    def select(self, sample: Sample) -> Any:
+        """The entry.
+
+        Raises:
+            SampleError: when the sample has none of that name.
+        """
+        if self.ext_name not in sample:
+            have = ", ".join(name for name in sample if not name.startswith("__"))
+            raise SampleError(f"has no entry {self.ext_name!r} to select, only {have or 'no entries'}")
+        return sample[self.ext_name]
+
+    def canonical(self) -> Any:
+        """As a spec file writes it."""
+        return self.ext_name
+
+
+class SelectJSON(Select):
+    """A value inside an entry that is a JSON document.
+
+    Args:
+        ext_name: the entry.
+        nested_path: a key or index, or a list of them from the outside in.
+    """
+
+    def __init__(self, ext_name: str, nested_path: str | int | Sequence[str | int]) -> None:
+        super().__init__(ext_name)
+        self.path = [nested_path] if isinstance(nested_path, (str, int)) else list(nested_path)
+
+    def select(self, sample: Sample) -> Any:
+        """The value.
+
+        Raises:
+            SampleError: when the entry is no JSON, or has nothing at the path.
+        """
+        value = super().select(sample)
+        if isinstance(value, (bytes, str)):
+            try:
+                value = json.loads(value)
+            except ValueError as error:
+                raise SampleError(f"entry {self.ext_name!r} is no JSON: {error}") from None
+        for part in self.path:
+            value = self._step(value, part)
+        return value
+
+    def _step(self, value: Any, part: str | int) -> Any:
+        try:
+            if isinstance(value, list):
+                return value[int(part)]
+            return value[part]
+        except (KeyError, IndexError, TypeError, ValueError):
+            path = ".".join(map(str, self.path))
+            raise SampleError(f"entry {self.ext_name!r} has nothing at {path!r}") from None
+
+    def canonical(self) -> Any:
+        return f"{self.ext_name}:{'.'.join(map(str, self.path))}"
+
+
+class SelectList:
+    """Several selections as a list; as features they are called NAME/0, NAME/1, ..."""
+
+    def __init__(self, *selections: Any) -> None:
+        if len(selections) == 1 and isinstance(selections[0], (list, tuple)):
+            selections = tuple(selections[0])
+        self.selections = [to_selection(selection) for selection in selections]
+
+    def select(self, sample: Sample) -> list[Any]:
+        """The values."""
+        return [selection.select(sample) for selection in self.selections]
+
+    def canonical(self) -> Any:
+        return [selection.canonical() for selection in self.selections]
+
+
+class SelectDict:
+    """Several selections as a dict; as features they are called NAME/key."""
+
+    def __init__(self, selections: Mapping[str, Any] | None = None, **more: Any) -> None:
+        self.selections = {name: to_selection(item) for name, item in {**(selections or {}), **more}.items()}
+
+    def select(self, sample: Sample) -> dict[str, Any]:
+        """The values."""
+        return {name: selection.select(sample) for name, selection in self.selections.items()}
+
+    def canonical(self) -> Any:
+        return {name: selection.canonical() for name, selection in self.selections.items()}
+
+
+Selection: TypeAlias = Select | SelectList | SelectDict
+
+
+def to_selection(value: Any) -> Selection:
+    """The selection that a value means: itself, `entry`, `entry:nested.path`, a list or a dict of them.
+
+    Raises:
+        ValueError: when it means none.
+    """
+    if isinstance(value, (Select, SelectList, SelectDict)):
+        return value
+    if isinstance(value, Mapping):
+        return SelectDict(value)
+    if isinstance(value, (list, tuple)):
+        return SelectList(*value)
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no selection; write ENTRY, ENTRY:nested.path, a list or a mapping")
+    entry, colon, path = value.partition(":")
+    return SelectJSON(entry, path.split(".")) if colon and path else Select(entry)
+
+
+def parse_select(items: Iterable[str]) -> dict[str, Selection]:
+    """`--select` arguments: `jpg,cls`, `image=jpg`, `label=json:annotations.0.label`.
+
+    Raises:
+        UsageError: for an empty name, or a name given twice.
+    """
+    selections: dict[str, Selection] = {}
+    for item in (part for text in items for part in text.split(",") if part):
+        name, equals, source = item.partition("=")
+        if not equals:
+            source, name = item, item.partition(":")[0]
+        if not name or not source or name in selections:
+            raise UsageError(
+                f"--select {item!r} names a feature {'twice' if name in selections else 'or entry by nothing'}"
+            )
+        selections[name] = to_selection(source)
+    return selections
+
+
+def select_from_yaml(value: Any) -> dict[str, Selection]:
+    """`select` of a spec file: a mapping of features to selections, or a list of entries.
+
+    Raises:
+        ValueError: when it is neither.
+    """
+    if isinstance(value, str):
+        value = value.split(",")
+    if isinstance(value, (list, tuple)):
+        value = {str(item).partition(":")[0]: item for item in value}
+    if not isinstance(value, Mapping) or not value:
+        raise ValueError("select is a list of entries, or a mapping of features to entries")
+    return {str(name): to_selection(item) for name, item in value.items()}
+
+
+def flatten(name: str, selection: Selection) -> dict[str, Select]:
+    """Feature names and plain selections of a nested one: NAME/0, NAME/key."""
+    if isinstance(selection, Select):
+        return {name: selection}
+    parts = enumerate(selection.selections) if isinstance(selection, SelectList) else selection.selections.items()
+    return {inner: plain for key, part in parts for inner, plain in flatten(f"{name}/{key}", part).items()}

@@ -1,0 +1,79 @@
+"""From a manifest's features to TensorFlow: what to tell tf.io, and how to restore arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+__all__ = ["feature_description", "record_parser"]
+
+
+def feature_description(features: Mapping[str, Mapping[str, Any]], records: int) -> dict[str, Any]:
+    """What `tf.io.parse_single_example` needs to know of each feature.
+
+    Args:
+        features: the manifest's features.
+        records: how many records there are, which tells the features that all of them have.
+    """
+    import tensorflow as tf
+
+    dtypes = {"bytes": tf.string, "raw": tf.string, "int64": tf.int64, "float": tf.float32}
+    description: dict[str, Any] = {}
+    for name, feature in features.items():
+        dtype, shape = dtypes[feature["encoding"]], feature["shape"]
+        single = shape == [] or feature["encoding"] == "raw"
+        if feature["count"] < records or (None in shape and not single):
+            description[name] = tf.io.FixedLenSequenceFeature([], dtype, allow_missing=True)
+        else:
+            description[name] = tf.io.FixedLenFeature([] if single else shape, dtype)
+    return description
+
+
+def record_parser(features: Mapping[str, Mapping[str, Any]], records: int) -> Callable[[Any], dict[str, tf.Tensor]]:
+    """A function from a serialised example to its tensors: arrays in their shape and dtype, the rest as stored.
+
+    Features NAME/shape serve to restore NAME, and are not given out.
+    """
+    import tensorflow as tf
+
+    description = feature_description(features, records)
+    shapes = {name for name in features if _is_shape_of_array(name, features)}
+
+    def parse(record: Any) -> dict[str, tf.Tensor]:
+        parsed = tf.io.parse_single_example(record, description)
+        return {name: _restored(name, features[name], parsed) for name in features if name not in shapes}
+
+    return parse
+
+
+def _is_shape_of_array(name: str, features: Mapping[str, Mapping[str, Any]]) -> bool:
+    base, slash, last = name.rpartition("/")
+    return bool(slash) and last == "shape" and base in features and features[base]["shape"] != []
+
+
+def _restored(name: str, feature: Mapping[str, Any], parsed: Mapping[str, Any]) -> tf.Tensor:
+    import tensorflow as tf
+
+    value, shape, dtype = parsed[name], feature["shape"], feature["dtype"]
+    if feature["encoding"] == "raw":
+        value = tf.io.decode_raw(value, tf.as_dtype(dtype))
+    if feature["encoding"] == "raw" or len(shape) > 1 or f"{name}/shape" in parsed:
+        value = tf.ensure_shape(tf.reshape(value, _own_shape(name, shape, parsed)), shape)
+    if dtype not in ("bytes", value.dtype.name):
+        value = tf.cast(value, dtype)
+    return value
+
+
+def _own_shape(name: str, shape: list[int | None], parsed: Mapping[str, Any]) -> Any:
+    """The shape of one example's array: fixed, stored beside it, or told by the height and width of the image it is."""
+    import tensorflow as tf
+
+    if f"{name}/shape" in parsed:
+        return parsed[f"{name}/shape"]
+    if shape.count(None) <= 1:
+        return [-1 if size is None else size for size in shape]
+    folder = name.rpartition("/")[0]
+    return tf.stack([parsed[f"{folder}/{axis}"] for axis in ("height", "width", "channels")])

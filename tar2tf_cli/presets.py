@@ -1,0 +1,171 @@
+"""Presets: feature sets that training code elsewhere already knows, made of an image and its label."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from tar2tf_cli.errors import SampleError, UsageError
+from tar2tf_cli.example import parse_features, raw
+from tar2tf_cli.ops.base import OpContext
+from tar2tf_cli.ops.func import label
+from tar2tf_cli.samples import KEY, Sample
+
+__all__ = ["IMAGE_ENTRIES", "LABEL_ENTRIES", "PRESETS", "Preset", "find_preset", "of_record_to_example"]
+
+Preset = Callable[[Sample, OpContext], dict[str, Any]]
+
+IMAGE_ENTRIES: Final = ("image", "jpg", "jpeg", "png", "bmp", "img")
+"""Where a preset looks for the image, the first that is present."""
+
+LABEL_ENTRIES: Final = ("label", "cls", "class")
+"""Where a preset looks for the label, the first that is present."""
+
+
+def image_label(sample: Sample, context: OpContext) -> dict[str, Any]:
+    """`height`, `width`, `depth`, `label` (int64) and `image_raw`, the encoded image; the size comes from its header.
+
+    These are the features of the AIS tar2tf client's default record_to_example.
+    """
+    from tar2tf_cli import image
+
+    data = _encoded(sample, "image-label")
+    header = image.header(data)
+    return {
+        "height": header.height,
+        "width": header.width,
+        "depth": header.channels,
+        "label": _label(sample),
+        "image_raw": data,
+    }
+
+
+def imagenet(sample: Sample, context: OpContext) -> dict[str, Any]:
+    """The names of TF-slim's ImageNet records; the image is an RGB JPEG, made one where it is not.
+
+    Source of the names: tensorflow/models, research/slim/datasets/build_imagenet_data.py.
+    """
+    from tar2tf_cli import image
+
+    data = image.to_rgb_jpeg(_encoded(sample, "imagenet"))
+    header = image.header(data)
+    return {**_imagenet(sample, header.height, header.width, "JPEG"), "image/encoded": data}
+
+
+def imagenet_tensor(sample: Sample, context: OpContext) -> dict[str, Any]:
+    """The same names with the pixels themselves: uint8, RGB, in C order (height, width, channels), format `tensor`.
+
+    With an image size, the largest centred square is cut out and scaled to it.
+    """
+    import numpy as np
+
+    from tar2tf_cli import image
+
+    value = _image(sample)
+    pixels = image.decode(value, max_pixels=context.max_pixels) if isinstance(value, bytes) else value
+    if pixels.shape[2] != 3:
+        pixels = np.repeat(pixels[:, :, :1], 3, axis=2) if pixels.shape[2] < 3 else pixels[:, :, :3]
+    if context.image_size:
+        pixels = image.resize(image.center_crop(pixels), context.image_size, context.image_size)
+    pixels = image.cast(pixels, "uint8")
+    height, width, _ = pixels.shape
+    return {**_imagenet(sample, height, width, "tensor"), "image/encoded": raw(pixels.tobytes(), pixels.shape)}
+
+
+PRESETS: Final[dict[str, Preset]] = {
+    "image-label": image_label,
+    "imagenet": imagenet,
+    "imagenet-tensor": imagenet_tensor,
+}
+"""Every preset by name."""
+
+
+def find_preset(name: str) -> Preset:
+    """The preset of a name.
+
+    Raises:
+        UsageError: when there is none.
+    """
+    if name not in PRESETS:
+        raise UsageError(f"there is no preset {name!r}", hint=f"presets: {', '.join(PRESETS)}")
+    return PRESETS[name]
+
+
+def of_record_to_example(function: Callable[[Sample], Any]) -> Preset:
+    """A preset that is your own function: from a sample to a tf.train.Example, its bytes, or a dict of values."""
+
+    def features(sample: Sample, context: OpContext) -> dict[str, Any]:
+        try:
+            example = function(sample)
+        except Exception as error:
+            raise SampleError(f"the function {label(function)} raised {type(error).__name__}: {error}") from error
+        if isinstance(example, dict):
+            return example
+        try:
+            return parse_features(example if isinstance(example, bytes) else example.SerializeToString())
+        except (AttributeError, ValueError):
+            given = type(example).__name__
+            raise SampleError(
+                f"the function {label(function)} returned {given}, which is no tf.train.Example"
+            ) from None
+
+    return features
+
+
+def _imagenet(sample: Sample, height: int, width: int, image_format: str) -> dict[str, Any]:
+    return {
+        "image/height": height,
+        "image/width": width,
+        "image/colorspace": b"RGB",
+        "image/channels": 3,
+        "image/class/label": _label(sample),
+        "image/class/synset": _text(sample, "synset"),
+        "image/class/text": _text(sample, "text"),
+        "image/format": image_format.encode(),
+        "image/filename": _text(sample, "filename") or _filename(sample),
+    }
+
+
+def _image(sample: Sample) -> Any:
+    for name in IMAGE_ENTRIES:
+        if name in sample:
+            return sample[name]
+    raise SampleError(
+        f"has none of the entries {', '.join(IMAGE_ENTRIES)} to be the image",
+        hint="name it: --select image=ENTRY,label=ENTRY",
+    )
+
+
+def _encoded(sample: Sample, preset: str) -> bytes:
+    value = _image(sample)
+    if not isinstance(value, bytes):
+        raise SampleError(
+            f"the preset {preset} stores the encoded image, and this one is decoded",
+            hint="put an encode op behind, or leave decode out",
+        )
+    return value
+
+
+def _label(sample: Sample) -> int:
+    for name in LABEL_ENTRIES:
+        if name in sample:
+            try:
+                return int(sample[name])
+            except (TypeError, ValueError):
+                raise SampleError(f"the label {sample[name]!r} is no whole number") from None
+    raise SampleError(
+        f"has none of the entries {', '.join(LABEL_ENTRIES)} to be the label",
+        hint="name it: --select image=ENTRY,label=ENTRY",
+    )
+
+
+def _text(sample: Sample, name: str) -> bytes:
+    value = sample.get(name, b"")
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def _filename(sample: Sample) -> bytes:
+    """The image's file name without folders, as the member was called."""
+    base = sample[KEY].rpartition("/")[2]
+    extension = next((name for name in IMAGE_ENTRIES if name in sample), "")
+    return (f"{base}.{extension}" if extension not in ("", "image", "img") else base).encode("utf-8", "surrogateescape")

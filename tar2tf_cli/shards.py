@@ -1,0 +1,154 @@
+"""Shards of any kind, as `verify` and `inspect` find them: which a bucket holds, and by its content what each is."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from tar2tf_cli.errors import DamagedShardError, SourceError
+from tar2tf_cli.samples import KeySplit
+from tar2tf_cli.sources import Input, Source
+from tar2tf_cli.sources.base import ByteStream
+from tar2tf_cli.streams import PlainStream, open_stream
+from tar2tf_cli.tar import BLOCK, is_header
+from tar2tf_cli.tfrecord import crc32c, masked
+
+__all__ = ["Format", "OpenShard", "TarRules", "list_files", "sniff"]
+
+Format: TypeAlias = Literal["tar", "tfrecord", "manifest"]
+
+
+@dataclass(frozen=True, slots=True)
+class TarRules:
+    """How tars are read: the options of `convert` that have these names."""
+
+    key_split: KeySplit = "first"
+    regroup: bool = False
+    ignore_missing_end: bool = False
+
+
+def list_files(source: Source, templates: Sequence[str]) -> list[Input]:
+    """What templates stand for; without any, every file of a directory that is not hidden and no `*.idx`.
+
+    Raises:
+        SourceError: when there is nothing.
+    """
+    if templates or not _is_folder(source.bucket):
+        return source.list(templates)
+    try:
+        found = source.list(("*",))
+    except SourceError as error:
+        if "://" in source.bucket:
+            return source.list(())
+        if error.message.startswith("has no "):
+            raise nothing_found(source.bucket) from None
+        raise
+    return [item for item in found if not item.name.endswith(".idx")]
+
+
+def _is_folder(bucket: str) -> bool:
+    return os.path.isdir(bucket) or "://" in bucket
+
+
+def nothing_found(bucket: str) -> SourceError:
+    """The error for a bucket without shards."""
+    return SourceError(
+        "holds no tar or TFRecord", shard=bucket, hint="name shards in folders below with a template such as '**/*'"
+    )
+
+
+class OpenShard:
+    """An open input, decompressed where it is gzip, of which the first bytes have been looked at.
+
+    Args:
+        source: where the input is.
+        item: the input.
+        on_bytes: called with the number of stored bytes after each read.
+        wrap: put between the stored bytes and their decompression.
+
+    Attributes:
+        name: path or URL.
+        head: the first bytes, decompressed.
+        format: what they say; None when it is nothing known.
+        damage: why there are no first bytes.
+        plain: the stream, when the input is not compressed.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        item: Input,
+        on_bytes: Callable[[int], None] | None = None,
+        wrap: Callable[[ByteStream], ByteStream] = lambda raw: raw,
+    ) -> None:
+        self.name = source.locate(item.name)
+        self._size = item.size
+        self._stream = open_stream(wrap(source.open(item)), self.name, on_bytes)
+        self.plain = self._stream if isinstance(self._stream, PlainStream) else None
+        self.damage: DamagedShardError | None = None
+        self.head = self.plain.head if self.plain else self._first_bytes()
+        self._pending = b"" if self.plain else self.head
+        self.format = sniff(self.head)
+
+    @property
+    def size(self) -> int:
+        """Bytes as stored; of an input of unknown size, what has been read so far."""
+        return self._stream.consumed if self._size is None else self._size
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes; b"" only at the end."""
+        if self._pending:
+            data, self._pending = self._pending[:size], self._pending[size:]
+            return data
+        return self._stream.read(size)
+
+    def close(self) -> None:
+        """Close the input."""
+        self._stream.close()
+
+    def __enter__(self) -> OpenShard:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _first_bytes(self) -> bytes:
+        head = b""
+        try:
+            while len(head) < BLOCK and (more := self._stream.read(4096)):
+                head += more
+        except DamagedShardError as error:
+            self.damage = error
+        return head
+
+
+def sniff(head: bytes) -> Format | None:
+    """What a file is by its first bytes, decompressed; a damage within them does not hide it, as a rule."""
+    if is_header(head[:BLOCK]) or head[257:262] == b"ustar":
+        return "tar"
+    if head[8:12] == _length_crc(head[:8]) or _begins_with_example(head):
+        return "tfrecord"
+    return "manifest" if _MANIFEST.match(head) else None
+
+
+_MANIFEST: Final = re.compile(rb'\s*\{\s*"version":\s*\d+,\s*"spec":')
+_EXAMPLE: Final = re.compile(rb"\x0a([\x80-\xff]{0,4}[\x00-\x7f])")
+
+
+def _length_crc(length: bytes) -> bytes:
+    return masked(crc32c(length)).to_bytes(4, "little")
+
+
+def _begins_with_example(head: bytes) -> bool:
+    """Whether there is an example where a first record's data belongs, of the length that either the record's length
+    or the CRC of that says; the other one is damaged, then.
+    """
+    match = _EXAMPLE.match(head, 12)
+    if not match:
+        return False
+    features = sum((byte & 0x7F) << 7 * index for index, byte in enumerate(match[1]))
+    length = (len(match[0]) + features).to_bytes(8, "little")
+    return head[:8] == length or head[8:12] == _length_crc(length)

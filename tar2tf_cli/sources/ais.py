@@ -1,0 +1,185 @@
+"""AIStore buckets through the official SDK; addresses, tokens and certificates from where AIStore's users keep them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.sources.base import Input
+from tar2tf_cli.sources.http import body_of, network_errors, status_error
+from tar2tf_cli.sources.objects import Store
+from tar2tf_cli.sources.resume import CONNECT_SECONDS, READ_SECONDS, Body
+from tar2tf_cli.templates import from_aistore
+
+__all__ = ["AisStore"]
+
+_PROVIDERS: Final = {
+    "ais": "ais",
+    **dict.fromkeys(("s3", "aws"), "aws"),
+    **dict.fromkeys(("gs", "gcp"), "gcp"),
+    **dict.fromkeys(("az", "azure"), "azure"),
+    **dict.fromkeys(("oc", "oci"), "oci"),
+}
+_URI: Final = re.compile(r"ais(?:\+(\w+))?://(?:@([^#/]*))?(?:#([^/]*))?(?(2)/|(?(3)/))([^/]+)(?:/(.*))?", re.DOTALL)
+_TOKEN_FILE: Final = "~/.config/ais/cli/auth.token"
+
+
+class AisStore(Store):
+    """A bucket of an AIStore cluster: `ais://bucket`, `ais://@uuid#namespace/bucket`, `ais+s3://bucket` behind it.
+
+    Args:
+        bucket: the URI, parsed here, as the SDK loses namespaces.
+        endpoint: the address of a proxy; AIS_ENDPOINT when None.
+
+    Raises:
+        UsageError: for a URI that is none, or when no endpoint is known.
+    """
+
+    dialect = staticmethod(from_aistore)
+
+    def __init__(self, bucket: str, endpoint: str | None = None) -> None:
+        match = _URI.fullmatch(bucket)
+        provider = _PROVIDERS.get(match[1] or "ais") if match else None
+        if match is None or provider is None:
+            raise UsageError(
+                f"{bucket!r} is not an AIStore bucket",
+                hint="write ais://BUCKET, ais://@UUID#NAMESPACE/BUCKET, ais+s3://BUCKET or ais+gs://BUCKET",
+            )
+        folder = (match[5] or "").strip("/")
+        super().__init__(bucket, f"{folder}/" if folder else "")
+        self._provider, self._uuid, self._namespace, self._name = provider, match[2] or "", match[3] or "", match[4]
+        self._prefix = bucket[: match.end(4)]
+        address = endpoint or os.environ.get("AIS_ENDPOINT")
+        if not address:
+            raise UsageError(
+                f"{bucket} needs the address of its cluster",
+                hint="pass --endpoint http://PROXY:PORT or set AIS_ENDPOINT",
+            )
+        self._endpoint = address if "://" in address else f"http://{address}"
+
+    def connect(self) -> Any:
+        """The SDK's bucket, with a client that attempts everything once."""
+        from aistore.sdk import Client
+        from aistore.sdk.retry_config import RetryConfig
+        from aistore.sdk.types import Namespace
+        from tenacity import Retrying, stop_after_attempt
+        from urllib3.util.retry import Retry
+
+        _silence()
+        once = RetryConfig(Retry(0, read=False), Retrying(stop=stop_after_attempt(1), reraise=True))
+        timeout = _seconds("AIS_CONNECT_TIMEOUT", CONNECT_SECONDS), _seconds("AIS_READ_TIMEOUT", READ_SECONDS)
+        with warnings.catch_warnings():  # of a verification that the user chose to skip
+            warnings.simplefilter("ignore")
+            client = Client(self._endpoint, timeout=timeout, retry_config=once, token=_token())
+        namespace = Namespace(uuid=self._uuid, name=self._namespace) if self._uuid or self._namespace else None
+        return client.bucket(self._name, self._provider, namespace)
+
+    def listing(self, prefix: str) -> Iterable[Input]:
+        """Page by page, as the cluster gives them."""
+        with self._errors(self.bucket):
+            for entry in self.client.list_objects_iter(self.root + prefix, props="name,size,checksum,version"):
+                yield Input(entry.name[len(self.root) :], entry.size, self._version(entry.checksum, entry.version))
+
+    def head(self, name: str) -> Input | None:
+        """Size, checksum and version."""
+        from aistore.sdk.errors import ErrObjNotFound
+
+        try:
+            with self._errors(self.locate(name), missing=ErrObjNotFound):
+                found = self.client.object(self.root + name).head()
+        except ErrObjNotFound:
+            return None
+        return Input(name, found.size, self._version(found.checksum_value, found.obj_version))
+
+    def fetch(self, item: Input, start: int) -> Body:
+        """A GET, which the cluster redirects to the target that has the object."""
+        with self._errors(self.locate(item.name)):
+            reader = self.client.object(self.root + item.name).get_reader(
+                byte_range=f"bytes={start}-" if start else None
+            )
+            raw = reader.raw()
+        told = reader.attributes
+        version = self._version(told.checksum_value, told.obj_version)
+        checksum = (told.checksum_type, told.checksum_value) if told.checksum_value else None
+        return body_of(raw, start, version, checksum)
+
+    def locate(self, name: str) -> str:
+        """The URI."""
+        return f"{self._prefix}/{self.root}{name}"
+
+    def _version(self, checksum: str, version: str) -> str | None:
+        """The checksum tells most; but behind a cloud bucket it comes and goes with the cached copy."""
+        return (self._provider == "ais" and checksum) or version or None
+
+    @contextlib.contextmanager
+    def _errors(self, where: str, missing: type[Exception] | tuple[()] = ()) -> Iterator[None]:
+        """What the SDK raises, as `Transient` or SourceError."""
+        from aistore.sdk.errors import APIRequestError, NoTargetError
+
+        try:
+            with network_errors(self._endpoint, "set AIS_CLIENT_CA to the cluster's CA certificate"):
+                yield
+        except missing:
+            raise
+        except APIRequestError as error:
+            message = _told(error.message) or _told((getattr(error, "headers", None) or {}).get("Hdr-Error", ""))
+            hint = None
+            if error.status_code in (401, 403):
+                hint = "log in with `ais auth login`, or set AIS_AUTHN_TOKEN or AIS_AUTHN_TOKEN_FILE"
+            elif error.status_code == 404:
+                raise SourceError(message or "no such bucket or object", shard=where) from None
+            status_error(error.status_code, message, where, hint)
+        except NoTargetError:
+            raise SourceError("the cluster has no targets", shard=self._endpoint) from None
+        except ValueError as error:  # an answer that is no AIStore's
+            raise SourceError(f"no AIStore answers there: {error}", shard=self._endpoint) from None
+
+
+def _told(text: str) -> str:
+    """The message in an error document of AIStore's, without the name of the node."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return ""
+    message = document.get("message", "") if isinstance(document, Mapping) else ""
+    return re.sub(r"^[pt]\[\w+\]: ", "", str(message)).strip()
+
+
+def _token() -> str | None:
+    """The token as AIStore's own tools find it: AIS_AUTHN_TOKEN, AIS_AUTHN_TOKEN_FILE, the file of `ais auth login`."""
+    if token := os.environ.get("AIS_AUTHN_TOKEN"):
+        return token
+    given = os.environ.get("AIS_AUTHN_TOKEN_FILE")
+    path = os.path.expanduser(given or _TOKEN_FILE)
+    try:
+        with open(path, encoding="utf-8") as file:
+            return str(json.load(file)["token"])
+    except FileNotFoundError:
+        if given:
+            raise UsageError(f"AIS_AUTHN_TOKEN_FILE names {path}, which is not there") from None
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UsageError(f"{path} is not a token file as `ais auth login` writes it") from None
+
+
+def _seconds(variable: str, otherwise: float) -> float:
+    try:
+        return float(os.environ.get(variable) or otherwise)
+    except ValueError:
+        raise UsageError(f"{variable} is not a number of seconds") from None
+
+
+def _silence() -> None:
+    """Undo what the SDK does to logging: it gives each of its loggers a handler that writes to standard error."""
+    logging.getLogger("aistore").addHandler(logging.NullHandler())
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith("aistore.")]:
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True

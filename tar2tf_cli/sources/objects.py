@@ -1,0 +1,168 @@
+"""Buckets behind a network: one source for all of them, over the few calls in which they differ."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
+
+from tar2tf_cli.errors import SourceError
+from tar2tf_cli.sources.base import ByteStream, Input
+from tar2tf_cli.sources.resume import Body, ResumingStream, persist
+from tar2tf_cli.templates import expand, is_glob, resolve
+
+__all__ = ["ObjectSource", "Store"]
+
+_LIST_FROM: Final = 16
+"""Names from which one listing costs less than a request for each."""
+
+_PARALLEL: Final = 16
+
+Inputs: TypeAlias = list[Input]
+
+
+class Store(ABC):
+    """An object store as seen from one folder of one bucket; names are relative to it.
+
+    The client in it belongs to the process that made it: it is made again after a fork, and a pickle goes without it.
+    Every call may raise `Transient` for what another attempt may mend, and SourceError for what none will.
+
+    Args:
+        bucket: the bucket as the user gave it.
+        root: what names are relative to: "" or a folder that ends with a slash.
+
+    Attributes:
+        can_list: whether the store tells what it holds.
+        dialect: turns a template of the store's own kind into ours.
+    """
+
+    can_list = True
+    dialect: Callable[[str], str] = staticmethod(str)
+
+    def __init__(self, bucket: str, root: str) -> None:
+        self.bucket = bucket
+        self.root = root
+        self._made: tuple[int, Any] | None = None
+
+    @property
+    def client(self) -> Any:
+        """The client of this process."""
+        if self._made is None or self._made[0] != os.getpid():
+            self._made = os.getpid(), self.connect()
+        return self._made[1]
+
+    @abstractmethod
+    def connect(self) -> Any:
+        """A new client."""
+
+    @abstractmethod
+    def listing(self, prefix: str) -> Iterable[Input]:
+        """Objects whose names begin with a prefix."""
+
+    @abstractmethod
+    def head(self, name: str) -> Input | None:
+        """One object; None when there is none of that name."""
+
+    @abstractmethod
+    def fetch(self, item: Input, start: int) -> Body:
+        """The bytes of an object from an offset on."""
+
+    @abstractmethod
+    def locate(self, name: str) -> str:
+        """The URL of an object."""
+
+    def put(self, name: str, path: str, crc: int | None = None) -> None:
+        """Make a local file an object, whole or not at all."""
+        raise NotImplementedError
+
+    def remove(self, name: str) -> None:
+        """Delete an object; one that is not there is no error."""
+        raise NotImplementedError
+
+    def single(self) -> str | None:
+        """Make the root's last part the one object that is meant; None when the root is a folder by its look."""
+        folder, _, name = self.root.rstrip("/").rpartition("/")
+        if not name:
+            return None
+        self.root = f"{folder}/" if folder else ""
+        return name
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_made": None}
+
+
+class ObjectSource:
+    """The objects of a store that are shards; a bucket that names an object is that one shard."""
+
+    seekable = False
+    repeatable = True
+
+    def __init__(self, store: Store) -> None:
+        self.bucket = store.bucket
+        self._store = store
+
+    def list(self, templates: Sequence[str]) -> Inputs:
+        """The inputs that templates stand for, with sizes and versions from as few requests as will do."""
+        if not templates and (only := self._only()):
+            return [only]
+        templates = [self._store.dialect(template) for template in templates]
+        found: dict[str, Input] = {}
+        names = [name for template in templates for name in expand(template) if self._may_be_literal(name)]
+        self._look_up(names, found)
+
+        def listing(prefix: str) -> Iterator[str]:
+            for item in self._listing(prefix):
+                found[item.name] = item
+                yield item.name
+
+        try:
+            chosen = resolve(templates, listing, found.__contains__)
+        except SourceError as error:
+            raise error.at(shard=self.bucket) from None
+        return [found[name] for name in chosen]
+
+    def open(self, item: Input) -> ByteStream:
+        """A stream that mends itself; errors show at its first read."""
+        return ResumingStream(lambda start: self._store.fetch(item, start), item, self.locate(item.name))
+
+    def locate(self, name: str) -> str:
+        """The object's URL."""
+        return self._store.locate(name)
+
+    def _may_be_literal(self, name: str) -> bool:
+        """Whether a name may be an object's own; a listing finds objects named like a glob, but for brackets."""
+        return not is_glob(name) or not self._store.can_list or "[" in name
+
+    def _only(self) -> Input | None:
+        """The object that the bucket itself names."""
+        root = self._store.root
+        name = self._store.single()
+        if name is not None and (item := self._head(name)):
+            return item
+        self._store.root = root
+        return None
+
+    def _look_up(self, names: Sequence[str], found: dict[str, Input]) -> None:
+        if self._store.can_list and len(names) > _LIST_FROM:
+            wanted = set(names)
+            prefix = os.path.commonprefix(names)  # noqa: RUF071 - of names, not of paths
+            found.update((item.name, item) for item in self._listing(prefix) if item.name in wanted)
+        else:
+            found.update((item.name, item) for item in in_parallel(self._head, names) if item)
+
+    def _head(self, name: str) -> Input | None:
+        return persist(lambda: self._store.head(name), shard=self.locate(name))
+
+    def _listing(self, prefix: str) -> Inputs:
+        return persist(lambda: [*self._store.listing(prefix)], shard=self.bucket)
+
+
+def in_parallel(function: Callable[[str], Input | None], names: Sequence[str]) -> list[Input | None]:
+    """A function's results for names, in their order; no thread is left when it returns."""
+    if len(names) < 2:
+        return [function(name) for name in names]
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(min(_PARALLEL, len(names))) as pool:
+        return list(pool.map(function, names))

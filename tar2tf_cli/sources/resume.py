@@ -1,0 +1,270 @@
+"""Streams from remote objects: what breaks off goes on where it stopped; the whole is held against its checksum.
+
+The one retry policy of the library is here, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+from tar2tf_cli.errors import SourceError, Tar2tfError
+from tar2tf_cli.sources.base import Input
+
+__all__ = ["CONNECT_SECONDS", "READ_SECONDS", "Body", "Patience", "ResumingStream", "Transient", "hasher", "persist"]
+
+CONNECT_SECONDS: Final = 5.0
+"""How long a connection may take to come about."""
+
+READ_SECONDS: Final = 10.0
+"""How long a server may be silent before it counts as stalled."""
+
+_PAUSES: Final = (0.25, 0.5, 1.0, 2.0)
+_PROGRESS: Final = 1 << 20  # bytes that earn a broken transfer a fresh set of attempts
+
+T = TypeVar("T")
+
+
+class Transient(Exception):
+    """A failure that another attempt may mend; its text says what happened."""
+
+
+class Patience:
+    """Counts failures in a row, pauses after each, and gives up after the last."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+
+    def renew(self) -> None:
+        """Begin to count anew: there was progress."""
+        self._failures = 0
+
+    def wait(self, fault: Transient, **where: Any) -> None:
+        """Pause before the next attempt.
+
+        Raises:
+            SourceError: when there were enough of them.
+        """
+        if self._failures == len(_PAUSES):
+            raise SourceError(
+                f"{fault}; given up after {len(_PAUSES) + 1} attempts", hint="run the same command again", **where
+            ) from None
+        time.sleep(_PAUSES[self._failures])
+        self._failures += 1
+
+
+def persist(action: Callable[[], T], **where: Any) -> T:
+    """What an action returns, attempted again after each `Transient`.
+
+    Raises:
+        SourceError: when no attempt succeeded.
+    """
+    patience = Patience()
+    while True:
+        try:
+            return action()
+        except Transient as fault:
+            patience.wait(fault, **where)
+
+
+@dataclass(slots=True)
+class Body:
+    """An answered request for an object from some offset on.
+
+    Attributes:
+        read: at most this many bytes; b"" at the end; raises `Transient` when the transfer breaks.
+        close: lets go of the connection.
+        start: offset of the first byte, which is 0 where a server ignores ranges.
+        size: of the whole object; None when the server does not say.
+        version: as in `Input`.
+        checksum: kind and value in hexadecimal, of the whole object.
+    """
+
+    read: Callable[[int], bytes]
+    close: Callable[[], None]
+    start: int
+    size: int | None
+    version: str | None
+    checksum: tuple[str, str] | None = None
+
+
+class Hasher(Protocol):
+    """Takes bytes in, gives a checksum out."""
+
+    def update(self, data: bytes, /) -> Any: ...
+
+    def hexdigest(self) -> str: ...
+
+
+class _Crc:
+    def __init__(self, extend: Callable[[bytes, int], int]) -> None:
+        self._extend = extend
+        self._value = 0
+
+    def update(self, data: bytes) -> None:
+        self._value = self._extend(data, self._value)
+
+    def hexdigest(self) -> str:
+        return f"{self._value:08x}"
+
+
+def hasher(kind: str) -> Hasher | None:
+    """Computes a checksum by its AIStore name; None for kinds that cost more than they tell."""
+    if kind in ("xxhash", "xxhash2"):  # both are XXH64
+        import xxhash
+
+        return xxhash.xxh64()
+    if kind == "crc32c":
+        from tar2tf_cli.tfrecord import crc32c
+
+        return _Crc(crc32c)
+    if kind == "crc32":
+        from isal import isal_zlib
+
+        return _Crc(isal_zlib.crc32)
+    if kind == "md5":
+        import hashlib
+
+        return hashlib.md5(usedforsecurity=False)
+    return None
+
+
+class ResumingStream:
+    """The bytes of an object, fetched ahead by a thread that begins with the first read.
+
+    Args:
+        fetch: asks for the object from an offset on; raises `Transient` or SourceError.
+        item: the object; what is None in it is taken from the first answer.
+        name: what to call it in errors.
+    """
+
+    BLOCK: Final = 1 << 18
+    MOST_AHEAD: Final = 32  # blocks
+
+    def __init__(self, fetch: Callable[[int], Body], item: Input, name: str) -> None:
+        self._fetch = fetch
+        self._item = item
+        self._name = name
+        self._size = item.size
+        self._version = item.version
+        self._hasher: Hasher | None = None
+        self._checksum: str | None = None
+        self._blocks: queue.SimpleQueue[bytes | BaseException] = queue.SimpleQueue()
+        self._permits = threading.Semaphore(2)
+        self._granted = 2
+        self._pending = b""
+        self._thread: threading.Thread | None = None
+        self._ended: BaseException | bytes | None = None
+        self._closed = False
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes; b"" only once all have come and agree with the checksum.
+
+        Raises:
+            SourceError: when the object cannot be read to its end, is another one than was listed, or is damaged.
+        """
+        if not self._pending:
+            self._pending = self._next()
+        if len(self._pending) <= size:
+            data, self._pending = self._pending, b""
+        else:
+            data, self._pending = self._pending[:size], self._pending[size:]
+        return data
+
+    def close(self) -> None:
+        """Stop fetching; the thread lets go of its connection by itself."""
+        self._closed = True
+        self._permits.release()
+
+    def _next(self) -> bytes:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, daemon=True, name="tar2tf-fetch")
+            self._thread.start()
+        block = self._ended if self._ended is not None else self._blocks.get()
+        if isinstance(block, BaseException):
+            self._ended = block
+            raise block
+        if not block:
+            self._ended = block
+        self._permits.release()
+        if self._granted < self.MOST_AHEAD:  # a reader that goes on is worth more read-ahead
+            self._granted += 1
+            self._permits.release()
+        return block
+
+    def _run(self) -> None:
+        try:
+            for block in self._download():
+                self._permits.acquire()
+                if self._closed:
+                    return
+                self._blocks.put(block)
+            self._blocks.put(b"")
+        except Tar2tfError as error:
+            self._blocks.put(error)
+        except BaseException as error:
+            self._blocks.put(SourceError(f"{type(error).__name__}: {error}", shard=self._name))
+
+    def _download(self) -> Iterator[bytes]:
+        offset = 0
+        patience, earned = Patience(), _PROGRESS
+        while True:
+            try:
+                with contextlib.closing(self._attach(offset)) as body:
+                    self._pass_over(body, offset)
+                    while data := body.read(self.BLOCK):
+                        offset += len(data)
+                        if self._hasher:
+                            self._hasher.update(data)
+                        yield data
+                        if offset >= earned:
+                            patience.renew()
+                if self._size is None or offset == self._size:
+                    break
+                if offset > self._size:
+                    raise self._error(f"is longer than its {self._size:,} bytes", offset)
+                raise Transient(f"the transfer ended after {offset:,} of {self._size:,} bytes")
+            except Transient as fault:
+                patience.wait(fault, shard=self._name, offset=offset)
+                earned = offset + _PROGRESS
+        if self._hasher and self._hasher.hexdigest() != self._checksum:
+            raise self._error(
+                f"its bytes have the checksum {self._hasher.hexdigest()}, and should have {self._checksum}", offset
+            )
+
+    def _attach(self, offset: int) -> Body:
+        """Ask for the rest of the object, and see that it is still the same one."""
+        body = self._fetch(offset)
+        same_size = self._size is None or body.size in (self._size, None)
+        same_version = self._version is None or body.version in (self._version, None)
+        blind = offset > 0 and body.size is None and body.version is None
+        if blind or not same_size or not same_version:
+            body.close()
+            if blind:
+                raise self._error("broke off, and its server tells neither size nor version to go on by", offset)
+            raise self._error("changed while it was being read", offset, "start again when its writer is done")
+        if offset == 0:
+            self._size, self._version = body.size if self._size is None else self._size, self._version or body.version
+            checksum = body.checksum or self._item.checksum
+            if checksum and (made := hasher(checksum[0])):
+                self._hasher, self._checksum = made, checksum[1].lower()
+        return body
+
+    def _pass_over(self, body: Body, offset: int) -> None:
+        """Read what is known already from a server that ignores ranges."""
+        missing = offset - body.start
+        if missing < 0:
+            raise self._error(f"was asked for from {offset:,} and came from {body.start:,}", offset)
+        while missing:
+            data = body.read(min(missing, self.BLOCK))
+            if not data:
+                raise Transient(f"the transfer ended after {offset - missing:,} bytes")
+            missing -= len(data)
+
+    def _error(self, message: str, offset: int, hint: str | None = None) -> SourceError:
+        return SourceError(message, shard=self._name, offset=offset, hint=hint)

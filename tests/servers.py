@@ -1,0 +1,343 @@
+"""Servers for the tests: a real AIStore, moto's S3, a faulty HTTP server; all on loopback, all ended by their own pid."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import requests
+
+START_SECONDS = 60
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nothing listens on now."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def wait_for(ready: Any, process: subprocess.Popen[bytes] | None = None, seconds: float = START_SECONDS) -> None:
+    """Ask until `ready()` is true.
+
+    Raises:
+        RuntimeError: when it is not within the time, or the process ends.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if process is not None and process.poll() is not None:
+            raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
+        try:
+            if ready():
+                return
+        except (requests.RequestException, KeyError, ValueError):
+            pass
+        time.sleep(0.1)
+    raise RuntimeError("the server did not start in time")
+
+
+def end(process: subprocess.Popen[bytes], seconds: float = 7) -> None:
+    """Ask a process to end, and make it end."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+CLONE_NEWNET = 0x40000000
+
+
+@contextmanager
+def private_network() -> Iterator[None]:
+    """Nothing but a loopback of its own for this thread and all it starts: an `aisnode` listens on every interface.
+
+    Raises:
+        PermissionError: for users who may not have such a network; `unshare -rn` around pytest gives them one.
+    """
+    if all(name == "lo" for _, name in socket.if_nameindex()):
+        _loopback_up()
+        yield
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if libc.unshare(CLONE_NEWNET):
+            raise PermissionError(ctypes.get_errno(), "no private network: run pytest in `unshare -rn`")
+        _loopback_up()
+        yield
+    finally:
+        libc.setns(before, CLONE_NEWNET)
+        os.close(before)
+
+
+def _loopback_up() -> None:
+    siocsifflags, up = 0x8914, 1
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, siocsifflags, struct.pack("16sH14x", b"lo", up))
+
+
+def aisnode() -> str | None:
+    """The `aisnode` on PATH or in Go's bin folder."""
+    folders = [os.environ.get("GOBIN"), os.path.join(os.environ.get("GOPATH", os.path.expanduser("~/go")), "bin")]
+    found = shutil.which("aisnode")
+    return found or next((path for folder in folders if folder and (path := shutil.which("aisnode", path=folder))), None)
+
+
+AIS_MISSING = (
+    "no AIStore: put `aisnode` (Go command github.com/NVIDIA/aistore/cmd/aisnode, v1.5.0) on PATH or in Go's bin folder, "
+    "or set AIS_ENDPOINT"
+)
+
+
+@contextmanager
+def ais_cluster(folder: Path, targets: int = 2) -> Iterator[str]:
+    """The endpoint of an AIStore: AIS_ENDPOINT, or a proxy and targets of our own in a folder.
+
+    Raises:
+        FileNotFoundError: when there is neither.
+        PermissionError: when the nodes cannot be kept to a loopback.
+    """
+    if endpoint := os.environ.get("AIS_ENDPOINT"):
+        yield endpoint
+        return
+    with private_network(), _own_cluster(folder, targets) as endpoint:
+        yield endpoint
+
+
+@contextmanager
+def _own_cluster(folder: Path, targets: int) -> Iterator[str]:
+    binary = aisnode()
+    if binary is None:
+        raise FileNotFoundError(AIS_MISSING)
+    ports = free_ports(3 * (targets + 1))
+    url = f"http://127.0.0.1:{ports[0]}"
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for number in range(targets + 1):
+            command = _ais_command(binary, folder, url, number, targets, ports[3 * number : 3 * number + 3])
+            environment = {key: value for key, value in os.environ.items() if key != "KUBERNETES_SERVICE_HOST"}
+            log = (folder / f"node-{number}.out").open("wb")
+            processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
+            log.close()
+            if number == 0:
+                wait_for(lambda: requests.get(f"{url}/v1/health", timeout=2).ok, processes[0])
+        wait_for(lambda: _ais_targets(url) == targets, processes[0])
+        wait_for(lambda: requests.get(f"{url}/v1/health", params={"prr": "true"}, timeout=2).ok, processes[0])
+        yield url
+    finally:
+        for process in reversed(processes):
+            end(process)
+
+
+def _ais_targets(url: str) -> int:
+    return len(requests.get(f"{url}/v1/daemon", params={"what": "smap"}, timeout=2).json()["tmap"])
+
+
+def _ais_command(binary: str, folder: Path, url: str, number: int, targets: int, ports: list[int]) -> list[str]:
+    node = folder / f"node-{number}"
+    (node / "conf").mkdir(parents=True)
+    (folder / "data").mkdir(exist_ok=True)
+    whole = {
+        "backend": {},
+        "auth": {},
+        "proxy": {"primary_url": url, "original_url": url, "discovery_url": ""},
+        "net": {"l4": {"proto": "tcp"}, "http": {"use_https": False}},
+        "timeout": {
+            "cplane_operation": "2s",
+            "max_keepalive": "5s",
+            "max_host_busy": "20s",
+            "startup_time": "30s",
+            "send_file_time": "5m",
+        },
+        "memsys": {"min_free": "256mb"},
+        "versioning": {"enabled": True},
+        "resilver": {"enabled": True},
+        "space": {"cleanupwm": 90, "lowwm": 95, "highwm": 97, "out_of_space": 99},
+        "log": {"to_stderr": False},
+    }
+    local = {
+        "confdir": str(node / "conf"),
+        "log_dir": str(node / "log"),
+        "host_net": {
+            **dict.fromkeys(("hostname", "hostname_intra_control", "hostname_intra_data"), "127.0.0.1"),
+            **dict(zip(("port", "port_intra_control", "port_intra_data"), map(str, ports), strict=True)),
+        },
+        "fspaths": {},
+        "test_fspaths": {"root": str(folder / "data"), "count": 1, "instance": number},
+    }
+    (node / "ais.json").write_text(json.dumps(whole))
+    (node / "local.json").write_text(json.dumps(local))
+    role = ["-role=proxy", f"-ntargets={targets}"] if number == 0 else ["-role=target"]
+    return [binary, f"-config={node / 'ais.json'}", f"-local_config={node / 'local.json'}", *role]
+
+
+@contextmanager
+def moto_server() -> Iterator[str]:
+    """The endpoint of moto's S3 server, with credentials for it in the environment of the block."""
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: requests.get(f"{url}/moto-api/", timeout=2).ok, process)
+        yield url
+    finally:
+        end(process)
+
+
+@dataclass
+class Fault:
+    """What the server does wrong with requests whose path matches, `times` times; -1 is for ever."""
+
+    pattern: str
+    kind: str
+    times: int = 1
+    after: int = 0
+    status: int = 500
+
+
+@dataclass
+class FaultyServer:
+    """An HTTP server for objects in memory that fails on command.
+
+    Kinds of faults: `status` answers with one; `redirect` sends to /real/…; `truncate` closes after some bytes;
+    `stall` stops sending after some bytes; `no-range` answers a range with the whole; `short` announces too little.
+
+    Attributes:
+        objects: bytes by path, without the slash in front.
+        log: method, path and Range of each request.
+    """
+
+    url: str = ""
+    objects: dict[str, bytes] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+    log: list[tuple[str, str, str | None]] = field(default_factory=list)
+    etags: bool = True
+    stop: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def fail(self, pattern: str, kind: str, times: int = 1, after: int = 0, status: int = 500) -> None:
+        self.faults.append(Fault(pattern, kind, times, after, status))
+
+    def take(self, request: str) -> Fault | None:
+        with self.lock:
+            for fault in self.faults:
+                if fault.times and re.search(fault.pattern, request):
+                    fault.times -= 1
+                    return fault
+        return None
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Any
+
+    def do_HEAD(self) -> None:
+        self._answer(body=False)
+
+    def do_GET(self) -> None:
+        self._answer(body=True)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def _answer(self, body: bool) -> None:
+        state: FaultyServer = self.server.state
+        path = unquote(urlsplit(self.path).path)[1:]
+        wanted = self.headers.get("Range")
+        state.log.append((self.command, path, wanted))
+        fault = state.take(f"{self.command} {path}")
+        kind = fault.kind if fault else ""
+        if fault and kind == "status":
+            return self._plain(fault.status)
+        if kind == "redirect":
+            self.send_response(302)
+            self.send_header("Location", f"{state.url}/real/{path}")
+            self.send_header("Content-Length", "0")
+            return self.end_headers()
+        data = state.objects.get(path.removeprefix("real/"))
+        if data is None:
+            return self._plain(404)
+        etag = f'"{hashlib.md5(data).hexdigest()}"'
+        start, size = 0, len(data)
+        match = re.fullmatch(r"bytes=(\d+)-(\d*)", wanted or "")
+        if match and kind != "no-range":
+            start = int(match[1])
+            data = data[start : int(match[2]) + 1 if match[2] else None]
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{start + len(data) - 1}/{size}")
+        else:
+            self.send_response(200)
+        if state.etags:
+            self.send_header("ETag", etag)
+        announced = data[: fault.after] if fault and kind == "short" else data
+        self.send_header("Content-Length", str(len(announced)))
+        self.end_headers()
+        if body:
+            self._send(announced, fault, state)
+        return None
+
+    def _send(self, data: bytes, fault: Fault | None, state: FaultyServer) -> None:
+        cut = fault.after if fault and fault.kind in ("truncate", "stall") else len(data)
+        self.wfile.write(data[:cut])
+        if fault and fault.kind in ("truncate", "stall") and cut < len(data):
+            self.wfile.flush()
+            if fault.kind == "stall":
+                state.stop.wait(60)
+            self.close_connection = True
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    def _plain(self, status: int) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+@contextmanager
+def faulty_server() -> Iterator[FaultyServer]:
+    """A `FaultyServer` for as long as the context lasts."""
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: object) -> None:
+            pass
+
+    server = Server(("127.0.0.1", 0), _Handler)
+    state = FaultyServer(f"http://127.0.0.1:{server.server_port}")
+    server.state = state  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield state
+    finally:
+        state.stop.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()

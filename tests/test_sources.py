@@ -1,0 +1,521 @@
+"""Every source passes one suite; what is special to HTTP and S3 comes after it. AIStore's is in test_aistore.py."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers import FaultyServer, faulty_server, free_ports, moto_server
+
+from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.sources import Input, Source, open_source, resume
+from tar2tf_cli.templates import from_aistore
+
+BIG = os.urandom(1 << 20) * 5 + b"the end"
+
+
+def read_all(source: Source, item: Input, size: int = 1 << 16) -> bytes:
+    stream = source.open(item)
+    try:
+        return b"".join(iter(lambda: stream.read(size), b""))
+    finally:
+        stream.close()
+
+
+def tar_of(count: int, size: int = 2000, first: int = 0) -> bytes:
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w") as tar:
+        for number in range(first, first + count):
+            for entry, data in (("jpg", bytes([number % 251]) * size), ("cls", b"%d" % (number % 10))):
+                info = tarfile.TarInfo(f"{number:06d}.{entry}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+    return whole.getvalue()
+
+
+def tar2tf(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tar2tf_cli", *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment}, check=False
+    )
+
+
+class SourceSuite:
+    """What every source must do; a subclass tells how objects get into its bucket."""
+
+    can_list = True
+    endpoint: str | None = None
+
+    def put(self, bucket: str, name: str, data: bytes) -> None:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def bucket(self) -> str:
+        raise NotImplementedError
+
+    def fill(self, bucket: str, **objects: bytes) -> Source:
+        for name, data in objects.items():
+            self.put(bucket, name.replace("__", "/") + ".tar", data)
+        return open_source(bucket, endpoint=self.endpoint)
+
+    def test_braces_name_objects_in_their_order(self, bucket: str) -> None:
+        source = self.fill(bucket, x_0=b"zero", x_1=b"one")
+        items = source.list(["x_{1..0}.tar"])
+        assert [(item.name, item.size) for item in items] == [("x_1.tar", 3), ("x_0.tar", 4)]
+        assert all(item.version for item in items)
+
+    def test_many_names_are_found_by_few_requests(self, bucket: str) -> None:
+        source = self.fill(bucket, **{f"n_{number:02d}": b"%d" % number for number in range(30)}, n_x=b"other")
+        items = source.list(["n_{00..29}.tar"])
+        assert [item.size for item in items] == [1] * 10 + [2] * 20
+
+    def test_a_glob_names_objects_sorted(self, bucket: str) -> None:
+        if not self.can_list:
+            pytest.skip("no listing")
+        source = self.fill(bucket, b_2=b"2", b_10=b"10", other=b"x", b_sub__b_3=b"deep")
+        assert [item.name for item in source.list(["b_*.tar"])] == ["b_10.tar", "b_2.tar"]
+        assert [item.name for item in source.list(["**/b_*.tar"])] == ["b_10.tar", "b_2.tar", "b_sub/b_3.tar"]
+
+    def test_without_a_template_every_tar_is_meant(self, bucket: str) -> None:
+        if not self.can_list:
+            pytest.skip("no listing")
+        source = self.fill(bucket, one=b"1", two=b"2")
+        self.put(bucket, "readme.txt", b"no shard")
+        assert [item.name for item in source.list([])] == ["one.tar", "two.tar"]
+
+    def test_a_bucket_that_names_an_object_is_that_one_shard(self, bucket: str) -> None:
+        self.fill(bucket, folder__one=b"just one")
+        source = open_source(f"{bucket}/folder/one.tar", endpoint=self.endpoint)
+        (item,) = source.list([])
+        assert (item.name, item.size, item.stem) == ("one.tar", 8, "one")
+        assert read_all(source, item) == b"just one"
+        assert source.locate(item.name).endswith("folder/one.tar")
+
+    def test_names_are_relative_to_a_folder_of_the_bucket(self, bucket: str) -> None:
+        self.fill(bucket, folder__one=b"1", one=b"outside")
+        source = open_source(f"{bucket}/folder", endpoint=self.endpoint)
+        (item,) = source.list(["one.tar"])
+        assert read_all(source, item) == b"1"
+
+    def test_a_missing_object_is_named(self, bucket: str) -> None:
+        source = self.fill(bucket, x_0=b"zero")
+        with pytest.raises(SourceError, match=r"has no x_1\.tar, x_2\.tar, x_3\.tar and 16 more"):
+            source.list(["x_{0..19}.tar"])
+
+    @pytest.mark.parametrize("name", ["a b.tar", "ä+1%.tar", "q?r#s.tar"])
+    def test_odd_names_are_read(self, bucket: str, name: str) -> None:
+        self.put(bucket, name, b"odd")
+        source = open_source(bucket, endpoint=self.endpoint)
+        (item,) = source.list([name])
+        assert read_all(source, item) == b"odd"
+
+    def test_all_bytes_come_whatever_is_asked_for_at_once(self, bucket: str) -> None:
+        source = self.fill(bucket, big=BIG)
+        (item,) = source.list(["big.tar"])
+        for size in (1000, 1 << 16, 1 << 24):
+            assert read_all(source, item, size) == BIG
+
+    def test_an_object_without_bytes_is_read(self, bucket: str) -> None:
+        source = self.fill(bucket, empty=b"")
+        (item,) = source.list(["empty.tar"])
+        assert (item.size, read_all(source, item)) == (0, b"")
+
+    def test_an_object_is_read_by_its_name_alone(self, bucket: str) -> None:
+        source = self.fill(bucket, x=b"known by name")
+        assert read_all(source, Input("x.tar", None, None)) == b"known by name"
+
+    def test_a_missing_object_cannot_be_opened(self, bucket: str) -> None:
+        source = self.fill(bucket, x=b"x")
+        with pytest.raises(SourceError) as caught:
+            read_all(source, Input("y.tar", None, None))
+        assert "y.tar" in (caught.value.shard or "")
+
+    def test_a_replaced_object_is_an_error(self, bucket: str) -> None:
+        source = self.fill(bucket, x=b"before")
+        (item,) = source.list(["x.tar"])
+        time.sleep(0.02)  # a coarse clock must see the difference
+        self.put(bucket, "x.tar", b"after!")
+        with pytest.raises(SourceError, match="changed while it was being"):
+            read_all(source, item)
+
+    def test_a_stream_may_be_closed_early(self, bucket: str) -> None:
+        source = self.fill(bucket, big=BIG)
+        (item,) = source.list(["big.tar"])
+        for _ in range(3):
+            stream = source.open(item)
+            assert stream.read(10)
+            stream.close()
+
+    def test_a_pickled_source_reads(self, bucket: str) -> None:
+        source = self.fill(bucket, x=b"pickled")
+        (item,) = source.list(["x.tar"])
+        again: Source = pickle.loads(pickle.dumps(source))
+        assert read_all(again, item) == b"pickled"
+
+    @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+    def test_a_forked_process_reads(self, bucket: str) -> None:
+        source = self.fill(bucket, big=BIG)
+        (item,) = source.list(["big.tar"])
+        assert read_all(source, item) == BIG
+        pid = os.fork()
+        if not pid:
+            os._exit(0 if read_all(source, item) == BIG else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+    def test_converting_gives_the_same_bytes_as_from_a_directory(self, bucket: str, tmp_path: Path) -> None:
+        (tmp_path / "shards").mkdir()
+        for number in range(4):
+            data = tar_of(50, first=50 * number)
+            (tmp_path / "shards" / f"s-{number}.tar").write_bytes(data)
+            self.put(bucket, f"s-{number}.tar", data)
+        outputs = []
+        for source in (str(tmp_path / "shards"), bucket):
+            out = tmp_path / f"out{len(outputs)}"
+            options = ["--endpoint", self.endpoint] if self.endpoint and source is bucket else []
+            done = tar2tf("convert", source, "s-{0..3}.tar", "-o", out / "t-<>.record", "--records-per-shard", "70", *options)
+            assert done.returncode == 0, done.stderr
+            outputs.append({path.name: path.read_bytes() for path in out.glob("*.record")})
+        assert len(outputs[0]) == 3
+        assert outputs[0] == outputs[1]
+
+
+class TestDirectory(SourceSuite):
+    @pytest.fixture
+    def bucket(self, tmp_path: Path) -> str:
+        return str(tmp_path / "bucket")
+
+    def put(self, bucket: str, name: str, data: bytes) -> None:
+        path = Path(bucket, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[FaultyServer]:
+    with faulty_server() as state:
+        yield state
+
+
+@pytest.fixture
+def web(server: FaultyServer) -> FaultyServer:
+    server.objects.clear()
+    server.faults.clear()
+    server.log.clear()
+    server.etags = True
+    return server
+
+
+@pytest.fixture
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses and time-outs as short as a test can bear."""
+    monkeypatch.setattr(resume, "_PAUSES", (0.01,) * 4)
+    for module in ("http", "ais", "cloud"):
+        monkeypatch.setattr(f"tar2tf_cli.sources.{module}.READ_SECONDS", 0.5)
+
+
+class TestHttp(SourceSuite):
+    can_list = False
+
+    @pytest.fixture
+    def bucket(self, web: FaultyServer) -> str:
+        self.web = web
+        return f"{web.url}/bucket"
+
+    def put(self, bucket: str, name: str, data: bytes) -> None:
+        self.web.objects[f"bucket/{name}"] = data
+
+
+@pytest.mark.usefixtures("hurry")
+class TestAFaultyServer:
+    @pytest.fixture
+    def source(self, web: FaultyServer) -> Source:
+        web.objects["b/x.tar"] = BIG
+        return open_source(f"{web.url}/b")
+
+    @pytest.fixture
+    def item(self, source: Source) -> Input:
+        return source.list(["x.tar"])[0]
+
+    @pytest.mark.parametrize("kind", ["truncate", "stall"])
+    @pytest.mark.parametrize("after", [0, 1, 1_000_000, len(BIG) - 1])
+    def test_a_broken_transfer_goes_on_where_it_stopped(
+        self, web: FaultyServer, source: Source, item: Input, kind: str, after: int
+    ) -> None:
+        web.fail("GET b/x", kind, after=after)
+        assert read_all(source, item) == BIG
+        asked = [wanted for method, _, wanted in web.log if method == "GET"]
+        assert asked[0] is None
+        if after > resume.ResumingStream.BLOCK:
+            offset = int(str(asked[1]).removeprefix("bytes=").rstrip("-"))
+            assert after - resume.ResumingStream.BLOCK <= offset <= after
+
+    def test_half_an_object_is_an_error(self, web: FaultyServer, source: Source, item: Input) -> None:
+        web.fail("GET b/x", "short", times=-1, after=1000)
+        with pytest.raises(SourceError, match="changed while it was being read") as caught:
+            read_all(source, item)
+        assert caught.value.shard == f"{web.url}/b/x.tar"
+
+    def test_a_server_that_breaks_off_always_ends_in_an_error_that_names_object_and_offset(
+        self, web: FaultyServer, source: Source, item: Input
+    ) -> None:
+        web.fail("GET b/x", "truncate", times=-1, after=0)
+        web.faults.insert(0, web.faults[0].__class__("GET b/x", "truncate", 1, 600_000))
+        with pytest.raises(SourceError, match="given up after 5 attempts") as caught:
+            read_all(source, item)
+        assert caught.value.shard == f"{web.url}/b/x.tar"
+        assert caught.value.offset == 600_000
+
+    def test_progress_earns_more_attempts(self, web: FaultyServer, source: Source, item: Input) -> None:
+        for _ in range(4):
+            web.fail("GET b/x", "truncate", times=1, after=1_300_000)
+        web.fail("GET b/x", "truncate", times=3, after=0)
+        assert read_all(source, item) == BIG
+
+    def test_a_server_that_ignores_ranges_is_read_again_from_the_front(
+        self, web: FaultyServer, source: Source, item: Input
+    ) -> None:
+        web.fail("GET b/x", "truncate", after=2_000_000)
+        web.fail("GET b/x", "no-range")
+        assert read_all(source, item) == BIG
+
+    @pytest.mark.parametrize("kind", ["truncate", "stall"])
+    def test_an_object_replaced_between_two_parts_is_no_mixture(
+        self, web: FaultyServer, source: Source, item: Input, kind: str
+    ) -> None:
+        web.fail("GET b/x", kind, after=2_000_000)
+        stream = source.open(item)
+        stream.read(10)
+        web.objects["b/x.tar"] = bytes(len(BIG))
+        with pytest.raises(SourceError, match="changed while it was being read"):
+            while stream.read(1 << 20):
+                pass
+
+    def test_without_size_and_version_nothing_is_resumed(self, web: FaultyServer, source: Source) -> None:
+        web.etags = False
+        web.fail("GET b/x", "truncate", after=2_000_000)
+        web.objects["b/x.tar"] = BIG
+        (item,) = source.list(["x.tar"])
+        assert item.version is None
+        assert read_all(source, item) == BIG  # the size alone is guard enough
+
+    @pytest.mark.parametrize("status", [500, 503, 429])
+    def test_a_passing_error_is_passed_over(self, web: FaultyServer, source: Source, status: int) -> None:
+        web.fail("HEAD b/x", "status", times=2, status=status)
+        web.fail("GET b/x", "status", times=2, status=status)
+        assert read_all(source, source.list(["x.tar"])[0]) == BIG
+
+    @pytest.mark.parametrize(("status", "words"), [(401, "credentials"), (403, "permission denied"), (404, "no such")])
+    def test_a_refusal_is_final(self, web: FaultyServer, source: Source, item: Input, status: int, words: str) -> None:
+        web.fail("GET b/x", "status", times=-1, status=status)
+        before = len(web.log)
+        with pytest.raises(SourceError, match=words):
+            read_all(source, item)
+        assert len(web.log) == before + 1
+
+    def test_redirects_are_followed(self, web: FaultyServer, source: Source) -> None:
+        web.fail(" b/x", "redirect", times=-1)
+        assert read_all(source, source.list(["x.tar"])[0]) == BIG
+
+    def test_a_server_that_refuses_head_is_asked_for_a_byte(self, web: FaultyServer, source: Source) -> None:
+        web.fail("HEAD", "status", times=-1, status=405)
+        (item,) = source.list(["x.tar"])
+        assert item.size == len(BIG)
+
+    def test_a_reader_that_stops_early_is_not_far_ahead(self, web: FaultyServer, source: Source, item: Input) -> None:
+        web.fail("GET b/x", "stall", after=3 * resume.ResumingStream.BLOCK)
+        stream = source.open(item)
+        assert stream.read(1000)
+        stream.close()
+
+    def test_sizes_are_asked_for_in_parallel(self, web: FaultyServer, source: Source) -> None:
+        for number in range(32):
+            web.objects[f"b/y-{number}.tar"] = b"y"
+        together, most, lock = 0, 0, threading.Lock()
+        take = web.take
+
+        def slow(request: str) -> Any:
+            nonlocal together, most
+            with lock:
+                together += 1
+                most = max(most, together)
+            time.sleep(0.05)
+            with lock:
+                together -= 1
+            return take(request)
+
+        web.take = slow  # type: ignore[method-assign]
+        try:
+            assert len(source.list(["y-{0..31}.tar"])) == 32
+        finally:
+            web.take = take  # type: ignore[method-assign]
+        assert most > 8
+
+    def test_a_small_shard_costs_one_request(self, web: FaultyServer, source: Source) -> None:
+        web.objects["b/small.tar"] = b"small"
+        (item,) = source.list(["small.tar"])
+        web.log.clear()
+        assert read_all(source, item) == b"small"
+        assert web.log == [("GET", "b/small.tar", None)]
+
+    def test_the_error_of_a_worker_reaches_the_user_as_one_line(self, web: FaultyServer, tmp_path: Path) -> None:
+        web.objects["b/t.tar"] = tar_of(20, 100_000)
+        web.fail("GET b/t", "status", times=-1, status=403)
+        done = tar2tf("convert", f"{web.url}/b", "t.tar", "-o", tmp_path / "o.record")
+        assert done.returncode == 3
+        assert f"error: {web.url}/b/t.tar: permission denied (403)" in done.stderr
+        web.faults.clear()
+        done = tar2tf("convert", f"{web.url}/b", "t.tar", "-o", tmp_path / "o.record")
+        assert done.returncode == 0, done.stderr
+
+
+class TestHttpUsage:
+    @pytest.mark.parametrize("templates", [["*.tar"], ["x-*.tar"]])
+    def test_a_glob_is_a_usage_error(self, web: FaultyServer, templates: list[str]) -> None:
+        with pytest.raises(UsageError, match="cannot be listed") as caught:
+            open_source(f"{web.url}/b").list(templates)
+        assert "braces" in (caught.value.hint or "")
+
+    def test_a_folder_without_a_template_is_a_usage_error(self, web: FaultyServer) -> None:
+        with pytest.raises(UsageError, match="cannot be listed"):
+            open_source(f"{web.url}/b/").list([])
+
+    def test_secrets_in_a_url_are_not_shown(self, web: FaultyServer) -> None:
+        web.objects["b/x.tar"] = b"x"
+        url = web.url.replace("http://", "http://user:secret@") + "/b/x.tar?sig=hidden"
+        source = open_source(url)
+        (item,) = source.list([])
+        assert source.locate(item.name) == f"{web.url}/b/x.tar"
+        assert read_all(source, item) == b"x"
+
+    def test_a_refused_connection_fails_within_seconds(self) -> None:
+        began = time.monotonic()
+        with pytest.raises(SourceError, match="Connection refused; given up after 5 attempts"):
+            open_source(f"http://127.0.0.1:{free_ports(1)[0]}/b").list(["x.tar"])
+        assert time.monotonic() - began < 6
+
+    def test_a_server_that_never_answers_is_given_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(resume, "_PAUSES", (0.01,))
+        monkeypatch.setattr("tar2tf_cli.sources.http.READ_SECONDS", 0.3)
+        with socket.create_server(("127.0.0.1", 0)) as mute:
+            with pytest.raises(SourceError, match="no answer within"):
+                open_source(f"http://127.0.0.1:{mute.getsockname()[1]}/b").list(["x.tar"])
+
+    def test_a_server_without_tls_is_a_tls_error(self, web: FaultyServer) -> None:
+        with pytest.raises(SourceError, match="TLS failed"):
+            open_source(f"{web.url.replace('http:', 'https:')}/b").list(["x.tar"])
+
+    def test_unknown_schemes_are_told_the_known_ones(self) -> None:
+        with pytest.raises(UsageError, match="there are no ftp:// buckets"):
+            open_source("ftp://host/x")
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    pytest.importorskip("s3fs", reason="no s3fs: pip install 'tar2tf-cli[s3]'")
+    pytest.importorskip("moto.server", reason="no moto: pip install 'moto[server]'")
+    before = dict(os.environ)
+    with moto_server() as url:
+        os.environ.update(
+            AWS_ENDPOINT_URL=url,
+            AWS_ACCESS_KEY_ID="testing",
+            AWS_SECRET_ACCESS_KEY="testing",
+            AWS_DEFAULT_REGION="us-east-1",
+        )
+        try:
+            yield url
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+
+@pytest.fixture(scope="module")
+def s3_client(s3: str) -> Any:
+    import boto3
+
+    return boto3.client("s3")
+
+
+class TestS3(SourceSuite):
+    @pytest.fixture
+    def bucket(self, s3_client: Any, request: pytest.FixtureRequest) -> str:
+        self.client = s3_client
+        name = f"b{abs(hash(request.node.nodeid)):x}"
+        s3_client.create_bucket(Bucket=name)
+        return f"s3://{name}"
+
+    def put(self, bucket: str, name: str, data: bytes) -> None:
+        self.client.put_object(Bucket=bucket.removeprefix("s3://"), Key=name, Body=data)
+
+    def test_a_listing_goes_on_over_pages(self, bucket: str) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda number: self.put(bucket, f"p-{number:04d}.tar", b"p"), range(1005)))
+        assert len(open_source(bucket).list(["p-*.tar"])) == 1005
+
+    def test_damaged_bytes_do_not_pass_the_checksum(self, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        from tar2tf_cli.sources import cloud
+
+        self.client.put_object(
+            Bucket=bucket.removeprefix("s3://"), Key="x.tar", Body=BIG, ChecksumAlgorithm="CRC32"
+        )
+        source = open_source(bucket)
+        (item,) = source.list(["x.tar"])
+        told = cloud._s3_checksum
+        seen = []
+        monkeypatch.setattr(cloud, "_s3_checksum", lambda answer: seen.append(told(answer)) or ("crc32c", "0" * 8))
+        with pytest.raises(SourceError, match="checksum"):
+            read_all(source, item)
+        assert seen[0] is not None
+        assert seen[0][0] == "crc32"
+
+    def test_a_missing_bucket_is_named(self, s3: str) -> None:
+        with pytest.raises(SourceError) as caught:
+            open_source("s3://there-is-no-such-bucket").list(["*.tar"])
+        assert caught.value.shard == "s3://there-is-no-such-bucket"
+
+    def test_a_wrong_endpoint_fails_within_seconds(self, s3: str) -> None:
+        began = time.monotonic()
+        with pytest.raises(SourceError, match="given up after 5 attempts"):
+            open_source("s3://b", endpoint=f"http://127.0.0.1:{free_ports(1)[0]}").list(["*.tar"])
+        assert time.monotonic() - began < 15
+
+
+def test_a_missing_extra_is_answered_with_the_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, extra in (("s3fs", "s3"), ("gcsfs", "gcs")):
+        monkeypatch.setitem(sys.modules, name, None)
+        with pytest.raises(UsageError, match="extra") as caught:
+            open_source(f"{'s3' if extra == 's3' else 'gs'}://bucket").list(["x.tar"])
+        assert caught.value.hint == f"pip install 'tar2tf-cli[{extra}]'"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("p-@100-s", "p-{000..100}-s"),
+        ("p-@00100", "p-{00000..00100}"),
+        ("p-%06d.tar", "p-[0-9][0-9][0-9][0-9][0-9][0-9].tar"),
+        ("p-%d.tar", "p-[0-9]*.tar"),
+        ("p-{0..3}@2", "p-{0..3}@2"),
+        ("plain.tar", "plain.tar"),
+    ],
+)
+def test_templates_of_aistore_are_read(theirs: str, ours: str) -> None:
+    assert from_aistore(theirs) == ours
+
+
+def test_help_does_not_need_any_sdk() -> None:
+    code = "import sys, tar2tf_cli.cli, tar2tf_cli.convert; print([m for m in ('requests','aistore','s3fs','fsspec') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
