@@ -8,14 +8,27 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from tar2tf_cli.convert import convert
     from tar2tf_cli.dataset import AisDataset, Dataset, default_record_parser, load_dataset
+    from tar2tf_cli.spec import Conversion, Input, Output
 
 __version__ = "0.1.0"
 
-__all__ = ["AisDataset", "Dataset", "convert", "default_record_parser", "load_dataset"]
+__all__ = [
+    "AisDataset",
+    "Conversion",
+    "Dataset",
+    "Input",
+    "Output",
+    "convert",
+    "default_record_parser",
+    "load_dataset",
+]
 
 _HOMES: Final = {
     "AisDataset": "dataset",
+    "Conversion": "spec",
     "Dataset": "dataset",
+    "Input": "spec",
+    "Output": "spec",
     "convert": "convert",
     "default_record_parser": "dataset",
     "load_dataset": "dataset",

@@ -39,6 +39,7 @@ class Commit:
         overwrite: whether files that this conversion does not claim may be replaced.
         resumable: whether the inputs are known to be the same ones as in an interrupted run.
         inputs: paths of the inputs, which not even `overwrite` replaces.
+        lanes: names of all lanes in the order in which the manifest is to list their shards.
 
     Attributes:
         up_to_date: whether there is nothing to do.
@@ -59,6 +60,7 @@ class Commit:
         overwrite: bool,
         resumable: bool,
         inputs: Sequence[str] = (),
+        lanes: Sequence[str] = (),
     ) -> None:
         self._template = template
         self._identity = manifest.identity()
@@ -66,6 +68,7 @@ class Commit:
         self._overwrite = overwrite
         self._resumable = resumable
         self._inputs = inputs
+        self._lanes = {lane: place for place, lane in enumerate(lanes)}
         self._manifest_path = template.manifest()
         self._with_index = bool(manifest.spec.get("output", {}).get("index"))
         name = os.path.basename(self._manifest_path)
@@ -154,7 +157,8 @@ class Commit:
 
     def _shards(self, prefix: str) -> list[ShardEntry]:
         shards = []
-        for lane, entries in self._entries.items():
+        for lane in sorted(self._entries, key=lambda lane: self._lanes.get(lane, 0)):
+            entries = self._entries[lane]
             for number in range(len(entries)):
                 entry = entries[number]
                 path = self._final_path(lane, number, len(entries)).removeprefix(prefix)

@@ -138,6 +138,7 @@ def convert(
             overwrite=overwrite,
             resumable=plan.source.repeatable,
             inputs=[plan.source.locate(item.name) for item in plan.inputs],
+            lanes=list(conversion.split) or [item.stem for item in plan.inputs],
         )
     with target as commit:
         if commit.up_to_date:
@@ -150,7 +151,6 @@ def convert(
         summary = run.summary
         summary.shards = commit.finish(manifest)
     summary.manifest = None if conversion.output.path == STDOUT else template.manifest()
-    summary.bytes = sum(shard.bytes for shard in summary.shards)
     return summary
 
 
@@ -259,7 +259,7 @@ class _Run:
                 self._rereading.add(again)
                 return ReadInput(again, need_spool=True)
         ahead = len(self._plan.inputs) if self._holds_all else self._frontier + _AHEAD * (self._engine.busy + 1)
-        if self._next < min(len(self._plan.inputs), ahead) and not self._errors and not self._layout.full:
+        if self._next < min(len(self._plan.inputs), ahead) and not self._errors and not self._finished:
             self._next += 1
             return ReadInput(self._next - 1)
         return None
@@ -307,7 +307,9 @@ class _Run:
         return None
 
     def _advance(self) -> None:
-        """Lay out every input whose predecessors are all laid out."""
+        """Lay out every input whose predecessors are all laid out; what comes in behind a limit is left aside."""
+        if self._finished:
+            return
         while self._frontier < len(self._plan.inputs) and not self._layout.full:
             if self._frontier in self._errors:
                 raise self._errors[self._frontier]
@@ -315,13 +317,12 @@ class _Run:
                 return
             self._lay_out(self._frontier)
             self._frontier += 1
-        if not self._finished:
-            self._finished = True
-            last = list(self._layout.finish())
-            for shard in last:  # all of them first, or a spool could go that a later one needs
-                self._users.update({piece.source for piece in shard.pieces})
-            for shard in last:
-                self._enqueue(shard)
+        self._finished = True
+        last = list(self._layout.finish())
+        for shard in last:  # all of them first, or a spool could go that a later one needs
+            self._users.update({piece.source for piece in shard.pieces})
+        for shard in last:
+            self._enqueue(shard)
 
     def _lay_out(self, number: int) -> None:
         loaded = load_index(self._worker.path(number, "index"))
@@ -361,6 +362,7 @@ class _Run:
 
     def _seal(self, shard: Shard, report: ShardReport) -> None:
         self._commit.seal(shard, report)
+        self.summary.bytes += report.size
         sources = {piece.source for piece in shard.pieces}
         self._users.subtract(sources)
         still_open = self._layout.open_sources

@@ -435,6 +435,8 @@ def load_dataset(manifest: str | os.PathLike[str], *, split: str | None = None) 
         raise UsageError(f"there is no split {split!r}", hint=f"splits: {', '.join(names) or 'none'}")
     files = [os.path.join(os.path.dirname(path), shard.path) for shard in shards]
     compression = "GZIP" if document.spec["output"].get("compression") == "gzip" else ""
+    if not files:
+        return tf.data.Dataset.from_generator(lambda: iter(()), output_signature={})
     records = tf.data.TFRecordDataset(files, compression_type=compression)
     parse = record_parser(document.features, document.records)
     return records.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)

@@ -41,7 +41,8 @@ def trace(plan: Plan) -> list[Step]:
         sample = next(reading.samples(), None)
         if sample is None:
             return []
-        steps = [Step(f"the first sample, {sample[KEY]}:", _looks(sample))]
+        key = sample[KEY]
+        steps = [Step(f"the first sample, {key}:", _looks(sample))]
         try:
             for op in plan.conversion.ops:
                 results = list(apply_ops(sample, [op], reading.context))
@@ -52,7 +53,7 @@ def trace(plan: Plan) -> list[Step]:
                 steps.append(Step(title if len(results) == 1 else f"{title} {len(results)} samples", _looks(sample)))
             features = reading.features_of(sample)
         except SampleError as error:
-            raise error.at(shard=reading.name, key=steps[0].title.split(", ")[1].rstrip(":")) from None
+            raise error.at(shard=reading.name, key=key) from None
     return [*steps, Step("features:", _looks(dict(sorted(features.items()))))]
 
 

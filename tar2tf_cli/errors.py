@@ -7,6 +7,7 @@ Tar2tfError                 exit code 3: input or output failed, the same comman
 │   └── DamagedShardError       bytes are there, but they are not a whole tar or TFRecord
 ├── SampleError             one sample cannot become an example (`--on-error skip` passes it over)
 │   └── ImageError              an image cannot be decoded, resized or encoded
+├── StageError              a stage of a Pipeline raised, or gave what belongs in no stage
 ├── SinkError               an output cannot be written, flushed or published
 ├── WorkerError             a worker process died or raised something unforeseen
 └── Interrupted             exit code 130: Ctrl-C
@@ -27,6 +28,7 @@ __all__ = [
     "SampleError",
     "SinkError",
     "SourceError",
+    "StageError",
     "Tar2tfError",
     "UsageError",
     "WorkerError",
@@ -131,6 +133,10 @@ class SampleError(Tar2tfError):
 
 class ImageError(SampleError):
     """An image cannot be decoded, resized or encoded."""
+
+
+class StageError(Tar2tfError):
+    """A stage of a `Pipeline` raised something, or gave what belongs in no stage; the message names the stage."""
 
 
 class SinkError(Tar2tfError):

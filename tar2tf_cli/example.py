@@ -34,6 +34,7 @@ __all__ = [
     "raw",
     "scalar",
     "spans",
+    "values_of",
     "varint",
 ]
 
@@ -220,6 +221,17 @@ def decode(message: bytes) -> dict[str, tuple[Kind | None, list[bytes] | list[fl
         ValueError: when the bytes are not an Example.
     """
     return {name: _values(message, start, end) for name, start, end in spans(message)}
+
+
+def values_of(feature: bytes | Feature) -> tuple[Kind | None, list[bytes] | list[float] | list[int]]:
+    """Kind and values of one feature; kind None when it is unset.
+
+    Raises:
+        ValueError: when its bytes are not a Feature.
+    """
+    if isinstance(feature, Feature):
+        return _values(feature.message, 0, len(feature.message))
+    return "bytes", [feature]
 
 
 def parse_features(message: bytes) -> dict[str, bytes | Feature]:

@@ -135,7 +135,11 @@ def _array(value: Any) -> bytes | Feature:
     if dtype == "uint8" and array.shape:
         return raw(np.ascontiguousarray(array).tobytes(), array.shape)
     if array.dtype.kind == "f":
-        data = np.ascontiguousarray(array, dtype="<f4").tobytes()
+        with np.errstate(over="ignore"):
+            narrow = np.ascontiguousarray(array, dtype="<f4")
+        if dtype == "float64" and not np.array_equal(np.isinf(narrow), np.isinf(array)):
+            raise OverflowError("a value does not fit in a float32")
+        data = narrow.tobytes()
         return packed_floats(data, array.shape, "float16" if dtype == "float16" else "float32")
     if array.dtype.kind in "iub":
         return int64_list(array.ravel().tolist(), array.shape, dtype)
@@ -179,6 +183,8 @@ def _numbers(value: Any) -> list[Any]:
 
 
 def _as_bytes(value: Any) -> bytes:
+    if value is None or isinstance(value, (dict, list, tuple)):
+        raise TypeError(f"it is {'null' if value is None else type(value).__name__}")
     if hasattr(value, "tobytes"):
         data: bytes = value.tobytes()
         return data
@@ -264,6 +270,9 @@ class Schema:
 
     def _merge(self, name: str, look: _Look) -> None:
         known = self.looks.setdefault(name, look)
+        if {len(known[2]), len(look[2])} == {0, 1} and known[0] != "raw":  # one value and a list of one: the same bytes
+            known, look = (*known[:2], known[2] or (1,)), (*look[:2], look[2] or (1,))
+            self.looks[name] = known
         if known[:2] != look[:2] or len(known[2]) != len(look[2]):
             raise SampleError(
                 f"the feature {name!r} is {_named(look)} here and {_named(known)} elsewhere",

@@ -25,11 +25,16 @@ def feature_description(features: Mapping[str, Mapping[str, Any]], records: int)
     for name, feature in features.items():
         dtype, shape = dtypes[feature["encoding"]], feature["shape"]
         single = shape == [] or feature["encoding"] == "raw"
-        if feature["count"] < records or (None in shape and not single):
+        if _is_optional(feature, records) or (None in shape and not single):
             description[name] = tf.io.FixedLenSequenceFeature([], dtype, allow_missing=True)
         else:
             description[name] = tf.io.FixedLenFeature([] if single else shape, dtype)
     return description
+
+
+def _is_optional(feature: Mapping[str, Any], records: int) -> bool:
+    """Whether some record may lack a feature; with --limit the manifest may not tell how many have it."""
+    return bool(feature.get("count", 0) < records)
 
 
 def record_parser(features: Mapping[str, Mapping[str, Any]], records: int) -> Callable[[Any], dict[str, tf.Tensor]]:
@@ -41,10 +46,13 @@ def record_parser(features: Mapping[str, Mapping[str, Any]], records: int) -> Ca
 
     description = feature_description(features, records)
     shapes = {name for name in features if _is_shape_of_array(name, features)}
+    optional = {name for name, feature in features.items() if _is_optional(feature, records)}
 
     def parse(record: Any) -> dict[str, tf.Tensor]:
         parsed = tf.io.parse_single_example(record, description)
-        return {name: _restored(name, features[name], parsed) for name in features if name not in shapes}
+        return {
+            name: _restored(name, features[name], parsed, name in optional) for name in features if name not in shapes
+        }
 
     return parse
 
@@ -54,14 +62,17 @@ def _is_shape_of_array(name: str, features: Mapping[str, Mapping[str, Any]]) -> 
     return bool(slash) and last == "shape" and base in features and features[base]["shape"] != []
 
 
-def _restored(name: str, feature: Mapping[str, Any], parsed: Mapping[str, Any]) -> tf.Tensor:
+def _restored(name: str, feature: Mapping[str, Any], parsed: Mapping[str, Any], optional: bool) -> tf.Tensor:
     import tensorflow as tf
 
     value, shape, dtype = parsed[name], feature["shape"], feature["dtype"]
     if feature["encoding"] == "raw":
-        value = tf.io.decode_raw(value, tf.as_dtype(dtype))
+        value = tf.io.decode_raw(tf.strings.reduce_join(value) if optional else value, tf.as_dtype(dtype))
     if feature["encoding"] == "raw" or len(shape) > 1 or f"{name}/shape" in parsed:
-        value = tf.ensure_shape(tf.reshape(value, _own_shape(name, shape, parsed)), shape)
+        own = _own_shape(name, shape, parsed)
+        if optional:  # where it is lacking, so is its shape
+            own, shape = tf.pad(own, [[0, len(shape) - tf.size(own)]]), [None] * len(shape)
+        value = tf.ensure_shape(tf.reshape(value, own), shape)
     if dtype not in ("bytes", value.dtype.name):
         value = tf.cast(value, dtype)
     return value

@@ -47,8 +47,11 @@ def imagenet(sample: Sample, context: OpContext) -> dict[str, Any]:
     """
     from tar2tf_cli import image
 
-    data = image.to_rgb_jpeg(_encoded(sample, "imagenet"))
+    data = _encoded(sample, "imagenet")
     header = image.header(data)
+    if header.height * header.width > context.max_pixels:
+        image.decode(data, max_pixels=context.max_pixels)  # which refuses it
+    data = image.to_rgb_jpeg(data)
     return {**_imagenet(sample, header.height, header.width, "JPEG"), "image/encoded": data}
 
 
@@ -63,6 +66,8 @@ def imagenet_tensor(sample: Sample, context: OpContext) -> dict[str, Any]:
 
     value = _image(sample)
     pixels = image.decode(value, max_pixels=context.max_pixels) if isinstance(value, bytes) else value
+    if not isinstance(pixels, np.ndarray) or pixels.ndim != 3:
+        raise SampleError(f"the preset imagenet-tensor needs an image, and this is {type(pixels).__name__}")
     if pixels.shape[2] != 3:
         pixels = np.repeat(pixels[:, :, :1], 3, axis=2) if pixels.shape[2] < 3 else pixels[:, :, :3]
     if context.image_size:
@@ -150,8 +155,11 @@ def _label(sample: Sample) -> int:
     for name in LABEL_ENTRIES:
         if name in sample:
             try:
-                return int(sample[name])
-            except (TypeError, ValueError):
+                value = sample[name]
+                if not isinstance(value, (str, bytes)) and value != int(value):
+                    raise ValueError
+                return int(value)
+            except (TypeError, ValueError, OverflowError):
                 raise SampleError(f"the label {sample[name]!r} is no whole number") from None
     raise SampleError(
         f"has none of the entries {', '.join(LABEL_ENTRIES)} to be the label",

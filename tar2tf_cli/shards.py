@@ -16,7 +16,7 @@ from tar2tf_cli.streams import PlainStream, open_stream
 from tar2tf_cli.tar import BLOCK, is_header
 from tar2tf_cli.tfrecord import crc32c, masked
 
-__all__ = ["Format", "OpenShard", "TarRules", "list_files", "sniff"]
+__all__ = ["Format", "OpenShard", "TarRules", "is_folder", "list_files", "nothing_found", "sniff"]
 
 Format: TypeAlias = Literal["tar", "tfrecord", "manifest"]
 
@@ -36,7 +36,7 @@ def list_files(source: Source, templates: Sequence[str]) -> list[Input]:
     Raises:
         SourceError: when there is nothing.
     """
-    if templates or not _is_folder(source.bucket):
+    if templates or not is_folder(source.bucket):
         return source.list(templates)
     try:
         found = source.list(("*",))
@@ -49,7 +49,8 @@ def list_files(source: Source, templates: Sequence[str]) -> list[Input]:
     return [item for item in found if not item.name.endswith(".idx")]
 
 
-def _is_folder(bucket: str) -> bool:
+def is_folder(bucket: str) -> bool:
+    """Whether a bucket can hold more than one shard."""
     return os.path.isdir(bucket) or "://" in bucket
 
 

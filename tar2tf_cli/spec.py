@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, get_args
 
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.ops.base import MAX_PIXELS, Op
-from tar2tf_cli.ops.func import label
+from tar2tf_cli.ops.func import Func
 from tar2tf_cli.ops.select import Selection
 from tar2tf_cli.paths import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate
 from tar2tf_cli.presets import find_preset
@@ -92,6 +92,9 @@ class Conversion:
             _positive(name, getattr(self.output, name))
         _positive("image_size", self.image_size)
         _positive("max_pixels", self.max_pixels)
+        for name in ("limit", "max_errors"):
+            if (getattr(self, name) or 0) < 0:
+                raise UsageError(f"{name} must be 0 or more, not {getattr(self, name)}")
         if self.split:
             _check_split(self.split)
         named = self.output.template.fields
@@ -146,7 +149,9 @@ def _changed(spec: Input | Output | Conversion) -> dict[str, Any]:
         value = getattr(spec, item.name)
         default = {} if item.default_factory is dict else item.default
         if item.name not in ("input", "output", "ops", "select") and value != default:
-            changed[item.name] = list(value) if isinstance(value, tuple) else label(value) if callable(value) else value
+            changed[item.name] = (
+                list(value) if isinstance(value, tuple) else Func(value).canonical() if callable(value) else value
+            )
     return changed
 
 

@@ -17,12 +17,12 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from typing import Any, get_args, get_type_hints
 
 from tar2tf_cli.errors import SourceError, UsageError
-from tar2tf_cli.ops import from_yaml
+from tar2tf_cli.ops import OPS, from_yaml
 from tar2tf_cli.ops.select import select_from_yaml
 from tar2tf_cli.presets import PRESETS
 from tar2tf_cli.spec import TYPES, Conversion, Input, Output, parse_size
@@ -55,11 +55,14 @@ def load(path: str) -> tuple[dict[str, Any], Callable[[Iterable[Fault]], SpecErr
     from ruamel.yaml import YAML
     from ruamel.yaml.constructor import DuplicateKeyError
     from ruamel.yaml.error import MarkedYAMLError
+    from ruamel.yaml.reader import ReaderError
 
     name = "<stdin>" if path == "-" else path
     try:
         text = sys.stdin.read() if path == "-" else _read_text(path)
         document = YAML(typ="rt", pure=True).load(text)
+    except ReaderError as error:
+        raise SpecError(f"{name}: is no text: {error.reason} (character {error.position + 1})") from None
     except MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
@@ -156,6 +159,8 @@ def build(document: Mapping[str, Any]) -> Conversion:
         outputs["max_shard_size"] = parse_size(outputs["max_shard_size"])
     rest = {name: value for name, value in document.items() if name not in ("input", "output", "version")}
     rest["ops"] = tuple(from_yaml(item) for item in rest.get("ops") or ())
+    if "types" in rest:
+        rest["types"] = {str(name): kind for name, kind in rest["types"].items()}
     if rest.get("select") is not None:
         rest["select"] = select_from_yaml(rest["select"])
     return Conversion(Input(**inputs), Output(**outputs), **rest)
@@ -164,9 +169,10 @@ def build(document: Mapping[str, Any]) -> Conversion:
 def check(document: Mapping[str, Any]) -> Iterator[Fault]:
     """Every fault of a spec."""
     hints = get_type_hints(Conversion)
+    del hints["record_to_example"]
     for name, value in document.items():
         if name not in hints:
-            yield Fault((name,), f"there is no key {name!r}{_meant(name, hints)}")
+            yield Fault((name,), f"there is no key {name!r}{_meant(str(name), hints)}")
         elif name in ("input", "output"):
             yield from _check_section(name, value, get_type_hints(Input if name == "input" else Output))
         elif name == "ops":
@@ -175,8 +181,9 @@ def check(document: Mapping[str, Any]) -> Iterator[Fault]:
             yield from _attempt((name,), partial(select_from_yaml, value))
         elif name == "types":
             yield from _check_types(value)
-        elif name == "preset" and value not in PRESETS:
-            yield Fault((name,), f"there is no preset {value!r}{_meant(str(value), PRESETS)}")
+        elif name == "preset":
+            if str(value) not in PRESETS:
+                yield Fault((name,), f"there is no preset {value!r}{_meant(str(value), PRESETS)}")
         else:
             yield from _check_value((name,), value, hints[name])
 
@@ -204,7 +211,18 @@ def _check_ops(value: Any) -> Iterator[Fault]:
     for position, item in enumerate(value):
         inner = next(iter(item), None) if isinstance(item, dict) else None
         path = ("ops", position) if inner is None else ("ops", position, inner)
-        yield from _attempt(path, partial(from_yaml, item))
+        unknown = list(_check_fields(path, inner, item)) if isinstance(inner, str) and inner in OPS else []
+        yield from unknown or _attempt(path, partial(from_yaml, item))
+
+
+def _check_fields(path: tuple[str | int, ...], name: Any, item: dict[Any, Any]) -> Iterator[Fault]:
+    """Fields that an op does not have, each where it stands."""
+    op, value = OPS[name], item[name]
+    if is_dataclass(op) and isinstance(value, dict):
+        names = [field.name for field in fields(op)]
+        for key in value:
+            if key not in names:
+                yield Fault((*path, key), f"{name} has no field {key!r}{_meant(str(key), names)}")
 
 
 def _check_types(value: Any) -> Iterator[Fault]:

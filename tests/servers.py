@@ -106,7 +106,9 @@ def aisnode() -> str | None:
     """The `aisnode` on PATH or in Go's bin folder."""
     folders = [os.environ.get("GOBIN"), os.path.join(os.environ.get("GOPATH", os.path.expanduser("~/go")), "bin")]
     found = shutil.which("aisnode")
-    return found or next((path for folder in folders if folder and (path := shutil.which("aisnode", path=folder))), None)
+    return found or next(
+        (path for folder in folders if folder and (path := shutil.which("aisnode", path=folder))), None
+    )
 
 
 AIS_MISSING = (

@@ -183,7 +183,9 @@ class SourceSuite:
         for source in (str(tmp_path / "shards"), bucket):
             out = tmp_path / f"out{len(outputs)}"
             options = ["--endpoint", self.endpoint] if self.endpoint and source is bucket else []
-            done = tar2tf("convert", source, "s-{0..3}.tar", "-o", out / "t-<>.record", "--records-per-shard", "70", *options)
+            done = tar2tf(
+                "convert", source, "s-{0..3}.tar", "-o", out / "t-<>.record", "--records-per-shard", "70", *options
+            )
             assert done.returncode == 0, done.stderr
             outputs.append({path.name: path.read_bytes() for path in out.glob("*.record")})
         assert len(outputs[0]) == 3
@@ -467,9 +469,7 @@ class TestS3(SourceSuite):
     def test_damaged_bytes_do_not_pass_the_checksum(self, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
         from tar2tf_cli.sources import cloud
 
-        self.client.put_object(
-            Bucket=bucket.removeprefix("s3://"), Key="x.tar", Body=BIG, ChecksumAlgorithm="CRC32"
-        )
+        self.client.put_object(Bucket=bucket.removeprefix("s3://"), Key="x.tar", Body=BIG, ChecksumAlgorithm="CRC32")
         source = open_source(bucket)
         (item,) = source.list(["x.tar"])
         told = cloud._s3_checksum

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-__all__ = ["SIZE", "input_options", "output_options"]
+__all__ = ["SIZE", "input_options", "output_options", "workers_option"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -55,6 +55,11 @@ def input_options(command: F) -> F:
     ):
         command = option(command)
     return command
+
+
+workers_option = click.option(
+    "-j", "--num-workers", type=click.IntRange(1), metavar="N", help="Processes that work at once.  [default: CPUs]"
+)
 
 
 def output_options(command: F) -> F:

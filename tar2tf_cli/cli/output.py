@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from typing import IO, Any, Final
 
 import click
@@ -13,7 +15,7 @@ import click
 from tar2tf_cli.errors import SinkError, Tar2tfError
 from tar2tf_cli.events import Events
 
-__all__ = ["Terminal", "count", "print_error", "print_json", "size"]
+__all__ = ["Terminal", "count", "echo", "message", "print_error", "print_json", "printable", "size"]
 
 _PLAIN_SECONDS: Final = 30
 
@@ -42,6 +44,19 @@ def print_error(error: Tar2tfError) -> None:
         message(f"  {error.hint}")
     if details := error.__dict__.get("details"):
         message(details.rstrip())
+
+
+def echo(text: str) -> None:
+    """A line of data on standard output; control characters, and what its encoding lacks, are written as escapes."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    click.echo(printable(text).encode(encoding, "backslashreplace").decode(encoding))
+
+
+def printable(text: str) -> str:
+    """Text that does nothing to a terminal but appear."""
+    if text.isprintable():
+        return text
+    return "".join(part if part.isprintable() else part.encode("unicode_escape").decode() for part in text)
 
 
 def message(text: str) -> None:
@@ -101,10 +116,8 @@ class Terminal(Events):
         """Work begins: open what is to be written to, so that a run with nothing to do leaves an older list alone."""
         self._total = size
         if self._errors_path:
-            try:
+            with self._named_errors():
                 self._errors = open(self._errors_path, "w", encoding="utf-8")  # noqa: SIM115 - closed in __exit__
-            except OSError as error:
-                raise SinkError(f"cannot be written: {error.strerror}", shard=self._errors_path) from None
         if self._bar_wanted and not self._quiet:
             from tqdm import tqdm
 
@@ -132,7 +145,8 @@ class Terminal(Events):
 
     def fault(self, fault: dict[str, Any]) -> None:
         if self._errors:
-            self._errors.write(json.dumps(fault) + "\n")  # buffered; what fails shows when it is closed
+            with self._named_errors():
+                self._errors.write(json.dumps(fault) + "\n")
 
     def __enter__(self) -> Terminal:
         return self
@@ -143,7 +157,16 @@ class Terminal(Events):
             self._bar.close()
             self._bar = None
         if self._errors:
-            self._errors.close()
+            with self._named_errors():
+                self._errors.close()
+
+    @contextlib.contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """Make what goes wrong with the list of faulty samples an error that names it."""
+        try:
+            yield
+        except OSError as error:
+            raise SinkError(f"cannot be written: {error.strerror}", shard=self._errors_path) from None
 
     def _say(self, text: str) -> None:
         if self._bar is not None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tar2tf_cli.engines import make_engine
 from tar2tf_cli.engines.base import Context, Outcome, Task
-from tar2tf_cli.errors import Tar2tfError
+from tar2tf_cli.errors import Tar2tfError, WorkerError
 
 __all__ = ["cpu_count", "gather"]
 
@@ -31,7 +31,7 @@ def gather(
     """Run tasks; the results do not depend on the number of workers.
 
     Args:
-        tasks: what to do.
+        tasks: what to do; as text, each names the file it is about.
         context: what every task is given.
         costs: about how long each task takes, in any unit: the longest begin first, so that all workers end together.
         workers: how many processes work at once; as many as there are CPUs when None.
@@ -44,8 +44,8 @@ def gather(
         return []
     run = _Run(tasks, sorted(range(len(tasks)), key=lambda number: -costs[number]))
     engine = make_engine(min(workers or cpu_count(), len(tasks)))
-    engine.start(context)
     try:
+        engine.start(context)
         while True:
             while engine.free and (task := run.next()):
                 engine.submit(task)
@@ -79,6 +79,8 @@ class _Run:
         """Take in how a task ended."""
         number = self._numbers[id(outcome.task)]
         self._results[number] = outcome.result
+        if isinstance(outcome.error, WorkerError):
+            outcome.error.at(shard=str(outcome.task))
         if outcome.error and number < self._failed:
             self._failed, self._error = number, outcome.error
 

@@ -25,6 +25,7 @@ __all__ = [
     "from_cli",
     "from_yaml",
     "keyword_aliases",
+    "meant",
     "register",
     "text_option",
 ]
@@ -82,18 +83,22 @@ class Op:
                 if position >= len(names):
                     raise ValueError(f"takes {len(names)} values at most")
                 name, value = names[position], part
+            if name in values:
+                raise ValueError(f"has {name!r} twice")
             values[name] = value
         return cls.from_fields(values)
 
     @classmethod
     def from_value(cls, value: Any) -> Op:
-        """The op that `NAME: VALUE` means in a spec file: a mapping of fields, a list of them, or the first.
+        """The op that `NAME: VALUE` means in a spec file: a mapping of fields, a list of them, or text as for `--op`.
 
         Raises:
             ValueError: saying what is wrong with the value.
         """
         if isinstance(value, dict):
             return cls.from_fields(dict(value))
+        if isinstance(value, str):
+            return cls.parse(value)
         values = list(value) if isinstance(value, list) else [] if value is None else [value]
         names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
         if len(values) > len(names):
@@ -110,7 +115,7 @@ class Op:
         fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
         for name in values:
             if name not in fields:
-                raise ValueError(f"has no field {name!r}{_meant(name, fields)}")
+                raise ValueError(f"has no field {name!r}{meant(str(name), fields)}")
         for name, field in fields.items():
             if name not in values and field.default is dataclasses.MISSING:
                 raise ValueError(f"needs {name!r}: {cls.usage}")
@@ -157,7 +162,7 @@ def from_cli(text: str) -> Op:
     """
     name, _, rest = text.partition(":")
     if name not in OPS:
-        raise UsageError(f"--op {text!r}: there is no op {name!r}{_meant(name, OPS)}", hint=f"ops: {', '.join(OPS)}")
+        raise UsageError(f"--op {text!r}: there is no op {name!r}{meant(name, OPS)}", hint=f"ops: {', '.join(OPS)}")
     try:
         return OPS[name].parse(rest)
     except (ValueError, TypeError) as error:
@@ -165,7 +170,7 @@ def from_cli(text: str) -> Op:
 
 
 def from_yaml(item: Any) -> Op:
-    """The op that an item of a spec file's `ops` means: `drop_empty` or `{resize: {ext: jpg, size: [224, 224]}}`.
+    """The op that an item of a spec file's `ops` means: `{resize: {ext: jpg, size: [9, 9]}}`, or text as for `--op`.
 
     Raises:
         ValueError: naming what is wrong, and the nearest valid name.
@@ -173,14 +178,15 @@ def from_yaml(item: Any) -> Op:
     if isinstance(item, Op):
         return item
     if isinstance(item, str):
-        item = {item: None}
+        name, _, rest = item.partition(":")
+        item = {name: rest.strip()}
     elif isinstance(item, dict):
         item = {name: value for name, value in item.items() if name != "digest"}
     if not isinstance(item, dict) or len(item) != 1:
         raise ValueError("an op is a name, or one name with its fields")
     name, value = next(iter(item.items()))
     if name not in OPS:
-        raise ValueError(f"there is no op {name!r}{_meant(str(name), OPS)}")
+        raise ValueError(f"there is no op {name!r}{meant(str(name), OPS)}")
     try:
         return OPS[name].from_value(value)
     except (ValueError, TypeError) as error:
@@ -232,6 +238,7 @@ def keyword_aliases(**aliases: str) -> Callable[[T], T]:
     return decorate
 
 
-def _meant(name: str, names: Iterable[str]) -> str:
+def meant(name: str, names: Iterable[str]) -> str:
+    """`; did you mean 'NEAREST'?`, or nothing when none is near."""
     near = difflib.get_close_matches(name, list(names), 1)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from tar2tf_cli.errors import SampleError
-from tar2tf_cli.ops.base import Op, OpContext, register, text_option
+from tar2tf_cli.ops.base import Op, OpContext, meant, register, text_option
 from tar2tf_cli.samples import KEY, Sample
 
 __all__ = ["DropEmpty", "Keep", "Rename"]
@@ -47,6 +47,8 @@ class Rename(Op):
 
     @classmethod
     def from_value(cls, value: Any) -> Op:
+        if isinstance(value, str):
+            return cls.parse(value)
         if not isinstance(value, dict):
             raise ValueError("takes a mapping of names to sources")
         return cls(value)
@@ -72,7 +74,12 @@ class Rename(Op):
 
 
 def _sources(value: Any) -> list[Any]:
+    if not isinstance(value, (str, list, tuple)) or not value:
+        raise ValueError(f"needs a source or a list of them, not {value!r}")
     return value.split(";") if isinstance(value, str) else list(value)
+
+
+_KINDS: Final = ("prefix", "suffix", "contains")
 
 
 @register
@@ -83,7 +90,7 @@ class Keep(Op):
     usage: ClassVar[str] = "keep:KEY[,prefix:P][,suffix:S][,contains:C][,KEY=VALUE]"
 
     def __init__(self, *rules: str) -> None:
-        self.rules = tuple(text_option(rule, "a rule") for rule in rules)
+        self.rules = tuple(_checked(rule) for rule in rules)
         if not rules:
             raise ValueError(f"needs a rule: {self.usage}")
 
@@ -93,7 +100,7 @@ class Keep(Op):
 
     @classmethod
     def from_value(cls, value: Any) -> Op:
-        return cls(*(value if isinstance(value, list) else [value]))
+        return cls.parse(value) if isinstance(value, str) else cls(*(value if isinstance(value, list) else [value]))
 
     def canonical(self) -> dict[str, Any]:
         return {self.name: list(self.rules)}
@@ -107,6 +114,13 @@ class Keep(Op):
 
     def __hash__(self) -> int:
         return hash(self.rules)
+
+
+def _checked(rule: Any) -> str:
+    kind, colon, _ = text_option(rule, "a rule").partition(":")
+    if colon and kind not in _KINDS and "=" not in kind:
+        raise ValueError(f"has no rule {kind!r}{meant(kind, _KINDS)}; write {Keep.usage}")
+    return str(rule)
 
 
 def _matching(rule: str, sample: Sample) -> Iterator[str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import importlib.util
-import pickle
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import Any, ClassVar
+from functools import partial
+from hashlib import blake2b
+from types import CodeType
+from typing import Any, ClassVar, Final
 
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.ops.base import Op, OpContext, register
@@ -29,7 +29,7 @@ class Func(Op):
     name: ClassVar[str] = "func"
     usage: ClassVar[str] = "func:MODULE:NAME or func:FILE.py:NAME"
 
-    def __init__(self, func: Callable[[Sample], Any] | str, ext_name: str | None = None) -> None:
+    def __init__(self, func: Callable[[Sample], Any] | str) -> None:
         self.func: Callable[[Sample], Any] = load_object(func) if isinstance(func, str) else func
         if not callable(self.func):
             raise ValueError(f"{func!r} is not callable")
@@ -55,6 +55,8 @@ class Func(Op):
         if "where" in state:
             self.__init__(state["where"])  # type: ignore[misc]
         else:
+            import pickle
+
             self._where = None
             self.func, self.label, self._digest = pickle.loads(state["pickled"]), state["label"], state["digest"]
 
@@ -97,7 +99,8 @@ class Func(Op):
     def _checked(self, result: Any, key: str) -> Sample:
         if not isinstance(result, dict) or not all(isinstance(name, str) for name in result):
             raise self._failure(f"gave {type(result).__name__} where a sample (a dict with text keys) is needed", key)
-        result.setdefault(KEY, key)
+        if not isinstance(result.setdefault(KEY, key), str):
+            raise self._failure(f"gave a sample whose {KEY} is {result[KEY]!r} instead of a text", key)
         return result
 
     def _failure(self, what: str, key: str) -> SampleError:
@@ -106,15 +109,42 @@ class Func(Op):
 
 def label(func: Any) -> str:
     """What to call a function: `module:name`."""
+    if isinstance(func, partial):
+        return label(func.func)
     return f"{getattr(func, '__module__', '?')}:{getattr(func, '__qualname__', type(func).__name__)}"
 
 
 def _source_digest(func: Any) -> str | None:
-    """What tells that the code behind a function changed: a hash of the file it stands in."""
-    path = getattr(sys.modules.get(getattr(func, "__module__", "")), "__file__", None)
-    if not path or not path.endswith(".py"):
+    """What tells that the code behind a function changed: a hash of the file it stands in, and of what it is bound to.
+
+    A lambda or inner function is told from others by its line, one without a file (in a notebook) by its code.
+    """
+    inner = func.func if isinstance(func, partial) else func
+    code = getattr(inner, "__code__", None)
+    path = getattr(sys.modules.get(getattr(inner, "__module__", "")), "__file__", None)
+    if path and path.endswith(".py"):
+        with open(path, "rb") as file:
+            digest = blake2b(file.read(), digest_size=8)
+        bound = [code.co_firstlineno] if code and "<" in inner.__qualname__ else []
+    elif code:
+        digest, bound = blake2b(_code_text(code).encode(), digest_size=8), []
+    else:
         return None
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
+    if isinstance(func, partial):
+        bound += [*func.args, *sorted(func.keywords.items())]
+    bound += [cell.cell_contents for cell in getattr(inner, "__closure__", None) or ()]
+    if bound:
+        digest.update(repr([item if isinstance(item, _PLAIN) else type(item).__name__ for item in bound]).encode())
+    return digest.hexdigest()
+
+
+_PLAIN: Final = (str, bytes, int, float, tuple, type(None))
+
+
+def _code_text(code: CodeType) -> str:
+    """Code and constants, the same for the same source."""
+    constants = [_code_text(item) if isinstance(item, CodeType) else repr(item) for item in code.co_consts]
+    return f"{code.co_code.hex()} {code.co_names} {constants}"
 
 
 def load_object(where: str) -> Any:
@@ -140,13 +170,15 @@ def load_object(where: str) -> Any:
 
 def _load_file(path: str) -> Any:
     """The module in a file, under a name by which pickled objects find it again."""
-    resolved = Path(path).resolve(strict=True)
-    name = f"tar2tf_user_{resolved.stem}_{abs(hash(str(resolved))):x}"
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    resolved = os.path.realpath(path, strict=True)
+    name = f"tar2tf_user_{blake2b(resolved.encode(), digest_size=8).hexdigest()}"
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, resolved)
+        spec = spec_from_file_location(name, resolved)
         if spec is None or spec.loader is None:
             raise ImportError("not a Python file")
-        module = importlib.util.module_from_spec(spec)
+        module = module_from_spec(spec)
         sys.modules[name] = module
         try:
             spec.loader.exec_module(module)

@@ -62,7 +62,10 @@ class Decode(_ImageOp):
         data = self.entry(sample, self.ext)
         if not isinstance(data, bytes):
             raise ImageError(f"decode: entry {self.ext!r} is no bytes but {type(data).__name__}")
-        sample[self.ext] = image.decode(data, max_pixels=context.max_pixels)
+        try:
+            sample[self.ext] = image.decode(data, max_pixels=context.max_pixels)
+        except ImageError as error:
+            raise error.at(member=f"{sample[KEY]}.{self.ext}") from None
         return sample
 
 

@@ -1,8 +1,43 @@
-"""Where records go: files on a local disk, written in large pieces, with their CRC known when they are whole."""
+"""Where records go: files on a local disk, written in large pieces, and the folders or buckets they are published in."""
 
 from __future__ import annotations
 
+from tar2tf_cli.sinks.base import Sink
+from tar2tf_cli.sinks.directory import DirectorySink
 from tar2tf_cli.sinks.file import RecordFile
 from tar2tf_cli.sinks.flusher import Flusher
 
-__all__ = ["Flusher", "RecordFile"]
+__all__ = ["DirectorySink", "Flusher", "RecordFile", "Sink", "open_sink"]
+
+
+def open_sink(path: str, *, endpoint: str | None = None) -> Sink:
+    """The sink for an output path: a local folder, or the bucket of an `ais://`, `s3://` or `gs://` URL.
+
+    Raises:
+        UsageError: for a URL that nothing can be written to.
+    """
+    if "://" not in path:
+        return DirectorySink()
+    from tar2tf_cli.errors import UsageError
+    from tar2tf_cli.sources import open_store
+
+    if path.startswith(("http://", "https://")):
+        raise UsageError(
+            "nothing can be written to http:// and https://", hint="write to a folder, ais://, s3:// or gs://"
+        )
+    url = bucket_url(path)
+    if "<" in url or "{" in url:
+        raise UsageError(
+            f"the bucket of the output path {path!r} holds a field", hint="fields belong behind the bucket"
+        )
+    from tar2tf_cli.sinks.objects import ObjectSink
+
+    return ObjectSink(open_store(url, endpoint=endpoint), url)
+
+
+def bucket_url(path: str) -> str:
+    """The part of a URL that names the bucket: `ais://@uuid#ns/bucket`, `s3://bucket`."""
+    scheme, _, rest = path.partition("://")
+    parts = rest.split("/")
+    count = 2 if parts[0].startswith(("@", "#")) else 1
+    return f"{scheme}://{'/'.join(parts[:count])}"

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import tempfile
 
 from tar2tf_cli.errors import SinkError
 from tar2tf_cli.job import ShardReport
@@ -33,6 +31,8 @@ class StandardOutput:
     def __enter__(self) -> StandardOutput:
         if sys.stdout is None:
             raise SinkError("standard output is closed")
+        import tempfile
+
         try:
             self.folder = tempfile.mkdtemp(prefix="tar2tf-")
         except OSError as error:
@@ -42,6 +42,8 @@ class StandardOutput:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        import shutil
+
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def unfinished_path(self, shard: Shard) -> str:

@@ -10,6 +10,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
+from urllib.parse import quote
 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.sources.base import Input
@@ -27,7 +28,7 @@ _PROVIDERS: Final = {
     **dict.fromkeys(("az", "azure"), "azure"),
     **dict.fromkeys(("oc", "oci"), "oci"),
 }
-_URI: Final = re.compile(r"ais(?:\+(\w+))?://(?:@([^#/]*))?(?:#([^/]*))?(?(2)/|(?(3)/))([^/]+)(?:/(.*))?", re.DOTALL)
+_URI: Final = re.compile(r"ais(?:\+(\w+))?://(?:@([^#/]*))?(?:#([^/]*))?(?(2)/|(?(3)/))([^/@#]+)(?:/(.*))?", re.DOTALL)
 _TOKEN_FILE: Final = "~/.config/ais/cli/auth.token"
 
 
@@ -41,6 +42,8 @@ class AisStore(Store):
     Raises:
         UsageError: for a URI that is none, or when no endpoint is known.
     """
+
+    PAGE: Final = 0  # objects in a page of a listing; 0 is as many as the cluster gives
 
     dialect = staticmethod(from_aistore)
 
@@ -84,19 +87,24 @@ class AisStore(Store):
     def listing(self, prefix: str) -> Iterable[Input]:
         """Page by page, as the cluster gives them."""
         with self._errors(self.bucket):
-            for entry in self.client.list_objects_iter(self.root + prefix, props="name,size,checksum,version"):
+            for entry in self.client.list_objects_iter(
+                self.root + prefix, props="name,size,checksum,version", page_size=self.PAGE
+            ):
                 yield Input(entry.name[len(self.root) :], entry.size, self._version(entry.checksum, entry.version))
 
     def head(self, name: str) -> Input | None:
         """Size, checksum and version."""
-        from aistore.sdk.errors import ErrObjNotFound
+        from aistore.sdk.errors import APIRequestError
 
-        try:
-            with self._errors(self.locate(name), missing=ErrObjNotFound):
-                found = self.client.object(self.root + name).head()
-        except ErrObjNotFound:
-            return None
-        return Input(name, found.size, self._version(found.checksum_value, found.obj_version))
+        with self._errors(self.locate(name)):
+            try:
+                found = self.client.object(self.root + name).head(props="size,checksum,version")
+            except APIRequestError as error:
+                if error.status_code == 404 and _document(error).get("tcode") == "ErrNotFound":
+                    return None
+                raise
+        checksum = (found.checksum_type, found.checksum_value) if found.checksum_value else None
+        return Input(name, found.size, self._version(found.checksum_value, found.obj_version), checksum)
 
     def fetch(self, item: Input, start: int) -> Body:
         """A GET, which the cluster redirects to the target that has the object."""
@@ -110,6 +118,38 @@ class AisStore(Store):
         checksum = (told.checksum_type, told.checksum_value) if told.checksum_value else None
         return body_of(raw, start, version, checksum)
 
+    def put(self, name: str, path: str) -> None:
+        """A PUT to the target that the proxy names, as the SDK would send the bytes to the proxy, too."""
+        where, item = self.locate(name), self.client.object(self.root + name)
+        request = self.client.client
+        size = str(os.stat(path).st_size)
+        with self._errors(where):
+            answer = request.request(
+                "PUT",
+                f"objects/{item.bucket_name}/{quote(item.name)}",
+                params=item.query_params,
+                headers={"Content-Length": size, "Connection": "close"},  # the length is part of a signature
+                data=b"",
+                allow_redirects=False,
+            )
+            session = request.session_manager.session
+            headers = {"Authorization": f"Bearer {request.token}"} if request.token else {}
+            with open(path, "rb") as file:
+                answer = session.put(answer.headers["Location"], data=file, headers=headers, timeout=request.timeout)
+        if answer.status_code >= 400:
+            status_error(answer.status_code, _message(_parsed(answer.text)), where)
+
+    def remove(self, name: str) -> None:
+        """A DELETE; nothing to delete is no error."""
+        from aistore.sdk.errors import APIRequestError
+
+        with self._errors(self.locate(name)):
+            try:
+                self.client.object(self.root + name).delete()
+            except APIRequestError as error:
+                if error.status_code != 404 or _document(error).get("tcode") == "ErrBckNotFound":
+                    raise
+
     def locate(self, name: str) -> str:
         """The URI."""
         return f"{self._prefix}/{self.root}{name}"
@@ -119,17 +159,15 @@ class AisStore(Store):
         return (self._provider == "ais" and checksum) or version or None
 
     @contextlib.contextmanager
-    def _errors(self, where: str, missing: type[Exception] | tuple[()] = ()) -> Iterator[None]:
+    def _errors(self, where: str) -> Iterator[None]:
         """What the SDK raises, as `Transient` or SourceError."""
         from aistore.sdk.errors import APIRequestError, NoTargetError
 
         try:
             with network_errors(self._endpoint, "set AIS_CLIENT_CA to the cluster's CA certificate"):
                 yield
-        except missing:
-            raise
         except APIRequestError as error:
-            message = _told(error.message) or _told((getattr(error, "headers", None) or {}).get("Hdr-Error", ""))
+            message = _message(_document(error))
             hint = None
             if error.status_code in (401, 403):
                 hint = "log in with `ais auth login`, or set AIS_AUTHN_TOKEN or AIS_AUTHN_TOKEN_FILE"
@@ -142,14 +180,23 @@ class AisStore(Store):
             raise SourceError(f"no AIStore answers there: {error}", shard=self._endpoint) from None
 
 
-def _told(text: str) -> str:
-    """The message in an error document of AIStore's, without the name of the node."""
+def _document(error: Any) -> Mapping[str, Any]:
+    """The error document of an answer: its body, or on HEAD a header, which the SDK passes over."""
+    headers = getattr(getattr(error.__cause__, "response", None), "headers", {})
+    return _parsed(error.message or headers.get("Hdr-Error", ""))
+
+
+def _parsed(text: str) -> Mapping[str, Any]:
     try:
         document = json.loads(text)
     except ValueError:
-        return ""
-    message = document.get("message", "") if isinstance(document, Mapping) else ""
-    return re.sub(r"^[pt]\[\w+\]: ", "", str(message)).strip()
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _message(document: Mapping[str, Any]) -> str:
+    """What an error document says, without the name of the node that says it."""
+    return re.sub(r"^[pt]\[\w+\]: ", "", str(document.get("message", ""))).strip()
 
 
 def _token() -> str | None:

@@ -72,7 +72,7 @@ class Store(ABC):
     def locate(self, name: str) -> str:
         """The URL of an object."""
 
-    def put(self, name: str, path: str, crc: int | None = None) -> None:
+    def put(self, name: str, path: str) -> None:
         """Make a local file an object, whole or not at all."""
         raise NotImplementedError
 

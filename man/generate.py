@@ -1,0 +1,135 @@
+"""Writes the man pages and shell completions from the commands themselves: `python man/generate.py`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
+
+from tar2tf_cli import __version__
+from tar2tf_cli.cli import cli
+from tar2tf_cli.ops import OPS
+
+ROOT = Path(__file__).parent.parent
+
+EXIT_STATUS = {
+    0: "Done; for convert also when everything was up to date.",
+    1: "Findings: verify found faults, or convert finished and passed samples over.",
+    2: "The command, template or spec cannot be carried out, or something is in the way of the output.",
+    3: "An input or output failed; the same command continues.",
+    130: "Interrupted; the same command continues.",
+}
+
+FILES = {
+    "PATH with its fields read as `manifest`, suffix .json": "The manifest, written last: spec, inputs, shards, features.",
+    ".NAME-manifest.tar2tf/": "Unfinished work beside the output; it goes when the manifest stands.",
+    "SHARD.idx": "With --index: one line of byte offset and size, framing included, for each record.",
+}
+
+LIMIT = """\
+The limit of --max-shard-size is the size of the file on disk, framing included: 16 bytes for each record. A shard is
+closed before the record that would pass the limit. One record that is larger than the limit is a shard of its own, and
+is reported. With --compression gzip the compressed size counts, and shards are closed between blocks of records. A
+numbered path without any limit has one of 256MiB."""
+
+
+def main() -> None:
+    """Write every file."""
+    for path, text in generated().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def generated() -> dict[Path, str]:
+    """The text of every generated file by its path."""
+    context = click.Context(cli, info_name="tar2tf")
+    files = {ROOT / "man" / "tar2tf.1": "\n".join(_group_page(context))}
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        if command is None:
+            raise LookupError(name)
+        page = "\n".join(_command_page(click.Context(command, parent=context, info_name=name)))
+        files[ROOT / "man" / f"tar2tf-{name}.1"] = page
+    shells: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+    for shell, complete in shells.items():
+        source = complete(cli, {}, "tar2tf", "_TAR2TF_COMPLETE")
+        # BashComplete.source() would ask the bash that is installed for its version
+        text = ShellComplete.source(source)
+        files[ROOT / "completions" / f"tar2tf.{shell}"] = text.strip() + "\n"
+    return files
+
+
+def _group_page(context: click.Context) -> Iterator[str]:
+    yield from _head("tar2tf", "turn tar shards into TFRecord shards, and prove that both are whole")
+    yield ".SH SYNOPSIS\n.B tar2tf\n.I COMMAND\n[OPTIONS] ..."
+    yield ".SH DESCRIPTION"
+    yield from _paragraphs(cli.help or "")
+    yield ".SH COMMANDS"
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        if command is not None:
+            yield f".TP\n.BR tar2tf-{name} (1)\n{_escape(command.get_short_help_str(200))}"
+    yield from _tail()
+
+
+def _command_page(context: click.Context) -> Iterator[str]:
+    command = context.command
+    name = f"tar2tf-{context.info_name}"
+    yield from _head(name, command.get_short_help_str(200).rstrip(".").lower())
+    usage = " ".join(command.collect_usage_pieces(context))
+    yield f".SH SYNOPSIS\n.B tar2tf {context.info_name}\n{_escape(usage)}"
+    yield ".SH DESCRIPTION"
+    yield from _paragraphs(command.help or "")
+    yield ".SH OPTIONS"
+    for param in command.params:
+        record = param.get_help_record(context)
+        if record:
+            yield f".TP\n.B {_escape(record[0])}\n{_escape(record[1])}"
+    if context.info_name == "convert":
+        yield ".SH LIMITS"
+        yield _escape(LIMIT)
+        yield ".SH OPS"
+        for op in OPS.values():
+            yield f".TP\n.B {_escape(op.usage)}\n{_escape((op.__doc__ or '').partition(chr(10))[0])}"
+        yield ".SH FILES"
+        for path, meaning in FILES.items():
+            yield f".TP\n.I {_escape(path)}\n{_escape(meaning)}"
+    yield from _tail()
+
+
+def _head(name: str, summary: str) -> Iterator[str]:
+    yield f'.TH {name.upper()} 1 "" "tar2tf {__version__}" "User Commands"'
+    yield f".SH NAME\n{name} \\- {_escape(summary)}"
+
+
+def _tail() -> Iterator[str]:
+    yield ".SH ENVIRONMENT"
+    yield ".TP\n.B TAR2TF_*\nEvery option, by its long name in capitals, such as TAR2TF_NUM_WORKERS=8; flags go over them."
+    yield ".TP\n.B NO_COLOR, FORCE_COLOR, TERM=dumb\nColours off, on, and neither colours nor bars."
+    yield ".SH EXIT STATUS"
+    for code, meaning in EXIT_STATUS.items():
+        yield f".TP\n.B {code}\n{meaning}"
+    yield ""
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """A help text's paragraphs; those behind a backspace mark keep their lines, as in the help."""
+    for paragraph in text.strip().split("\n\n"):
+        lines = paragraph.strip().split("\n")
+        if lines[0].strip() == "\b":
+            yield ".PP\n.nf\n" + "\n".join(_escape(line) for line in lines[1:]) + "\n.fi"
+        else:
+            yield ".PP\n" + _escape(re.sub(r"\s+", " ", paragraph.strip()))
+
+
+def _escape(text: str) -> str:
+    escaped = text.replace("\\", "\\e").replace("-", "\\-")
+    return "\n".join("\\&" + line if line.startswith((".", "'")) else line for line in escaped.split("\n"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

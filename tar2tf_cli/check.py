@@ -1,0 +1,258 @@
+"""One file checked to its end: every CRC, every example, every sample; what is wrong becomes a fault, not an error."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tar2tf_cli.errors import DamagedShardError, SampleError
+from tar2tf_cli.manifest import ShardEntry, digest
+from tar2tf_cli.outline import Checker, Expected
+from tar2tf_cli.samples import Grouper
+from tar2tf_cli.shards import Format, OpenShard, TarRules
+from tar2tf_cli.sources import ByteStream, Input, Source
+from tar2tf_cli.tar import TarReader
+from tar2tf_cli.tfrecord import RecordReader, crc32c
+
+__all__ = ["CheckFile", "Context", "Fault", "FileReport"]
+
+_MOST_FAULTS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong with a file.
+
+    Attributes:
+        kind: a word for it, such as "data-crc".
+        message: a sentence, without the places.
+        record: the record's number in the file, from 0.
+        offset: bytes into the TFRecord or tar, decompressed; of a broken gzip stream, into the file as stored.
+    """
+
+    kind: str
+    message: str
+    record: int | None = None
+    offset: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return {"kind": self.kind, "record": self.record, "offset": self.offset, "message": self.message}
+
+
+@dataclass(slots=True)
+class FileReport:
+    """What is known of one file.
+
+    Attributes:
+        path: path or URL.
+        format: what it is by its content; None when it is neither a tar nor a TFRecord.
+        records: whole records, or samples of a tar; up to where it can be read.
+        bytes: its size as stored.
+        faults: what is wrong; of each kind at most a thousand, and one that says how many more.
+        features: how many good examples have each feature.
+        missing: whether it is not there.
+        examined: whether it was read to its end.
+        counts: how many faults there are of each kind, listed or not.
+    """
+
+    path: str
+    format: Format | None = None
+    records: int = 0
+    bytes: int = 0
+    faults: list[Fault] = field(default_factory=list)
+    features: Counter[str] = field(default_factory=Counter)
+    missing: bool = False
+    examined: bool = False
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def status(self) -> str:
+        """`ok`, `damaged` or `missing`."""
+        return "missing" if self.missing else "damaged" if self.faults else "ok"
+
+    def add(self, fault: Fault) -> None:
+        """Take note of a fault."""
+        self.counts[fault.kind] += 1
+        if self.counts[fault.kind] <= _MOST_FAULTS:
+            self.faults.append(fault)
+
+    def close(self) -> None:
+        """Say of each kind how many faults are not listed."""
+        for kind, count in self.counts.items():
+            if count > _MOST_FAULTS:
+                self.faults.append(Fault(kind, f"and {count - _MOST_FAULTS:,} more of this kind"))
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return {
+            "path": self.path,
+            "status": self.status,
+            "records": self.records,
+            "bytes": self.bytes,
+            "faults": [fault.to_json() for fault in self.faults],
+        }
+
+
+@dataclass(slots=True)
+class Context:
+    """What the checks of one run share.
+
+    Attributes:
+        rules: how tars are read.
+        schema: what is expected of each feature; None where there is no manifest.
+        required: the features that every example must have.
+        on_bytes: called with the number of stored bytes after each read of an input.
+    """
+
+    source: Source
+    rules: TarRules
+    schema: Mapping[str, Expected] | None = None
+    required: frozenset[str] = frozenset()
+    on_bytes: Callable[[int], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFile:
+    """Check one file.
+
+    Attributes:
+        item: the file.
+        claim: what a manifest says of it, if there is one; then it must be TFRecord.
+    """
+
+    item: Input
+    claim: ShardEntry | None = None
+
+    def __str__(self) -> str:
+        return self.item.name
+
+    def run(self, context: Context) -> FileReport:
+        """The report.
+
+        Raises:
+            SourceError: when the file cannot be read, for reasons that are not its own.
+        """
+        stored = _Stored()
+        with OpenShard(context.source, self.item, context.on_bytes, stored if self.claim else lambda raw: raw) as shard:
+            report = FileReport(shard.name, "tfrecord" if self.claim else shard.format)
+            if shard.damage:
+                report.add(_fault(shard.damage))
+            elif report.format == "tar":
+                _check_tar(shard, context.rules, report)
+            elif report.format == "tfrecord":
+                _check_records(shard, Checker(context.schema, context.required), report)
+            else:
+                report.add(_unknown(shard.head))
+            report.bytes = shard.size
+        if self.claim:
+            _compare(self.claim, stored, report)
+        report.close()
+        return report
+
+
+def _unknown(head: bytes) -> Fault:
+    if not head:
+        return Fault("empty", "the file is empty")
+    if len(head) < 12:
+        return Fault("truncated", f"{len(head)} bytes are too few for a tar or a TFRecord", offset=0)
+    return Fault("unknown-format", "the file is neither a tar nor a TFRecord, or its first bytes are damaged", offset=0)
+
+
+def _fault(error: DamagedShardError, record: int | None = None) -> Fault:
+    member = f"{error.member}: " if error.member and record is None else ""
+    return Fault(error.kind, member + error.message, record, error.offset)
+
+
+# --- TFRecord ---
+
+
+def _check_records(shard: OpenShard, checker: Checker, report: FileReport) -> None:
+    """Check every record; behind a damaged length nothing can be found any more."""
+    reader = RecordReader(shard, shard.name)
+    check = checker.check
+    while True:
+        try:
+            for offset, data in reader:
+                findings = check(data)
+                if findings:
+                    for kind, message in findings:
+                        report.add(Fault(kind, message, reader.count, offset))
+            report.examined = True
+            break
+        except DamagedShardError as error:
+            report.add(_fault(error, reader.count))
+            if error.kind != "data-crc":
+                break
+            reader.skip_damaged()
+    report.records = reader.count
+    report.features = checker.counts()
+
+
+# --- tar ---
+
+
+def _check_tar(shard: OpenShard, rules: TarRules, report: FileReport) -> None:
+    """Check that a tar is whole and its members make samples; every byte is read, as a disk may fail anywhere."""
+
+    def note(error: SampleError) -> None:
+        kind = "duplicate-key" if error.member else "half-sample"
+        report.add(
+            Fault(kind, f"{error.member}: {error.message}" if error.member else _of_key(error), None, error.offset)
+        )
+
+    tar = TarReader(shard, shard.name, headers_only=True, need_end=not rules.ignore_missing_end)
+    grouper = Grouper(shard.name, note, key_split=rules.key_split, regroup=rules.regroup, sizes_only=True)
+    try:
+        for _ in grouper.samples(tar):
+            report.records += 1
+        report.examined = True
+    except DamagedShardError as error:
+        report.add(_fault(error))
+    if not report.records and not report.faults:
+        reasons = ", ".join(f"{count:,} x {reason}" for reason, count in (tar.skipped + grouper.skipped).items())
+        report.add(
+            Fault("empty", "the tar holds no samples" + (f"; members passed over: {reasons}" if reasons else ""))
+        )
+
+
+def _of_key(error: SampleError) -> str:
+    return f"sample {error.key}: {error.message}"
+
+
+# --- What a manifest claims ---
+
+
+class _Stored:
+    """Stands between an input and its reader, and takes the CRC-32C of all that passes."""
+
+    def __init__(self) -> None:
+        self.crc = 0
+        self.read_to_end = False
+
+    def __call__(self, raw: ByteStream) -> ByteStream:
+        self._raw = raw
+        return self
+
+    def read(self, size: int, /) -> bytes:
+        data = self._raw.read(size)
+        self.crc = crc32c(data, self.crc)
+        self.read_to_end = not data
+        return data
+
+    def close(self) -> None:
+        self._raw.close()
+
+
+def _compare(claim: ShardEntry, stored: _Stored, report: FileReport) -> None:
+    """Compare size, number of records and digest; of a file that could not be read to its end, the size alone."""
+    if report.bytes != claim.bytes:
+        report.add(Fault("size", f"the file has {report.bytes:,} bytes, and {claim.bytes:,} in the manifest"))
+    if not report.examined:
+        return
+    if report.records != claim.records:
+        report.add(Fault("count", f"the file has {report.records:,} records, and {claim.records:,} in the manifest"))
+    if stored.read_to_end and report.bytes == claim.bytes and digest(stored.crc) != claim.digest:
+        report.add(Fault("digest", f"the file's digest is {digest(stored.crc)}, and {claim.digest} in the manifest"))

@@ -1,0 +1,101 @@
+"""`tar2tf verify`: arguments to a verification, its report to lines of text or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tar2tf_cli.cli.options import input_options, output_options, workers_option
+from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, size
+
+if TYPE_CHECKING:
+    from tar2tf_cli.check import Fault, FileReport
+    from tar2tf_cli.verify import Report
+
+__all__ = ["command"]
+
+_MOST_LINES: Final = 3
+
+
+@click.command("verify", context_settings={"auto_envvar_prefix": "TAR2TF"})
+@click.argument("bucket")
+@click.argument("template", nargs=-1)
+@workers_option
+@input_options
+@output_options
+def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
+    """Prove that TFRecord and tar shards are whole.
+
+    BUCKET is a manifest, a directory, a single shard, or - for standard input. TEMPLATE names shards in a directory,
+    with bash braces or as a glob; without one, every file that is a tar or a TFRecord by its content is checked.
+
+    \b
+    tar2tf verify out/train-manifest.json
+    tar2tf verify out
+    tar2tf verify shards 'train-{0000..0146}.tar' --json
+
+    Of TFRecord, every length, every CRC and every example is checked; of tar, every header, the end of the archive
+    and each sample; of gzip, the trailer. A manifest adds counts, digests and the features' schema, and shards that are
+    missing or do not belong. Every fault is one line on standard output, naming file, record (from 0) and byte offset.
+
+    Exit code: 0 all is whole, 1 faults were found, 2 wrong usage, 3 something cannot be read.
+    """
+    from tar2tf_cli.shards import TarRules
+    from tar2tf_cli.verify import verify
+
+    rules = TarRules(options["key_split"], options["regroup"], options["ignore_missing_end"])
+    with Terminal(quiet=options["quiet"], verbose=options["verbose"], progress=options["progress"]) as terminal:
+        report = verify(bucket, template, rules=rules, workers=options["num_workers"], events=terminal)
+    if options["as_json"]:
+        print_json(report.to_json())
+    else:
+        for found in report.files:
+            for line in _lines(found):
+                echo(line)
+    if not options["quiet"]:
+        _print_summary(report)
+    return 0 if report.ok else 1
+
+
+def _lines(found: FileReport) -> Iterator[str]:
+    """A line for every fault; of many of one kind, for the first one, and one that counts the others."""
+    kinds: dict[str, list[Fault]] = {}
+    for fault in found.faults:
+        kinds.setdefault(fault.kind, []).append(fault)
+    for kind, alike in kinds.items():
+        shown = alike if len(alike) <= _MOST_LINES else alike[:1]
+        for fault in shown:
+            yield f"{found.path}: {_place(fault)}{fault.message} ({kind})"
+        if len(alike) > len(shown):
+            last = next(fault for fault in reversed(alike) if fault.offset is not None)
+            yield f"{found.path}: {found.counts[kind] - 1:,} more like it, up to {_place(last)[:-2]} ({kind})"
+
+
+def _place(fault: Fault) -> str:
+    parts = [] if fault.record is None else [f"record {fault.record}"]
+    if fault.offset is not None:
+        parts.append(f"offset {fault.offset}")
+    return ", ".join(parts) + ": " if parts else ""
+
+
+def _print_summary(report: Report) -> None:
+    tars = {found.format for found in report.files} == {"tar"}
+    checked = [found for found in report.files if not found.missing]
+    total = (
+        f"{count(len(checked), 'file')}, {count(report.records, 'sample' if tars else 'record')}, {size(report.bytes)}"
+    )
+    if report.left_out:
+        names = ", ".join(report.left_out[:3]) + (", …" if len(report.left_out) > 3 else "")
+        message(f"{count(len(report.left_out), 'file')} left out, as neither tar nor TFRecord: {names}")
+    if report.manifest:
+        message(f"{report.manifest} was left aside: verify it to have counts, digests and features checked, too")
+    if report.ok:
+        message(f"whole: {total}")
+        return
+    faulty = sum(1 for found in checked if found.faults)
+    missing = len(report.files) - len(checked)
+    said = [f"{faulty:,} of {count(len(checked), 'file')} faulty"] if faulty else []
+    said += [f"{missing:,} missing"] if missing else []
+    message(f"not whole: {', '.join(said)}; {total} in all")

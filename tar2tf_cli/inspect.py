@@ -1,0 +1,408 @@
+"""Looks into shards: how many samples they hold, which entries or features these have, and what the values are.
+
+Everything is counted; of the values, only the first few of each entry are looked at. Of a local tar, the rest is not
+even read.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import islice
+from typing import Any, Final
+
+from tar2tf_cli.engines.gather import gather
+from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError
+from tar2tf_cli.events import Events
+from tar2tf_cli.example import decode
+from tar2tf_cli.outline import Entry, entries
+from tar2tf_cli.samples import KEY, Grouper, Sample
+from tar2tf_cli.shards import Format, OpenShard, TarRules, is_folder, list_files, nothing_found
+from tar2tf_cli.sources import Input, Source, open_source
+from tar2tf_cli.streams import PlainStream
+from tar2tf_cli.tar import TarReader
+from tar2tf_cli.tfrecord import RecordReader
+from tar2tf_cli.values import Look, Stats, example_of, look_at, shortened
+
+__all__ = ["Contents", "Shown", "first_samples", "inspect"]
+
+_LOOKS: Final = 100
+"""About how many values of each entry are looked at, in all shards together."""
+
+_MOST_NUMBERS: Final = 12
+
+
+@dataclass(slots=True)
+class ShardContents:
+    """What one shard holds.
+
+    Attributes:
+        path: path or URL.
+        name: its name in the bucket.
+        format: what it is by its content; None when it is neither a tar nor a TFRecord.
+        samples: how many samples or records.
+        bytes: its size as stored.
+        entries: of each entry or feature.
+        faulty: samples at fault, which are not counted: a key that comes back, a last sample cut short.
+        foreign: records that are no tf.train.Example.
+    """
+
+    path: str
+    name: str
+    format: Format | None = None
+    samples: int = 0
+    bytes: int = 0
+    entries: dict[str, Stats] = field(default_factory=dict)
+    faulty: int = 0
+    foreign: int = 0
+
+    def stats(self, name: str) -> Stats:
+        """What is known of an entry."""
+        found = self.entries.get(name)
+        if found is None:
+            found = self.entries[name] = Stats()
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return {"path": self.path, "format": self.format, "samples": self.samples, "bytes": self.bytes}
+
+
+@dataclass(slots=True)
+class Contents:
+    """What the shards of a bucket hold.
+
+    Attributes:
+        shards: the shards, in order.
+        left_out: names of files of a directory that are neither tar nor TFRecord.
+    """
+
+    shards: list[ShardContents] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    @property
+    def format(self) -> str:
+        """`tar`, `tfrecord`, or `mixed` where there are both."""
+        formats = {shard.format or "" for shard in self.shards}
+        return formats.pop() if len(formats) == 1 else "mixed"
+
+    @property
+    def samples(self) -> int:
+        """Samples or records in all shards."""
+        return sum(shard.samples for shard in self.shards)
+
+    @property
+    def bytes(self) -> int:
+        """Stored bytes of all shards."""
+        return sum(shard.bytes for shard in self.shards)
+
+    @property
+    def entries(self) -> dict[str, Stats]:
+        """Of each entry or feature, by name in order, what its values have in common."""
+        merged: dict[str, Stats] = {}
+        for shard in self.shards:
+            for name, stats in shard.entries.items():
+                merged.setdefault(name, Stats()).update(stats)
+        return dict(sorted(merged.items()))
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that `inspect --json` prints."""
+        return {
+            "format": self.format,
+            "shards": [shard.to_json() for shard in self.shards],
+            "samples": self.samples,
+            "bytes": self.bytes,
+            "entries": {name: stats.to_json() for name, stats in self.entries.items()},
+        }
+
+
+def inspect(
+    bucket: str,
+    templates: Sequence[str] = (),
+    *,
+    rules: TarRules | None = None,
+    workers: int | None = None,
+    events: Events | None = None,
+) -> Contents:
+    """Look into shards.
+
+    Args:
+        bucket: a directory, a tar or TFRecord file, or `-`.
+        templates: which shards of the bucket; every tar and TFRecord when there is none.
+        rules: how tars are read.
+        workers: how many shards are read at once; as many as there are CPUs when None.
+        events: hears of progress.
+
+    Raises:
+        SourceError: when there is nothing to look into, a shard is damaged or cannot be read.
+    """
+    events = events or Events()
+    source = open_source(bucket)
+    inputs = list_files(source, templates)
+    sizes = [item.size for item in inputs]
+    known = [size or 0 for size in sizes]
+    events.planned(len(inputs), None if None in sizes else sum(known))
+    looks = -(-_LOOKS // max(len(inputs), 1))
+    found: list[ShardContents] = gather(
+        [InspectShard(item, looks) for item in inputs],
+        Context(source, rules or TarRules()),
+        costs=known,
+        workers=workers,
+        progress=events.progress,
+    )
+    contents = Contents([shard for shard in found if shard.format in ("tar", "tfrecord")])
+    for shard in found:
+        if shard.format not in ("tar", "tfrecord"):
+            contents.left_out.append(_must_be_optional(shard, bucket, templates))
+    if not contents.shards:
+        raise nothing_found(bucket)
+    return contents
+
+
+def _must_be_optional(shard: ShardContents, bucket: str, templates: Sequence[str]) -> str:
+    """The name of a file that is no shard; an error where just this file was asked for."""
+    if templates or not is_folder(bucket):
+        raise _no_shard(shard.path, shard.bytes)
+    return shard.name
+
+
+def _no_shard(path: str, size: int | None) -> SourceError:
+    return SourceError("is empty" if size == 0 else "is neither a tar nor a TFRecord", shard=path)
+
+
+# --- One shard ---
+
+
+@dataclass(slots=True)
+class Context:
+    """What the tasks of one run share: where shards are, and how tars are read."""
+
+    source: Source
+    rules: TarRules
+    on_bytes: Callable[[int], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InspectShard:
+    """Look into one shard.
+
+    Attributes:
+        item: the shard.
+        looks: how many values of each entry are looked at.
+    """
+
+    item: Input
+    looks: int
+
+    def __str__(self) -> str:
+        return self.item.name
+
+    def run(self, context: Context) -> ShardContents:
+        """What it holds.
+
+        Raises:
+            SourceError: when it is damaged or cannot be read.
+        """
+        with OpenShard(context.source, self.item, context.on_bytes) as shard:
+            contents = ShardContents(shard.name, self.item.name, shard.format)
+            try:
+                if shard.damage:
+                    raise shard.damage
+                if shard.format == "tar":
+                    _read_tar(shard, context, contents, self.looks)
+                elif shard.format == "tfrecord":
+                    _read_records(shard, contents, self.looks)
+            except DamagedShardError as error:
+                raise error.at(hint="tar2tf verify finds all that is wrong with it") from None
+            contents.bytes = shard.size
+        return contents
+
+
+def _read_tar(shard: OpenShard, context: Context, contents: ShardContents, looks: int) -> None:
+    """Count all samples; where the tar can be sought in, by its headers alone, and then look at a few samples."""
+    direct = shard.plain if context.source.seekable and not context.rules.regroup else None
+    need_end = not context.rules.ignore_missing_end
+    tar = TarReader(direct or shard, shard.name, headers_only=direct is not None, need_end=need_end)
+    grouper = _grouper(shard.name, context.rules, contents, sizes_only=direct is not None)
+    wanted: deque[int] = deque()
+    for sample in grouper.samples(tar):
+        contents.samples += 1
+        if direct is None:
+            _add_sample(contents, sample, looks)
+        elif _add_sizes(contents, sample, looks):
+            wanted.append(grouper.offset)
+    if direct:
+        for sample in _samples_at(direct, wanted, shard.name, context.rules):
+            _look_at_sample(contents, sample, looks)
+
+
+def _grouper(name: str, rules: TarRules, contents: ShardContents, **options: bool) -> Grouper:
+    def count(error: SampleError) -> None:
+        contents.faulty += 1
+
+    return Grouper(name, count, key_split=rules.key_split, regroup=rules.regroup, **options)
+
+
+def _samples_at(stream: PlainStream, offsets: deque[int], name: str, rules: TarRules) -> Iterator[Sample]:
+    """The samples that begin at certain offsets of a tar; neighbours are read in one go."""
+    while offsets:
+        tar = TarReader(stream, name, need_end=False)
+        tar.start_at(offsets[0])
+        grouper = _grouper(name, rules, ShardContents("", ""), trusted=True)
+        for sample in grouper.samples(tar):
+            if not offsets or grouper.offset != offsets[0]:
+                break
+            offsets.popleft()
+            yield sample
+
+
+def _add_sizes(contents: ShardContents, sample: Sample, looks: int) -> bool:
+    """Take note of a sample's sizes; whether it has an entry of which too few have come before."""
+    wanted = False
+    for name, size in sample.items():
+        if name != KEY:
+            stats = contents.stats(name)
+            wanted = wanted or stats.count < looks
+            stats.add(size)
+    return wanted
+
+
+def _add_sample(contents: ShardContents, sample: Sample, looks: int) -> None:
+    """Take note of a sample with its data."""
+    _look_at_sample(contents, sample, looks)
+    for name, data in sample.items():
+        if name != KEY:
+            contents.stats(name).add(len(data))
+
+
+def _look_at_sample(contents: ShardContents, sample: Sample, looks: int) -> None:
+    for name, data in sample.items():
+        if name != KEY:
+            stats = contents.stats(name)
+            if stats.kinds.total() < looks:
+                stats.look(look_at(data), partial(example_of, data))
+
+
+def _read_records(shard: OpenShard, contents: ShardContents, looks: int) -> None:
+    """Count all records and their features; the CRCs of the data are left to `verify`."""
+    for _, record in RecordReader(shard, shard.name, check_data=False):
+        contents.samples += 1
+        _add_record(contents, record, looks)
+
+
+def _add_record(contents: ShardContents, record: bytes, looks: int) -> None:
+    """Take note of a record's features."""
+    try:
+        found = list(entries(record))
+    except ValueError:
+        contents.foreign += 1
+        return
+    new = [entry for entry in found if contents.stats(entry.name).count < looks]
+    if new:
+        values = cache(partial(decode, record))
+        for entry in new:
+            _look_at_feature(contents.stats(entry.name), entry, record, values)
+    for entry in found:
+        contents.stats(entry.name).add(entry.size if entry.kind in ("bytes", None) else entry.values)
+
+
+def _look_at_feature(stats: Stats, entry: Entry, record: bytes, values: Callable[[], Mapping[str, Any]]) -> None:
+    if entry.kind in ("int64", "float"):
+        stats.unit = "values"
+        stats.look(Look(entry.kind), lambda: _numbers(values()[entry.name][1]))
+    elif entry.values == 1:
+        data = record[entry.start : entry.end]
+        stats.look(look_at(data), partial(example_of, data))
+    elif entry.values:
+        first = values()[entry.name][1][0]
+        kind, shape = look_at(first)
+        stats.look(Look(f"list of {kind}", shape), lambda: f"[{shortened(example_of(first))}, …]")
+    else:
+        stats.look(Look("empty list" if entry.kind else "unset"), str)
+
+
+def _numbers(values: Sequence[float]) -> str:
+    """One number, or how a list of them begins."""
+    shown = [f"{value:.6g}" if isinstance(value, float) else str(value) for value in values[:_MOST_NUMBERS]]
+    if len(values) == 1:
+        return shown[0]
+    return f"[{', '.join(shown)}{', …' if len(values) > _MOST_NUMBERS else ''}]"
+
+
+# --- Single samples ---
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One sample to be looked at.
+
+    Attributes:
+        path: its shard.
+        number: its number in the shard, from 0.
+        key: its key; None for a record that has no `__key__`.
+        entries: each entry or feature, with its value as the example.
+    """
+
+    path: str
+    number: int
+    key: str | None
+    entries: dict[str, Stats]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        values = {
+            name: {"kind": stats.kind, "unit": stats.unit, "size": stats.most, "value": stats.example}
+            for name, stats in self.entries.items()
+        }
+        return {"path": self.path, "number": self.number, "key": self.key, "entries": values}
+
+
+def first_samples(
+    bucket: str, templates: Sequence[str] = (), *, most: int, rules: TarRules | None = None
+) -> Iterator[Shown]:
+    """The first samples of a bucket's shards; no more is read than they take.
+
+    Raises:
+        SourceError: when there is no shard, or one is damaged before so many samples are found.
+    """
+    source = open_source(bucket)
+    rules = rules or TarRules()
+    found = False
+    for item in list_files(source, templates):
+        if most < 1:
+            return
+        with OpenShard(source, item) as shard:
+            if shard.damage:
+                raise shard.damage
+            if shard.format in ("tar", "tfrecord"):
+                found = True
+            elif templates or not is_folder(bucket):
+                raise _no_shard(shard.name, item.size)
+            reader = {"tar": _shown_samples, "tfrecord": _shown_records}.get(shard.format or "")
+            for shown in islice(reader(shard, rules), most) if reader else ():
+                most -= 1
+                yield shown
+    if not found:
+        raise nothing_found(bucket)
+
+
+def _shown_samples(shard: OpenShard, rules: TarRules) -> Iterator[Shown]:
+    tar = TarReader(shard, shard.name, need_end=not rules.ignore_missing_end)
+    grouper = _grouper(shard.name, rules, ShardContents("", ""))
+    for number, sample in enumerate(grouper.samples(tar)):
+        contents = ShardContents("", "")
+        _add_sample(contents, sample, 1)
+        yield Shown(shard.name, number, sample[KEY], contents.entries)
+
+
+def _shown_records(shard: OpenShard, rules: TarRules) -> Iterator[Shown]:
+    for number, (_, record) in enumerate(RecordReader(shard, shard.name)):
+        contents = ShardContents("", "")
+        _add_record(contents, record, 1)
+        if contents.foreign:
+            contents.stats("(no tf.train.Example)").look(look_at(record), partial(example_of, record))
+            contents.stats("(no tf.train.Example)").add(len(record))
+        key = contents.entries.get(KEY)
+        yield Shown(shard.name, number, key.example if key else None, contents.entries)

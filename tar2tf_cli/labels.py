@@ -1,0 +1,127 @@
+"""Label maps: which number and which words stand for a class.
+
+A map is a JSON document `{CLASS: {"label": N, "human_labels": TEXT}}`, or a text of classes, one a line, each with an
+optional text behind a tab, which are numbered from 0 as they come. Either may be compressed with gzip. What is written
+beside a manifest is such a JSON document, and serves as a map again.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeAlias
+
+from tar2tf_cli.errors import SourceError, UsageError
+
+__all__ = ["Label", "Labels", "load_labels", "number_classes", "parse_labels", "to_bytes"]
+
+
+class Label(NamedTuple):
+    """The number of a class, and what people call it."""
+
+    number: int
+    text: str = ""
+
+
+Labels: TypeAlias = dict[str, Label]
+"""Labels by class."""
+
+
+def number_classes(names: Iterable[str]) -> Labels:
+    """Classes numbered from 0 in the sorted order of their names (by code point), with no text."""
+    return {name: Label(number) for number, name in enumerate(sorted(names))}
+
+
+def load_labels(path: str | os.PathLike[str]) -> Labels:
+    """The map in a file.
+
+    Raises:
+        SourceError: when the file cannot be read.
+        UsageError: when it is no label map, naming the line or class.
+    """
+    name = os.fspath(path)
+    try:
+        with open(name, "rb") as file:
+            data = file.read()
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+        text = data.decode("utf-8-sig")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SourceError(f"the label map cannot be read: {reason}", shard=name) from None
+    except (EOFError, zlib.error):
+        raise SourceError("the label map cannot be read: its gzip stream is damaged", shard=name) from None
+    except UnicodeDecodeError:
+        raise UsageError("is no label map: it is not UTF-8", shard=name) from None
+    try:
+        return parse_labels(text)
+    except ValueError as error:
+        raise UsageError(
+            str(error),
+            shard=name,
+            hint='a label map is JSON {"CLASS": {"label": N, "human_labels": "TEXT"}}, or lines of CLASS or CLASS<TAB>TEXT',
+        ) from None
+
+
+def parse_labels(text: str) -> Labels:
+    """The map that a text holds, JSON where it begins with a brace.
+
+    Raises:
+        ValueError: saying which line or class is wrong.
+    """
+    labels = _from_json(text) if text.lstrip().startswith("{") else _from_lines(text)
+    if not labels:
+        raise ValueError("the label map names no class")
+    return labels
+
+
+def _from_json(text: str) -> Labels:
+    try:
+        items = json.loads(text, object_pairs_hook=_unique)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"the label map is no JSON: line {error.lineno}: {error.msg}") from None
+    return {name: _label(name, item) for name, item in items.items()}
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    whole = dict(pairs)
+    if len(whole) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the label map names {next(name for name in names if names.count(name) > 1)!r} twice")
+    return whole
+
+
+def _label(name: str, item: Any) -> Label:
+    if not isinstance(item, dict) or "label" not in item:
+        raise ValueError(f"the class {name!r} has no label in the label map")
+    number, text = item["label"], item.get("human_labels", "")
+    if type(number) is not int or not -(2**63) <= number < 2**63:
+        raise ValueError(f"the label of the class {name!r} is {number!r}, not a whole number")
+    if not isinstance(text, str):
+        raise ValueError(f"human_labels of the class {name!r} is {text!r}, not a text")
+    return Label(number, text)
+
+
+def _from_lines(text: str) -> Labels:
+    labels: Labels = {}
+    for position, line in enumerate(text.splitlines(), 1):
+        name, _, words = line.partition("\t")
+        name = name.strip()
+        if not name:
+            if words.strip():
+                raise ValueError(f"line {position} of the label map names no class")
+            continue
+        if name in labels:
+            raise ValueError(f"line {position} of the label map names {name!r} for the second time")
+        labels[name] = Label(len(labels), words.strip())
+    return labels
+
+
+def to_bytes(labels: Labels) -> bytes:
+    """The map as a JSON document, sorted by number, then by class; the same bytes for the same map."""
+    order = sorted(labels.items(), key=lambda item: (item[1].number, item[0]))
+    whole = {name: {"label": label.number, "human_labels": label.text} for name, label in order}
+    return json.dumps(whole, indent=1).encode("ascii") + b"\n"

@@ -1,0 +1,118 @@
+"""Numbers in the names of shards, and where a series of them leaves one out."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, NamedTuple, TypeAlias
+
+__all__ = ["Gap", "find_gaps"]
+
+_DIGITS: Final = re.compile(r"\d+")
+_OF_TOTAL: Final = re.compile(r"(\d+)(-of-(\d+))(?!.*-of-\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Neighbouring shards that a series leaves out.
+
+    Attributes:
+        first: the name of the first of them.
+        last: the name of the last; the same when it is one alone.
+        count: how many they are.
+        before: the name of the shard behind the gap; None when the series ends with it.
+    """
+
+    first: str
+    last: str
+    count: int
+    before: str | None = None
+
+
+class _Place(NamedTuple):
+    """A name taken apart at its number."""
+
+    head: str
+    number: int
+    digits: str
+    tail: str
+
+
+_Series: TypeAlias = list[_Place]
+
+
+def find_gaps(names: Iterable[str]) -> list[Gap]:
+    """Where names that differ in one number leave numbers out.
+
+    `train-00003-of-00010` belongs to a series of ten. Without a total, numbers count as numbering when they begin at
+    0 or 1, are padded with zeros, or are there for the most part: `cifar10` and `cifar100` leave nothing out.
+    """
+    totals: dict[tuple[str, str], _Series] = defaultdict(list)
+    shapes: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        match = _OF_TOTAL.search(name)
+        if match:
+            place = _Place(name[: match.start()], int(match[1]), match[1], name[match.end(1) :])
+            totals[place.head, place.tail].append(place)
+        else:
+            shapes[_DIGITS.sub("0", name)].append(name)
+    gaps = []
+    for (_, tail), series in totals.items():
+        total = _OF_TOTAL.match("0" + tail)
+        gaps += _gaps(series, int(total[3]) if total else 0)
+    for alike in shapes.values():
+        for series in _series(alike):
+            if _is_numbering(series):
+                gaps += _gaps(series)
+    return gaps
+
+
+def _series(names: list[str]) -> Iterable[_Series]:
+    """Names of one shape, divided into series: the last number in which they differ counts on."""
+    numbers = [_DIGITS.findall(name) for name in names]
+    differing = [index for index, column in enumerate(zip(*numbers, strict=True)) if len(set(column)) > 1]
+    if not differing:
+        return []
+    found: dict[tuple[str, str], _Series] = defaultdict(list)
+    for name in names:
+        match = list(_DIGITS.finditer(name))[differing[-1]]
+        place = _Place(name[: match.start()], int(match[0]), match[0], name[match.end() :])
+        found[place.head, place.tail].append(place)
+    return found.values()
+
+
+def _is_numbering(series: _Series) -> bool:
+    numbers = {place.number for place in series}
+    left_out = max(numbers) - min(numbers) + 1 - len(numbers)
+    padded = any(place.digits != str(place.number) for place in series)
+    return min(numbers) <= 1 or padded or left_out <= len(numbers)
+
+
+def _gaps(series: _Series, total: int = 0) -> list[Gap]:
+    """The gaps between the numbers of a series and, where the total is known, before and behind them."""
+    by_number = {place.number: place for place in series}
+    numbers = sorted(by_number)
+    if total:
+        first = 1 if numbers[-1] == total and numbers[0] else 0
+        numbers = [first - 1, *numbers, max(first + total, numbers[-1] + 1)]
+    return [
+        _gap(series, by_number.get(after), before + 1, after - 1)
+        for before, after in pairwise(numbers)
+        if after - before > 1
+    ]
+
+
+def _gap(series: _Series, behind: _Place | None, first: int, last: int) -> Gap:
+    width = min(len(place.digits) for place in series) if any(place.digits[0] == "0" for place in series) else 0
+
+    def name(number: int) -> str:
+        return f"{series[0].head}{str(number).zfill(width)}{series[0].tail}"
+
+    return Gap(name(first), name(last), last - first + 1, _joined(behind) if behind else None)
+
+
+def _joined(place: _Place) -> str:
+    return f"{place.head}{place.digits}{place.tail}"

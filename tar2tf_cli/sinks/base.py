@@ -1,0 +1,57 @@
+"""What every place that finished files are published in has in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+__all__ = ["Sink"]
+
+
+class Sink(Protocol):
+    """A place for finished files.
+
+    Paths are those of the output's template: local paths, or names in a bucket. A file is made in a local working folder
+    and appears here whole or not at all. Used by one thread.
+
+    Raises:
+        SinkError: from every method, when the place cannot be read or written.
+    """
+
+    def inside(self, path: str) -> str:
+        """An output path as its user wrote it, as a path of this sink."""
+
+    def locate(self, path: str) -> str:
+        """What users call a path: itself, or its URL."""
+
+    def working_folder(self, manifest: str) -> str:
+        """The local folder in which the output with this manifest is made."""
+
+    def walk(self, root: str, *, nested: bool) -> Iterator[tuple[str, bool]]:
+        """Paths below a folder, from that folder, each with whether it is a folder itself; hidden folders left out.
+
+        Args:
+            root: the folder.
+            nested: whether folders in it are of interest, too.
+        """
+
+    def exists(self, path: str) -> bool:
+        """Whether there is anything at a path now."""
+
+    def size(self, path: str) -> int | None:
+        """Bytes of a file; None when there is none."""
+
+    def read(self, path: str) -> bytes | None:
+        """A file's bytes; None when there is none."""
+
+    def publish(self, part: str, path: str) -> None:
+        """Give a whole local file its final path; the local file goes. It may take until `flush`."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file if there is one."""
+
+    def flush(self, folders: Iterable[str]) -> None:
+        """Wait until all that was published in folders is there to stay."""
+
+    def close(self) -> None:
+        """Let go; what is not yet published stays in the working folder."""

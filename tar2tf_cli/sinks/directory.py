@@ -1,0 +1,93 @@
+"""Local folders as a place for finished files: a rename publishes, fsync makes it last."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+
+from tar2tf_cli.errors import SinkError
+
+__all__ = ["DirectorySink"]
+
+
+class DirectorySink:
+    """The local file system; the working folder lies beside the output, so that a rename is enough."""
+
+    def inside(self, path: str) -> str:
+        """The path itself."""
+        return path
+
+    def locate(self, path: str) -> str:
+        """The path itself."""
+        return path
+
+    def working_folder(self, manifest: str) -> str:
+        """A hidden folder beside the manifest."""
+        folder, name = os.path.split(manifest)
+        return os.path.join(folder or ".", f".{name.removesuffix('.json')}.tar2tf")
+
+    def walk(self, root: str, *, nested: bool) -> Iterator[tuple[str, bool]]:
+        """Files and folders as `os.walk` finds them."""
+        for folder, folders, files in os.walk(root):
+            for name in folders:
+                yield os.path.relpath(os.path.join(folder, name), root), True
+            for name in files:
+                yield os.path.relpath(os.path.join(folder, name), root), False
+            folders[:] = [name for name in folders if nested and not name.startswith(".")]
+
+    def exists(self, path: str) -> bool:
+        """Whether there is anything at a path, a dangling link included."""
+        return os.path.lexists(path)
+
+    def size(self, path: str) -> int | None:
+        """From the file's status."""
+        try:
+            return os.stat(path).st_size
+        except FileNotFoundError:
+            return None
+
+    def read(self, path: str) -> bytes | None:
+        """The whole file."""
+        try:
+            with open(path, "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise SinkError(f"cannot be read: {error.strerror}", shard=path) from None
+
+    def publish(self, part: str, path: str) -> None:
+        """Rename; the part is on the disk already."""
+        try:
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            os.replace(part, path)
+        except OSError as error:
+            raise _failed(path, error) from None
+
+    def remove(self, path: str) -> None:
+        """Unlink."""
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+        except OSError as error:
+            raise _failed(path, error) from None
+
+    def flush(self, folders: Iterable[str]) -> None:
+        """Have the folders' entries on the disk."""
+        for folder in folders:
+            try:
+                descriptor = os.open(folder, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+            except OSError as error:
+                raise _failed(folder, error) from None
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+def _failed(path: str, error: OSError) -> SinkError:
+    return SinkError(f"cannot be written: {error.strerror or error}", shard=path)

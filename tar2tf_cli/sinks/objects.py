@@ -1,0 +1,156 @@
+"""Buckets as a place for finished files: each is uploaded when whole, checked, then dropped from the local disk."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
+
+from tar2tf_cli.errors import SinkError, SourceError
+from tar2tf_cli.sources import Input
+from tar2tf_cli.sources.objects import Store
+from tar2tf_cli.sources.resume import ResumingStream, hasher, persist
+
+__all__ = ["ObjectSink"]
+
+_UPLOADS: Final = 4
+_CHUNK: Final = 1 << 20
+
+
+class ObjectSink:
+    """One bucket of an object store; up to four uploads run at once while more is being made.
+
+    Args:
+        store: the bucket, with names from its top.
+        url: how the bucket is written, such as `s3://bucket`.
+    """
+
+    def __init__(self, store: Store, url: str) -> None:
+        self._store = store
+        self._url = url
+        self._found: dict[str, dict[str, Input]] = {}
+        self._pool: ThreadPoolExecutor | None = None
+        self._uploads: deque[Future[None]] = deque()
+
+    def inside(self, path: str) -> str:
+        """The path without the bucket's URL."""
+        return path.removeprefix(self._url).lstrip("/")
+
+    def locate(self, path: str) -> str:
+        """The URL."""
+        return f"{self._url}/{path}"
+
+    def working_folder(self, manifest: str) -> str:
+        """A folder of this output's own below the user's cache directory."""
+        cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        url = self.locate(manifest)
+        readable = re.sub(r"[^\w.-]+", "-", url.removesuffix(".json"))[-60:].strip("-")
+        digest = hashlib.blake2b(url.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
+        return os.path.join(cache, "tar2tf", f"{readable}-{digest}")
+
+    def walk(self, root: str, *, nested: bool) -> Iterator[tuple[str, bool]]:
+        """Names of the bucket's objects below a folder."""
+        prefix = _prefix(root)
+        for name in self._listing(prefix):
+            relative = name[len(prefix) :]
+            if nested or "/" not in relative:
+                yield relative, False
+
+    def exists(self, path: str) -> bool:
+        """Whether the bucket has an object of that name now."""
+        return self._head(path) is not None
+
+    def size(self, path: str) -> int | None:
+        """Bytes of an object, by one listing for all in its folder."""
+        item = self._listing(_prefix(os.path.dirname(path))).get(path)
+        return item.size if item else None
+
+    def read(self, path: str) -> bytes | None:
+        """The whole object."""
+        item = self._head(path)
+        if item is None:
+            return None
+        stream = ResumingStream(lambda start: self._store.fetch(item, start), item, self.locate(path))
+        with _sink_errors(), contextlib.closing(stream):
+            return b"".join(iter(lambda: stream.read(_CHUNK), b""))
+
+    def publish(self, part: str, path: str) -> None:
+        """Upload in a thread; waits while enough uploads run, so that the local disk does not fill up."""
+        self._reap(_UPLOADS - 1)
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_UPLOADS, "tar2tf-upload")
+        self._uploads.append(self._pool.submit(self._upload, part, path))
+
+    def remove(self, path: str) -> None:
+        """Delete an object if there is one."""
+        with _sink_errors():
+            persist(lambda: self._store.remove(path), shard=self.locate(path))
+        for listing in self._found.values():
+            listing.pop(path, None)
+
+    def flush(self, folders: Iterable[str]) -> None:
+        """Wait for every upload."""
+        self._reap(0)
+
+    def close(self) -> None:
+        """Wait for the uploads that run; those that have not begun are left to the next run."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+        self._uploads.clear()
+
+    def _reap(self, most: int) -> None:
+        """Wait until at most that many uploads are under way."""
+        while self._uploads and (len(self._uploads) > most or self._uploads[0].done()):
+            self._uploads.popleft().result()
+
+    def _upload(self, part: str, path: str) -> None:
+        with _sink_errors():
+            persist(lambda: self._store.put(path, part), shard=self.locate(path))
+            self._check(part, path)
+        os.unlink(part)
+
+    def _check(self, part: str, path: str) -> None:
+        """See that the bucket has as many bytes as were sent, and the same ones where it tells a checksum."""
+        found = self._head(path)
+        size = os.stat(part).st_size
+        if found is None or found.size != size:
+            there = f"{found.size:,} bytes" if found and found.size is not None else "nothing"
+            raise SinkError(f"{size:,} bytes were uploaded and {there} arrived", shard=self.locate(path))
+        if found.checksum and (kind := found.checksum[0]) and (sum_of := hasher(kind)):
+            with open(part, "rb", buffering=0) as file:
+                while data := file.read(_CHUNK):
+                    sum_of.update(data)
+            if sum_of.hexdigest() != found.checksum[1].lower():
+                raise SinkError(f"arrived with another {kind} than it was sent with", shard=self.locate(path))
+
+    def _head(self, path: str) -> Input | None:
+        with _sink_errors():
+            return persist(lambda: self._store.head(path), shard=self.locate(path))
+
+    def _listing(self, prefix: str) -> dict[str, Input]:
+        if prefix not in self._found:
+            with _sink_errors():
+                items = persist(lambda: [*self._store.listing(prefix)], shard=self._url)
+            self._found[prefix] = {item.name: item for item in items}
+        return self._found[prefix]
+
+
+def _prefix(folder: str) -> str:
+    return f"{folder}/" if folder not in ("", ".") else ""
+
+
+@contextlib.contextmanager
+def _sink_errors() -> Iterator[None]:
+    """Errors of a store, as those of a sink."""
+    try:
+        yield
+    except SourceError as error:
+        raise SinkError(error.message, shard=error.shard, offset=error.offset, hint=error.hint) from None
+    except OSError as error:
+        raise SinkError(f"cannot be read: {error.strerror or error}", shard=error.filename) from None

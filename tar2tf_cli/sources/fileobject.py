@@ -1,0 +1,164 @@
+"""File objects as a source: whatever a program has open already, a pipe or a socket as well as a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from io import TextIOBase
+from typing import Any, Final, Protocol, TypeAlias
+
+from tar2tf_cli.errors import DamagedShardError, SourceError, UsageError
+from tar2tf_cli.sources import open_source
+from tar2tf_cli.sources.base import ByteStream, Input, Source
+
+__all__ = ["FileObject", "FileObjectSource", "Readable", "check_inputs", "name_of", "sources_of"]
+
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+
+
+class FileObject(Protocol):
+    """An open binary file: `read(size)` gives at most so many bytes, and b"" only at the end."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+Readable: TypeAlias = "str | os.PathLike[str] | FileObject"
+"""A path or bucket, as `open_source` takes it, or an open binary file."""
+
+
+class FileObjectSource:
+    """An open file as a bucket of one shard, read once from where it stands; closing it is left to who opened it.
+
+    Args:
+        file: the open file.
+        number: what to call it when it has no name of its own.
+    """
+
+    seekable = False
+    repeatable = False
+
+    def __init__(self, file: FileObject, number: int = 1) -> None:
+        self._file = file
+        self.bucket = name_of(file, f"<stream {number}>")
+
+    def list(self, templates: Sequence[str]) -> list[Input]:
+        """One input of unknown size and version."""
+        return [Input(self.bucket, None, None)]
+
+    def open(self, item: Input) -> ByteStream:
+        """The file itself."""
+        return _Borrowed(self._file, self.bucket)
+
+    def locate(self, name: str) -> str:
+        """The file's name."""
+        return name
+
+
+class _Borrowed:
+    """An open file that is not ours to close."""
+
+    def __init__(self, file: FileObject, name: str) -> None:
+        self._file = file
+        self._name = name
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes; b"" only at the end."""
+        try:
+            data = self._file.read(size)
+        except ValueError as error:  # it is closed
+            raise SourceError(f"cannot be read: {error}", shard=self._name) from None
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise SourceError(
+                f"reading gave {type(data).__name__} where bytes are needed",
+                shard=self._name,
+                hint="open it in binary mode, and blocking",
+            )
+        return bytes(data)
+
+    def close(self) -> None:
+        """Leave the file open."""
+
+
+class OnlyGzip:
+    """A source whose inputs must be gzip."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.bucket = source.bucket
+        self.seekable = False
+        self.repeatable = source.repeatable
+
+    def list(self, templates: Sequence[str]) -> list[Input]:
+        """What the source lists."""
+        return self._source.list(templates)
+
+    def open(self, item: Input) -> ByteStream:
+        """The input, which is an error when it does not begin as gzip does; here or at the first read."""
+        return _OnlyGzipStream(self._source.open(item), self.locate(item.name))
+
+    def locate(self, name: str) -> str:
+        """Where the source has it."""
+        return self._source.locate(name)
+
+
+class _OnlyGzipStream:
+    def __init__(self, stream: ByteStream, name: str) -> None:
+        self._stream = stream
+        self._name = name
+        self._head: bytes | None = b""
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes; b"" only at the end."""
+        data = self._stream.read(size)
+        if self._head is not None:
+            self._head += data
+            if not _GZIP_MAGIC.startswith(self._head[:2]) or (not data and len(self._head) < 2):
+                raise DamagedShardError(
+                    "not gzip", kind="gzip", shard=self._name, offset=0, hint="from_tar reads tars of either kind"
+                )
+            if len(self._head) >= 2:
+                self._head = None
+        return data
+
+    def close(self) -> None:
+        """Close the input."""
+        self._stream.close()
+
+
+def sources_of(inputs: Iterable[Readable], *, gzip: bool = False) -> Iterable[Source]:
+    """A source for each input, in order, opened when its turn comes.
+
+    Raises:
+        SourceError: when there is nothing at a path.
+    """
+    for number, item in enumerate(inputs, 1):
+        path = isinstance(item, (str, os.PathLike))
+        source: Source = open_source(os.fspath(item)) if path else FileObjectSource(item, number)  # type: ignore
+        yield OnlyGzip(source) if gzip else source
+
+
+def check_inputs(inputs: Iterable[Any]) -> list[Readable]:
+    """The inputs as a list; lists among them stand for what they hold.
+
+    Raises:
+        UsageError: for what is neither path nor open binary file, or when there is none.
+    """
+    flat: list[Readable] = []
+    for item in inputs:
+        if isinstance(item, (list, tuple)):
+            flat += check_inputs(item)
+            continue
+        if isinstance(item, TextIOBase):
+            raise UsageError(f"{name_of(item, 'an input')} is open as text", hint="open it with mode 'rb'")
+        if not isinstance(item, (str, os.PathLike)) and not callable(getattr(item, "read", None)):
+            raise UsageError(f"{type(item).__name__} is no input; give a path, or a file open for reading bytes")
+        flat.append(item)
+    if not flat:
+        raise UsageError("there are no inputs", hint="give a path, or a file open for reading bytes")
+    return flat
+
+
+def name_of(file: object, otherwise: str) -> str:
+    """What an open file is called; file descriptors are no names."""
+    name = getattr(file, "name", None)
+    return name if isinstance(name, str) and name else otherwise

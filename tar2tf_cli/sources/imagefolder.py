@@ -1,0 +1,221 @@
+"""A folder with one folder of images per class; its inputs are chunks of the list of its files."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+from tar2tf_cli import image
+from tar2tf_cli.errors import SampleError, SourceError, UsageError
+from tar2tf_cli.labels import Labels, load_labels, number_classes, to_bytes
+from tar2tf_cli.samples import KEY, Sample
+from tar2tf_cli.sources.base import ByteStream, Input
+from tar2tf_cli.sources.chunks import chunks, shuffled
+from tar2tf_cli.templates import resolve
+
+__all__ = ["IMAGE_SUFFIXES", "ImageFolderSource"]
+
+IMAGE_SUFFIXES: Final = frozenset(
+    ["bmp", "gif", "jfif", "jpe", "jpeg", "jpg", "pgm", "png", "ppm", "tif", "tiff", "webp"]
+)
+"""What the name of an image ends with, in either case. Whether it is one, its content tells."""
+
+
+class _File(NamedTuple):
+    name: str  # from the folder, with slashes
+    size: int
+    mtime: int  # nanoseconds
+
+
+class ImageFolderSource:
+    """A folder whose folders are classes, with images in them or in folders below; links are followed.
+
+    Args:
+        bucket: the folder.
+        labels: path of a label map; without one the classes are numbered in sorted order.
+        seed: shuffle the files, the order drawn from it.
+        limit: take the first of them only, this many.
+
+    Attributes:
+        skipped: files passed over when the folder was listed, by reason.
+
+    Raises:
+        SourceError: when there is no such folder.
+    """
+
+    seekable = False
+    repeatable = True
+
+    def __init__(
+        self, bucket: str, *, labels: str | None = None, seed: int | None = None, limit: int | None = None
+    ) -> None:
+        if not os.path.isdir(bucket):
+            raise SourceError("no such directory", shard=bucket)
+        self.bucket = bucket
+        self.skipped: Counter[str] = Counter()
+        self._labels_path = labels
+        self._labels: Labels = {}
+        self._seed = seed
+        self._limit = limit
+        self._chunks: dict[
+            str, str
+        ] = {}  # NUL-joined, as a million names are large enough without objects of their own
+
+    @property
+    def documents(self) -> dict[str, bytes]:
+        """What is to be written beside the manifest: the label map, under `labels.json`."""
+        return {"labels.json": to_bytes(self._labels)}
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What makes a conversion another one besides its spec and files: the labels."""
+        return {"digest": _digest([to_bytes(self._labels)])}
+
+    def list(self, templates: Sequence[str]) -> list[Input]:
+        """Chunks of the files that templates stand for, or of all; sizes in bytes, versions from sizes and times.
+
+        Raises:
+            SourceError: when the folder holds no images in folders, or may not be read.
+            UsageError: when the label map does not know a folder.
+        """
+        files = {file.name: file for file in self._walk(self.bucket, "", ())}
+        if not files:
+            raise SourceError(
+                "holds no folders of images", shard=self.bucket, hint="there must be one folder for each class"
+            )
+        try:
+            names = resolve(templates, lambda prefix: files, files.__contains__) if templates else sorted(files)
+        except SourceError as error:
+            raise error.at(shard=self.bucket) from None
+        if self._labels_path is None:
+            self._labels = number_classes({_class(name) for name in files})
+        else:
+            self._labels = self._known(self._labels_path, {_class(name) for name in names})
+        names = shuffled(names, self._seed, str)[: self._limit]
+        return [self._input(span, [files[name] for name in chunk]) for span, chunk in chunks(names)]
+
+    def open(self, item: Input) -> ByteStream:
+        """Not to be opened: an input is many files."""
+        raise NotImplementedError
+
+    def samples(
+        self, item: Input, fault: Callable[[SampleError], None], on_bytes: Callable[[int], None] | None = None
+    ) -> Iterator[Sample]:
+        """A sample for each file of an input: its bytes as `image`, `label`, `synset`, `text` and `filename`.
+
+        Args:
+            item: the input.
+            fault: called with a file that is no image.
+            on_bytes: called with the size of each file that was read.
+
+        Raises:
+            SourceError: when a file cannot be read, or changed since it was listed.
+        """
+        names = self._chunks[item.name].split("\0")
+        sizes = 0
+        for name in names:
+            data = self._read(name)
+            sizes += len(data)
+            if on_bytes:
+                on_bytes(len(data))
+            label = self._labels[_class(name)]
+            key, filename = name.rpartition(".")[0], name.rpartition("/")[2]
+            if image.sniff(data) is None:
+                message = f"is no image that can be told by its content: {_beginning(data)}"
+                fault(SampleError(message, key=key, member=name))
+                continue
+            yield {
+                KEY: key,
+                "image": data,
+                "label": label.number,
+                "synset": _class(name),
+                "text": label.text,
+                "filename": filename,
+            }
+        if sizes != item.size:
+            raise SourceError(
+                "changed while it was being converted", shard=self.bucket, hint="start again when its writer is done"
+            )
+
+    def locate(self, name: str) -> str:
+        """The folder's path; which file is meant, the sample tells."""
+        return self.bucket
+
+    def _read(self, name: str) -> bytes:
+        path = os.path.join(self.bucket, name)
+        try:
+            with open(path, "rb", buffering=0) as file:
+                return file.read()
+        except OSError as error:
+            raise SourceError(f"cannot be read: {error.strerror}", shard=path) from None
+
+    def _known(self, path: str, classes: set[str]) -> Labels:
+        """The label map in a file, which must know these classes."""
+        labels = load_labels(path)
+        unknown = sorted(classes - labels.keys())
+        if unknown:
+            more = f" and {len(unknown) - 3:,} more" if len(unknown) > 3 else ""
+            raise UsageError(
+                f"the label map does not know {', '.join(unknown[:3])}{more}, of which {self.bucket} has a folder",
+                shard=path,
+                hint="add what is missing, or name the folders to convert with a template such as 'n01*/*'",
+            )
+        return labels
+
+    def _input(self, span: str, files: Sequence[_File]) -> Input:
+        name = f"files {span}"
+        self._chunks[name] = "\0".join(file.name for file in files)
+        version = _digest(
+            f"{file.name}\0{file.size}\0{file.mtime}\0".encode("utf-8", "surrogateescape") for file in files
+        )
+        return Input(name, sum(file.size for file in files), version)
+
+    def _walk(self, path: str, relative: str, above: tuple[tuple[int, int], ...]) -> Iterator[_File]:
+        """The images below a folder; a link to a folder that it lies in is not followed."""
+        try:
+            status = os.stat(path)
+            here = (status.st_dev, status.st_ino)
+            with os.scandir(path) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except OSError as error:
+            raise SourceError(f"cannot be listed: {error.strerror}", shard=path) from None
+        if here in above:
+            return
+        for entry in entries:
+            if entry.name.startswith("."):
+                self.skipped["hidden"] += 1
+            elif entry.is_dir():
+                yield from self._walk(entry.path, f"{relative}{entry.name}/", (*above, here))
+            else:
+                yield from self._candidate(entry, relative)
+
+    def _candidate(self, entry: os.DirEntry[str], relative: str) -> Iterator[_File]:
+        suffix = entry.name.rpartition(".")[2].lower()
+        if suffix not in IMAGE_SUFFIXES:
+            self.skipped["not named as an image"] += 1
+        elif not relative:
+            self.skipped["in no folder of a class"] += 1
+        else:
+            try:
+                status = entry.stat()
+            except OSError as error:
+                raise SourceError(f"cannot be read: {error.strerror}", shard=entry.path) from None
+            yield _File(relative + entry.name, status.st_size, status.st_mtime_ns)
+
+
+def _class(name: str) -> str:
+    return name.partition("/")[0]
+
+
+def _beginning(data: bytes) -> str:
+    return f"it begins with {data[:6].hex(' ')}" if data else "it is empty"
+
+
+def _digest(parts: Any) -> str:
+    whole = blake2b(digest_size=16)
+    for part in parts:
+        whole.update(part)
+    return whole.hexdigest()

@@ -1,0 +1,217 @@
+"""A tf.train.Example in memory: features by name, with typed ways in and out, and the bytes that TensorFlow reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from tar2tf_cli import image
+from tar2tf_cli.errors import ImageError, SampleError
+from tar2tf_cli.example import (
+    Encoder,
+    Feature,
+    Kind,
+    bytes_list,
+    float_list,
+    int64_list,
+    packed_floats,
+    parse_features,
+    scalar,
+    values_of,
+)
+from tar2tf_cli.features import describe
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["TFExample"]
+
+_encoder: Final = Encoder()
+
+
+class TFExample(dict[str, "bytes | Feature"]):
+    """Features by name, ready to be written; plain bytes are a feature of one bytes value.
+
+    It is a dict, so that `name in example`, `del example[name]` and `len(example)` do what they say. Numbers, lists
+    and images go in and come out by `add_…` and `get_…`; what `add_…` gives replaces an older feature of that name.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> TFExample:
+        """The example that a serialised tf.train.Example holds.
+
+        Raises:
+            ValueError: when the bytes are none.
+        """
+        return cls(parse_features(data))
+
+    def to_bytes(self) -> bytes:
+        """The serialised tf.train.Example, features in the order of their names.
+
+        Raises:
+            SampleError: when it would pass protobuf's limit of 2 GiB.
+        """
+        return b"".join(_encoder.encode(self)[0])
+
+    def __setitem__(self, name: str, value: bytes | Feature) -> None:
+        """Take a feature that is ready.
+
+        Raises:
+            TypeError: for anything that is not bytes or a Feature.
+        """
+        if not isinstance(value, (bytes, Feature)):
+            raise TypeError(
+                f"{type(value).__name__} is no feature; give {name!r} with add_int64, add_float, add_bytes or add_image"
+            )
+        super().__setitem__(name, value)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether TensorFlow would see no difference."""
+        return isinstance(other, TFExample) and self.to_bytes() == other.to_bytes()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"TFExample({', '.join(f'{name}: {describe(value)}' for name, value in sorted(self.items()))})"
+
+    # --- What is there ---
+
+    def has(self, name: str) -> bool:
+        """Whether there is a feature of that name, of any kind."""
+        return name in self
+
+    def has_int64(self, name: str) -> bool:
+        """Whether there is a feature of that name that holds int64 values, one or many."""
+        return self._kind(name) == "int64"
+
+    def has_float(self, name: str) -> bool:
+        """Whether there is a feature of that name that holds float32 values, one or many."""
+        return self._kind(name) == "float"
+
+    def has_bytes(self, name: str) -> bool:
+        """Whether there is a feature of that name that holds byte strings, one or many."""
+        return self._kind(name) == "bytes"
+
+    def has_image(self, name: str) -> bool:
+        """Whether there is a feature of that name that holds one JPEG, PNG or BMP, as far as its header tells."""
+        if not self.has_bytes(name) or len(values := self.get_bytes_list(name)) != 1:
+            return False
+        try:
+            return image.header(values[0]).format in ("jpeg", "png", "bmp")
+        except ImageError:
+            return False
+
+    # --- One value ---
+
+    def get_int64(self, name: str) -> int:
+        """The int64 value of a feature.
+
+        Raises:
+            SampleError: when there is no such feature, of another kind, or not of one value; so does every `get_…`.
+        """
+        return int(self._only(name, "int64"))
+
+    def get_float(self, name: str) -> float:
+        """The float32 value of a feature."""
+        return float(self._only(name, "float"))
+
+    def get_bytes(self, name: str) -> bytes:
+        """The byte string of a feature."""
+        value = self.get(name)
+        return value if isinstance(value, bytes) else bytes(self._only(name, "bytes"))
+
+    def get_image(self, name: str) -> NDArray[np.uint8]:
+        """The pixels of a feature that holds a JPEG, PNG or BMP: uint8 (height, width, channels).
+
+        Raises:
+            ImageError: when it holds no image that can be decoded.
+        """
+        return image.decode(self.get_bytes(name))
+
+    def add_int64(self, name: str, value: int) -> None:
+        """Add an int64 value.
+
+        Raises:
+            OverflowError: when it does not fit in 64 bits.
+            TypeError: when it is no whole number.
+        """
+        self[name] = scalar(int64_list([value]))
+
+    def add_float(self, name: str, value: float) -> None:
+        """Add a value as float32.
+
+        Raises:
+            OverflowError: when it does not fit.
+        """
+        self[name] = scalar(float_list([value]))
+
+    def add_bytes(self, name: str, value: bytes) -> None:
+        """Add a byte string."""
+        self[name] = _as_bytes(value)
+
+    def add_image(
+        self, name: str, pixels: NDArray[np.uint8], format: Literal["png", "jpeg"] = "png", quality: int = 95
+    ) -> None:
+        """Add an image, uint8 (height, width, channels), as a PNG, which loses nothing, or as a JPEG of a quality.
+
+        Raises:
+            ImageError: for another dtype or shape.
+        """
+        self[name] = image.encode(pixels, format, quality)
+
+    # --- Any number of values ---
+
+    def get_int64_list(self, name: str) -> list[int]:
+        """The int64 values of a feature."""
+        return self._values(name, "int64")
+
+    def get_float_list(self, name: str) -> list[float]:
+        """The float32 values of a feature."""
+        return self._values(name, "float")
+
+    def get_bytes_list(self, name: str) -> list[bytes]:
+        """The byte strings of a feature."""
+        return self._values(name, "bytes")
+
+    def add_int64_list(self, name: str, values: Iterable[int]) -> None:
+        """Add any number of int64 values."""
+        self[name] = int64_list(values)
+
+    def add_float_list(self, name: str, values: Iterable[float] | NDArray[Any]) -> None:
+        """Add any number of values as float32; an array is taken in C order."""
+        if hasattr(values, "dtype"):
+            import numpy as np
+
+            self[name] = packed_floats(np.ascontiguousarray(values, dtype="<f4").tobytes())
+        else:
+            self[name] = float_list(values)
+
+    def add_bytes_list(self, name: str, values: Iterable[bytes]) -> None:
+        """Add any number of byte strings."""
+        self[name] = bytes_list([_as_bytes(value) for value in values])
+
+    def _kind(self, name: str) -> Kind | None:
+        return values_of(self[name])[0] if name in self else None
+
+    def _values(self, name: str, kind: Kind) -> list[Any]:
+        if name not in self:
+            raise SampleError(f"has no feature {name!r}, only {', '.join(sorted(self)) or 'no features'}")
+        found, values = values_of(self[name])
+        if found != kind:
+            raise SampleError(f"the feature {name!r} holds {found} values, not {kind}")
+        return values
+
+    def _only(self, name: str, kind: Kind) -> Any:
+        values = self._values(name, kind)
+        if len(values) != 1:
+            raise SampleError(f"the feature {name!r} holds {len(values)} values, not one", hint="use the list's getter")
+        return values[0]
+
+
+def _as_bytes(value: bytes) -> bytes:
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise TypeError(f"{type(value).__name__} is no byte string")
+    return bytes(value)

@@ -1,0 +1,182 @@
+"""What a value is, by its bytes: an image of which size, text, JSON, an array; and what many values have in common."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple
+
+from tar2tf_cli.errors import ImageError
+
+__all__ = ["Look", "Stats", "example_of", "look_at", "shortened"]
+
+_MAGIC: Final = (
+    (b"\x93NUMPY", "npy"),
+    (b"PK\x03\x04", "zip"),
+    (b"\x1f\x8b", "gzip"),
+    (b"fLaC", "audio/flac"),
+    (b"OggS", "audio/ogg"),
+    (b"ID3", "audio/mpeg"),
+    (b"\x1aE\xdf\xa3", "video/webm"),
+    (b"\x80\x04\x95", "pickle"),
+    (b"%PDF-", "application/pdf"),
+)
+_MOST_JSON: Final = 1 << 20
+_TEXT_HEAD: Final = 4096
+_MOST_CHARACTERS: Final = 200
+
+
+class Look(NamedTuple):
+    """What a value is.
+
+    Attributes:
+        kind: `image/jpeg`, `text`, `json`, `npy`, `int64`, … or `bytes` for anything else.
+        shape: width, height and channels of an image.
+    """
+
+    kind: str
+    shape: tuple[int, ...] = ()
+
+
+def look_at(data: bytes) -> Look:
+    """What bytes are, by their content."""
+    from tar2tf_cli.image import header, sniff
+
+    if sniff(data):
+        try:
+            found = header(data)
+            return Look(f"image/{found.format}", (found.width, found.height, found.channels))
+        except ImageError:
+            pass
+    for magic, kind in _MAGIC:
+        if data.startswith(magic):
+            return Look(kind)
+    if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
+        return Look("audio/wav")
+    if data[4:8] == b"ftyp":
+        return Look("video/mp4")
+    return Look(_text_kind(data))
+
+
+def _text_kind(data: bytes) -> str:
+    text = _text(data)
+    if text is None:
+        return "bytes" if data else "empty"
+    if text.lstrip()[:1] in ("{", "[") and len(data) <= _MOST_JSON:
+        try:
+            json.loads(data)
+            return "json"
+        except (ValueError, RecursionError):
+            pass
+    return "text"
+
+
+def _text(data: bytes) -> str | None:
+    """How a text begins; None when the bytes are no text."""
+    head = data[:_TEXT_HEAD]
+    try:
+        text = head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if len(head) == len(data) or error.start < len(head) - 3:  # else the cut fell inside a character
+            return None
+        text = head[: error.start].decode("utf-8")
+    good = text and all(part.isprintable() or part in "\t\r\n" for part in text)
+    return text if good else None
+
+
+def example_of(data: bytes) -> str:
+    """How a value begins: text as it is, other bytes in hexadecimal."""
+    text = _text(data)
+    if text is not None:
+        return shortened(" ".join(text.split()) or text)
+    return data[:16].hex(" ") + (" …" if len(data) > 16 else "")
+
+
+def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:
+    """Text of at most so many characters; an ellipsis stands for the rest."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+@dataclass(slots=True)
+class Stats:
+    """What the values of one entry or feature have in common.
+
+    Attributes:
+        unit: what `least`, `most` and `total` count: bytes, or values of a list of numbers.
+        count: how many samples have it.
+        example: one of them, shortened.
+        kinds: how many of those that were looked at are of each kind.
+        shapes: the smallest and the largest dimensions of each kind of image.
+    """
+
+    unit: Literal["bytes", "values"] = "bytes"
+    count: int = 0
+    total: int = 0
+    least: int = 0
+    most: int = 0
+    example: str | None = None
+    kinds: Counter[str] = field(default_factory=Counter)
+    shapes: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
+
+    @property
+    def mean(self) -> float:
+        """Mean of the sizes."""
+        return self.total / self.count if self.count else 0.0
+
+    @property
+    def kind(self) -> str:
+        """The kinds, the most frequent first: `image/jpeg 500x375x3`, or `image/png 28-32x28-32x1, text`."""
+        return ", ".join(self._described(kind) for kind, _ in self.kinds.most_common()) or "bytes"
+
+    def add(self, size: int) -> None:
+        """Take note of a value's size."""
+        self.least = size if not self.count or size < self.least else self.least
+        self.most = size if size > self.most else self.most
+        self.count += 1
+        self.total += size
+
+    def look(self, look: Look, example: Callable[[], str]) -> None:
+        """Take note of what a value is; the first one's example is asked for."""
+        self.kinds[look.kind] += 1
+        if self.example is None:
+            self.example = example()
+        if look.shape:
+            self._widen(look.kind, look.shape, look.shape)
+
+    def update(self, other: Stats) -> None:
+        """Take note of all that another has seen."""
+        if self.example is None:
+            self.example = other.example
+        if not self.count:
+            self.unit = other.unit
+        self.least = min(self.least, other.least) if self.count and other.count else self.least or other.least
+        self.most = max(self.most, other.most)
+        self.count += other.count
+        self.total += other.total
+        self.kinds.update(other.kinds)
+        for kind, (low, high) in other.shapes.items():
+            self._widen(kind, low, high)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return {
+            "count": self.count,
+            "kind": self.kind,
+            "unit": self.unit,
+            "min": self.least,
+            "mean": round(self.mean, 2),
+            "max": self.most,
+            "example": self.example,
+        }
+
+    def _widen(self, kind: str, low: Iterable[int], high: Iterable[int]) -> None:
+        known_low, known_high = self.shapes.get(kind, (low, high))
+        self.shapes[kind] = tuple(map(min, known_low, low)), tuple(map(max, known_high, high))
+
+    def _described(self, kind: str) -> str:
+        if kind not in self.shapes:
+            return kind
+        sizes = (str(low) if low == high else f"{low}-{high}" for low, high in zip(*self.shapes[kind], strict=True))
+        return f"{kind} {'x'.join(sizes)}"

@@ -1,0 +1,278 @@
+"""Proves that shards are whole: finds the files, has a worker check each, and looks at all of them together."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tar2tf_cli.check import CheckFile, Context, Fault, FileReport
+from tar2tf_cli.engines.gather import gather
+from tar2tf_cli.errors import DamagedShardError, SourceError, UsageError
+from tar2tf_cli.events import Events
+from tar2tf_cli.manifest import Manifest, ShardEntry
+from tar2tf_cli.numbering import Gap, find_gaps
+from tar2tf_cli.outline import expected
+from tar2tf_cli.paths import PathTemplate
+from tar2tf_cli.shards import TarRules, is_folder, list_files, nothing_found
+from tar2tf_cli.sources import Input, Source, open_source
+from tar2tf_cli.templates import is_glob
+
+__all__ = ["Report", "verify"]
+
+
+@dataclass(slots=True)
+class Report:
+    """What a verification found.
+
+    Attributes:
+        files: every file that was checked, and every one that should be there; in the order of their names, or of
+            the manifest.
+        left_out: names of files of a directory that are neither tar nor TFRecord.
+        manifest: a manifest lying in the directory, which was not made use of.
+    """
+
+    files: list[FileReport] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    manifest: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not any(report.faults for report in self.files)
+
+    @property
+    def records(self) -> int:
+        """Records of all files together, samples of tars."""
+        return sum(report.records for report in self.files)
+
+    @property
+    def bytes(self) -> int:
+        """Stored bytes of all files together."""
+        return sum(report.bytes for report in self.files)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that `verify --json` prints."""
+        return {"ok": self.ok, "files": [report.to_json() for report in self.files], "records": self.records}
+
+
+def verify(
+    bucket: str,
+    templates: Sequence[str] = (),
+    *,
+    rules: TarRules | None = None,
+    workers: int | None = None,
+    events: Events | None = None,
+) -> Report:
+    """Check shards, or everything that a manifest lists.
+
+    Args:
+        bucket: a directory, a tar or TFRecord file, `-`, or the path of a manifest.
+        templates: which shards of the bucket; every tar and TFRecord when there is none.
+        rules: how tars are read.
+        workers: how many files are checked at once; as many as there are CPUs when None.
+        events: hears of progress.
+
+    Raises:
+        SourceError: when there is nothing to check, or something cannot be read. Damage is no error but a fault.
+    """
+    run = _Run(rules or TarRules(), workers, events or Events())
+    if bucket.endswith(".json") and os.path.isfile(bucket):
+        if templates:
+            raise UsageError("a manifest names its shards itself, so it takes no template")
+        return run.manifest(bucket)
+    return run.bucket(bucket, templates)
+
+
+class _Run:
+    """One verification: with which rules, how many workers, and who hears of it."""
+
+    def __init__(self, rules: TarRules, workers: int | None, events: Events) -> None:
+        self._rules = rules
+        self._workers = workers
+        self._events = events
+
+    def bucket(self, bucket: str, templates: Sequence[str]) -> Report:
+        """Check what templates stand for, or all that is a shard by its content."""
+        source = open_source(bucket)
+        inputs = list_files(source, templates)
+        report = Report(self._check(Context(source, self._rules), [CheckFile(item) for item in inputs]))
+        names = [item.name for item in inputs]
+        if is_folder(bucket) and not templates:
+            names = _set_aside(names, report)
+        if not report.files:
+            raise nothing_found(bucket)
+        if not templates or any(map(is_glob, templates)):
+            _add_gaps(source, names, report)
+        return report
+
+    def manifest(self, path: str) -> Report:
+        """Check everything that a manifest lists, and that nothing else is there."""
+        manifest, totals = _load(path)
+        if not manifest.shards:
+            raise SourceError("the manifest lists no shards, so there is nothing to verify", shard=path)
+        source = open_source(os.path.dirname(path) or ".")
+        nearby = _nearby(source, manifest)
+        found = {shard.path: item for shard in manifest.shards if (item := _find(source, shard, nearby))}
+        tasks = [CheckFile(found[shard.path], shard) for shard in manifest.shards if shard.path in found]
+        schema = {name: expected(described) for name, described in manifest.features.items()}
+        required = {name for name, described in manifest.features.items() if described.get("count") == manifest.records}
+        checked = self._check(Context(source, self._rules, schema, frozenset(required)), tasks)
+        reports = dict(zip(found, checked, strict=True))
+        report = Report([reports.get(shard.path) or _missing(source, shard) for shard in manifest.shards])
+        _look_around(source, manifest, nearby, report)
+        whole = _check_sums(path, manifest, totals, report)
+        if whole.faults:
+            report.files.append(whole)
+        return report
+
+    def _check(self, context: Context, tasks: list[CheckFile]) -> list[FileReport]:
+        sizes = [task.item.size for task in tasks]
+        known = [size or 0 for size in sizes]
+        self._events.planned(len(tasks), None if None in sizes else sum(known))
+        reports: list[FileReport] = gather(
+            tasks, context, costs=known, workers=self._workers, progress=self._events.progress
+        )
+        for report in reports:
+            if report.status == "ok":
+                self._events.shard(report.path, report.records, report.bytes)
+        return reports
+
+
+# --- A bucket ---
+
+_SUFFIXES: Final = (".tar", ".tar.gz", ".tgz", ".record", ".tfrecord", ".tfrecords")
+_DIGITS: Final = re.compile(r"\d+")
+
+
+def _set_aside(names: list[str], report: Report) -> list[str]:
+    """Leave out what is no shard; the names of the rest.
+
+    A file whose first bytes are lost stays, and is a fault: it has the name of a shard, or one like its neighbours.
+    """
+    shapes = {_shape(name) for name, found in zip(names, report.files, strict=True) if _is_shard(found)}
+    kept = []
+    for name, found in zip(names, report.files, strict=True):
+        if found.format == "manifest":
+            report.manifest = report.manifest or found.path
+        elif _is_shard(found) or _shape(name) in shapes or name.lower().endswith(_SUFFIXES):
+            kept.append((name, found))
+        else:
+            report.left_out.append(name)
+    report.files = [found for _, found in kept]
+    return [name for name, _ in kept]
+
+
+def _is_shard(found: FileReport) -> bool:
+    return found.format in ("tar", "tfrecord")
+
+
+def _shape(name: str) -> str:
+    return _DIGITS.sub("0", name)
+
+
+def _add_gaps(source: Source, names: list[str], report: Report) -> None:
+    """Put a fault for every gap in the numbering where the missing shards would stand."""
+    for gap in find_gaps(name for name, found in zip(names, report.files, strict=False) if found.format == "tfrecord"):
+        place = names.index(gap.before) if gap.before else len(names)
+        names.insert(place, gap.first)
+        report.files.insert(place, _gap(source, gap))
+
+
+def _gap(source: Source, gap: Gap) -> FileReport:
+    message = "the numbering leaves this shard out"
+    if gap.count > 1:
+        message = f"the numbering leaves {gap.count:,} shards out, up to {gap.last}"
+    return FileReport(source.locate(gap.first), "tfrecord", faults=[Fault("gap", message)], missing=True)
+
+
+# --- A manifest ---
+
+
+def _load(path: str) -> tuple[Manifest, dict[str, Any]]:
+    """A manifest, and the totals it states.
+
+    Raises:
+        DamagedShardError: when it is no manifest.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise SourceError(f"cannot be read: {error.strerror}", shard=path) from None
+    manifest = Manifest.from_bytes(data, path)
+    totals = json.loads(data).get("totals", {})
+    fields = [(shard.path, shard.digest, shard.records, shard.bytes) for shard in manifest.shards]
+    well_formed = (
+        isinstance(manifest.features, dict)
+        and all(isinstance(described, dict) for described in manifest.features.values())
+        and all(tuple(map(type, field)) == (str, str, int, int) for field in fields)
+        and isinstance(totals, dict)
+    )
+    if not well_formed:
+        raise DamagedShardError("is not a tar2tf manifest", kind="manifest", shard=path)
+    return manifest, totals
+
+
+def _nearby(source: Source, manifest: Manifest) -> dict[str, Input]:
+    """The files that may be a manifest's shards, by name."""
+    deep = any("/" in shard.path for shard in manifest.shards)
+    try:
+        return {item.name: item for item in source.list(("**/*" if deep else "*",))}
+    except SourceError:  # a folder that may not be listed, or holds hidden files only
+        return {}
+
+
+def _find(source: Source, shard: ShardEntry, nearby: dict[str, Input]) -> Input | None:
+    try:
+        return nearby.get(shard.path) or source.list((shard.path,))[0]
+    except SourceError:
+        return None
+
+
+def _missing(source: Source, shard: ShardEntry) -> FileReport:
+    fault = Fault("missing", f"the file is not there; the manifest says {shard.records:,} records")
+    return FileReport(source.locate(shard.path), "tfrecord", faults=[fault], missing=True)
+
+
+def _look_around(source: Source, manifest: Manifest, nearby: dict[str, Input], report: Report) -> None:
+    """Add a fault for each gap in the manifest's list, and for each shard that is there and not in it."""
+    try:
+        output = manifest.spec["output"]
+        limited = not output.keys().isdisjoint(("max_shard_size", "num_shards", "records_per_shard"))
+        template = PathTemplate.parse(output["path"], numbered=limited)
+    except (KeyError, AttributeError, TypeError, UsageError):
+        return
+    names = [shard.path for shard in manifest.shards]
+    regex, listed = template.regex(), set(names)
+    if "number" in template.fields and "input" not in template.fields:  # whose numbers are the inputs' own
+        _add_gaps(source, names, report)
+    for name, item in nearby.items():
+        if name not in listed and regex.match(name):
+            fault = Fault("stray", "the manifest does not list this shard")
+            report.files.append(FileReport(source.locate(name), None, bytes=item.size or 0, faults=[fault]))
+
+
+def _check_sums(path: str, manifest: Manifest, totals: dict[str, Any], report: Report) -> FileReport:
+    """Faults of the manifest itself: totals that are not those of its shards, features that fewer examples have."""
+    whole = FileReport(path, "manifest")
+    sums = {
+        "shards": len(manifest.shards),
+        "records": manifest.records,
+        "bytes": sum(shard.bytes for shard in manifest.shards),
+    }
+    for name, number in sums.items():
+        if totals.get(name, number) != number:
+            whole.add(Fault("count", f"the manifest's total of {name} is {totals[name]}; its shards make {number}"))
+    if report.ok:
+        counts = sum((found.features for found in report.files), Counter[str]())
+        for name, described in manifest.features.items():
+            claimed = described.get("count", counts[name])
+            if claimed != counts[name]:
+                message = f"{counts[name]} examples have the feature {name!r}, and {claimed} in the manifest"
+                whole.add(Fault("count", message))
+    return whole

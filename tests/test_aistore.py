@@ -1,0 +1,283 @@
+"""A real AIStore, one proxy and two targets, passes the suite of all sources; and what is special to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers import ais_cluster, free_ports
+from test_sources import BIG, SourceSuite, read_all, tar2tf, tar_of
+
+from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.sources import Input, open_source, open_store, resume
+from tar2tf_cli.sources.objects import ObjectSource
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    pytest.importorskip("aistore", reason="no AIStore SDK: pip install aistore")
+    before = dict(os.environ)
+    try:
+        cluster = ais_cluster(tmp_path_factory.mktemp("ais"))
+        url = cluster.__enter__()
+    except (FileNotFoundError, PermissionError) as error:
+        pytest.skip(str(error))
+    os.environ["AIS_ENDPOINT"] = url
+    try:
+        yield url
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        cluster.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="module")
+def client(endpoint: str) -> Any:
+    from aistore.sdk import Client
+
+    return Client(endpoint)
+
+
+@pytest.fixture
+def ais(client: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """An empty bucket, which goes afterwards."""
+    bucket = client.bucket(f"b{abs(hash(request.node.nodeid)):x}").create()
+    yield bucket
+    bucket.delete()
+
+
+@pytest.fixture
+def bucket(ais: Any) -> str:
+    return f"ais://{ais.name}"
+
+
+def put(ais: Any, name: str, data: bytes) -> None:
+    ais.object(name).get_writer().put_content(data)
+
+
+class TestAistore(SourceSuite):
+    @pytest.fixture
+    def bucket(self, ais: Any) -> str:
+        self.ais = ais
+        return f"ais://{ais.name}"
+
+    def put(self, bucket: str, name: str, data: bytes) -> None:
+        put(self.ais, name, data)
+
+
+class TestListing:
+    def test_goes_on_over_pages(self, ais: Any, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("tar2tf_cli.sources.ais.AisStore.PAGE", 7)
+        for number in range(30):
+            put(ais, f"p-{number:04d}.tar", b"p")
+        assert [item.name for item in open_source(bucket).list([])] == [f"p-{number:04d}.tar" for number in range(30)]
+
+    def test_reads_the_clusters_own_templates(self, ais: Any, bucket: str) -> None:
+        for number in range(12):
+            put(ais, f"p-{number:03d}.tar", b"p")
+        source = open_source(bucket)
+        assert [item.name for item in source.list(["p-@002.tar"])] == ["p-000.tar", "p-001.tar", "p-002.tar"]
+        assert len(source.list(["p-%03d.tar"])) == 12
+
+    def test_knows_namespaces(self, client: Any) -> None:
+        from aistore.sdk.types import Namespace
+
+        inner = client.bucket("inner", namespace=Namespace(name="space")).create()
+        try:
+            put(inner, "x.tar", b"in a namespace")
+            source = open_source("ais://#space/inner")
+            (item,) = source.list(["*.tar"])
+            assert read_all(source, item) == b"in a namespace"
+            assert source.locate("x.tar") == "ais://#space/inner/x.tar"
+            with pytest.raises(SourceError, match="does not exist"):
+                open_source("ais://inner").list(["*.tar"])
+        finally:
+            inner.delete()
+
+
+class TestTransfers:
+    def test_a_broken_transfer_goes_on_where_it_stopped(self, ais: Any, bucket: str) -> None:
+        put(ais, "x.tar", BIG)
+        store = open_store(bucket)
+        fetch, starts = store.fetch, []
+
+        def breaking(item: Input, start: int) -> resume.Body:
+            body = fetch(item, start)
+            starts.append(body.start)
+            if len(starts) < 4:
+                whole, left = body.read, [2]
+
+                def read(size: int) -> bytes:
+                    left[0] -= 1
+                    if left[0] < 0:
+                        raise resume.Transient("broken by the test")
+                    return whole(size)
+
+                body.read = read
+            return body
+
+        store.fetch = breaking  # type: ignore[method-assign]
+        source = ObjectSource(store)
+        (item,) = source.list(["x.tar"])
+        assert read_all(source, item) == BIG
+        block = resume.ResumingStream.BLOCK
+        assert starts == [0, 2 * block, 4 * block, 6 * block]
+
+    def test_an_object_replaced_between_two_parts_is_no_mixture(self, ais: Any, bucket: str) -> None:
+        put(ais, "x.tar", BIG)
+        store = open_store(bucket)
+        fetch = store.fetch
+
+        def replaced(item: Input, start: int) -> resume.Body:
+            body = fetch(item, start)
+            whole, left = body.read, [2]
+
+            def first(size: int) -> bytes:
+                left[0] -= 1
+                if left[0]:
+                    return whole(size)
+                body.close()  # or the cluster would keep the writer waiting
+                put(ais, "x.tar", bytes(len(BIG)))
+                raise resume.Transient("broken by the test")
+
+            if start == 0:
+                body.read = first
+            return body
+
+        store.fetch = replaced  # type: ignore[method-assign]
+        source = ObjectSource(store)
+        (item,) = source.list(["x.tar"])
+        with pytest.raises(SourceError, match="changed while it was being read"):
+            read_all(source, item)
+
+    def test_damaged_bytes_do_not_pass_the_checksum(self, ais: Any, bucket: str) -> None:
+        put(ais, "x.tar", BIG)
+        store = open_store(bucket)
+        fetch = store.fetch
+
+        def damaged(item: Input, start: int) -> resume.Body:
+            body = fetch(item, start)
+            read = body.read
+            body.read = lambda size: read(size).replace(b"the end", b"The end")
+            return body
+
+        store.fetch = damaged  # type: ignore[method-assign]
+        source = ObjectSource(store)
+        with pytest.raises(SourceError, match="checksum"):
+            read_all(source, source.list(["x.tar"])[0])
+
+
+class TestErrors:
+    def test_a_missing_bucket_is_named(self, endpoint: str) -> None:
+        with pytest.raises(SourceError, match="does not exist") as caught:
+            open_source("ais://no-such-bucket").list(["*.tar"])
+        assert caught.value.shard == "ais://no-such-bucket"
+
+    def test_a_cloud_that_the_cluster_does_not_know_is_an_error(self, endpoint: str) -> None:
+        with pytest.raises(SourceError, match="AWS backend is missing"):
+            open_source("ais+s3://bucket").list(["*.tar"])
+
+    def test_one_line_and_exit_code_3(self, ais: Any, bucket: str, tmp_path: Path) -> None:
+        put(ais, "half.tar", tar_of(20)[:15000])
+        for template, words in (("nope.tar", "has no nope.tar"), ("half.tar", "cut short")):
+            done = tar2tf("convert", bucket, template, "-o", tmp_path / "o.record")
+            assert done.returncode == 3
+            assert words in done.stderr
+            assert done.stderr.count("error:") == 1
+
+    def test_a_refused_connection_fails_within_seconds(self) -> None:
+        began = time.monotonic()
+        with pytest.raises(SourceError, match="Connection refused; given up after 5 attempts"):
+            open_source("ais://b", endpoint=f"http://127.0.0.1:{free_ports(1)[0]}").list(["*.tar"])
+        assert time.monotonic() - began < 8
+
+    def test_without_an_endpoint_the_user_is_told_how_to_give_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("AIS_ENDPOINT", raising=False)
+        with pytest.raises(UsageError, match="needs the address") as caught:
+            open_source("ais://b")
+        assert "AIS_ENDPOINT" in (caught.value.hint or "")
+
+    @pytest.mark.parametrize("bucket", ["ais://", "ais:///x", "ais+ftp://b", "ais://@uuid"])
+    def test_a_uri_that_is_none_is_a_usage_error(self, bucket: str) -> None:
+        with pytest.raises(UsageError, match="not an AIStore bucket"):
+            open_source(bucket, endpoint="http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("bucket", "where"),
+    [
+        ("ais://b", ("ais", "", "", "b", "")),
+        ("ais://b/f/g", ("ais", "", "", "b", "f/g/")),
+        ("ais+s3://b", ("aws", "", "", "b", "")),
+        ("ais+gs://b/f/", ("gcp", "", "", "b", "f/")),
+        ("ais://@uuid#ns/b/f", ("ais", "uuid", "ns", "b", "f/")),
+        ("ais://#ns/b", ("ais", "", "ns", "b", "")),
+        ("ais://@uuid/b", ("ais", "uuid", "", "b", "")),
+    ],
+)
+def test_uris_are_read_as_the_cluster_reads_them(bucket: str, where: tuple[str, ...]) -> None:
+    store: Any = open_store(bucket, endpoint="proxy:8080")
+    assert (store._provider, store._uuid, store._namespace, store._name, store.root) == where
+    assert store._endpoint == "http://proxy:8080"
+
+
+class _Guard(BaseHTTPRequestHandler):
+    seen: list[str | None]
+
+    def do_GET(self) -> None:
+        self.seen.append(self.headers.get("Authorization"))
+        body = json.dumps({"status": 401, "message": "token expired"}).encode()
+        self.send_response(401)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class TestTokens:
+    @pytest.fixture
+    def guard(self) -> Iterator[Any]:
+        _Guard.seen = []
+        server = HTTPServer(("127.0.0.1", 0), _Guard)
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    def refused(self, guard: Any) -> str | None:
+        with pytest.raises(SourceError, match="401.*token expired") as caught:
+            open_source("ais://b", endpoint=f"http://127.0.0.1:{guard.server_port}").list(["*.tar"])
+        assert "ais auth login" in (caught.value.hint or "")
+        assert len(_Guard.seen) == 1
+        return _Guard.seen[0]
+
+    def test_the_token_is_that_of_the_environment(self, guard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AIS_AUTHN_TOKEN", "given")
+        assert self.refused(guard) == "Bearer given"
+
+    def test_or_that_of_the_file(self, guard: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.delenv("AIS_AUTHN_TOKEN", raising=False)
+        (tmp_path / "token").write_text('{"token": "from a file"}')
+        monkeypatch.setenv("AIS_AUTHN_TOKEN_FILE", str(tmp_path / "token"))
+        assert self.refused(guard) == "Bearer from a file"
+
+    def test_a_token_file_that_is_not_there_is_a_usage_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("AIS_AUTHN_TOKEN", raising=False)
+        monkeypatch.setenv("AIS_AUTHN_TOKEN_FILE", "/no/such/file")
+        with pytest.raises(UsageError, match="which is not there"):
+            open_source("ais://b", endpoint="http://127.0.0.1:1").list(["*.tar"])
+
+    def test_the_sdk_writes_nothing_to_standard_error(self, guard: Any, capfd: pytest.CaptureFixture[str]) -> None:
+        self.refused(guard)
+        assert capfd.readouterr() == ("", "")
