@@ -13,16 +13,18 @@ import os
 import random
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.convert import convert, make_plan
-from tar2tf_cli.errors import SampleError, SourceError, UsageError
+from tar2tf_cli.errors import OutputExistsError, SampleError, SourceError, UsageError
 from tar2tf_cli.manifest import Manifest
-from tar2tf_cli.ops import Convert, Decode, Op, Resize, Select, Selection
+from tar2tf_cli.ops import Convert, Decode, Func, Op, Rename, Resize, Select, SelectDict, Selection, SelectList
 from tar2tf_cli.ops.base import OpContext, apply_ops
+from tar2tf_cli.ops.func import label
 from tar2tf_cli.ops.select import to_selection
 from tar2tf_cli.parser import record_parser
 from tar2tf_cli.reading import Reading
@@ -42,6 +44,8 @@ _INTEGER_ENTRIES: Final = frozenset(["cls", "cls2", "class", "count", "index", "
 
 _AHEAD: Final = 4  # samples per thread that are converted ahead of the one asked for
 
+_SHUFFLED: Final = 1000  # samples that wait in memory while a shard is shuffled
+
 
 class Dataset:
     """Shards of a bucket as a dataset.
@@ -51,24 +55,27 @@ class Dataset:
             AIStore bucket.
         proxy_url: the AIStore endpoint.
         conversions: ops on each sample; decode jpg, float32, 224x224 when left out.
-        selections: what each element is made of, a value and a label as a rule; jpg and cls when left out.
+        selections: what each element is made of, a value and a label as a rule; a mapping makes dicts, and names the
+            features of TFRecord; jpg and cls when left out.
         remote_exec: whether ops run in the AIStore cluster.
     """
 
     def __init__(
         self,
-        bucket_name: str,
+        bucket_name: str | os.PathLike[str],
         proxy_url: str | None = None,
         conversions: Sequence[Op] | Op | None = None,
-        selections: Sequence[Any] | None = None,
+        selections: Sequence[Any] | Mapping[str, Any] | Selection | str | None = None,
         remote_exec: bool | None = None,
     ) -> None:
-        self._bucket = _bucket(bucket_name, proxy_url)
+        self._bucket = _bucket(os.fspath(bucket_name), proxy_url)
         self._endpoint = proxy_url
         self._left_out = conversions is None and selections is None
+        self._raw = conversions is None
         given = DEFAULT_CONVERSIONS if conversions is None else conversions
         self._ops = (given,) if isinstance(given, Op) else tuple(given)
-        self._selections = [to_selection(item) for item in (DEFAULT_SELECTIONS if selections is None else selections)]
+        chosen = DEFAULT_SELECTIONS if selections is None else selections
+        self._selections = [to_selection(item) for item in (chosen if isinstance(chosen, (list, tuple)) else [chosen])]
         self._remote_exec = remote_exec
 
     def load(
@@ -78,7 +85,7 @@ class Dataset:
         output_types: Any = None,
         output_shapes: Any = None,
         num_workers: int = 4,
-        path: str | Callable[[], Iterable[str]] | Iterable[str] | None = None,
+        path: str | os.PathLike[str] | Callable[[], Iterable[str]] | Iterable[str] | None = None,
         max_shard_size: str | int | None = None,
         record_to_example: Callable[[Sample], Any] | None = None,
         shuffle_tar: bool = False,
@@ -96,7 +103,7 @@ class Dataset:
             max_shard_size: most bytes of a shard, such as "100MB"; with `path` only.
             record_to_example: from a sample to a tf.train.Example; with `path` only. Without it, conversions and
                 selections, records are as `default_record_parser` reads them.
-            shuffle_tar: shuffle the samples of each shard; with `path`, of all shards with each other.
+            shuffle_tar: shuffle the samples of each shard, 1,000 at a time; with `path`, of all shards with each other.
             remote_exec: overrides what the dataset was made with.
 
         Returns:
@@ -109,6 +116,7 @@ class Dataset:
         if self._remote_exec if remote_exec is None else remote_exec:
             raise UsageError("remote execution is not available", hint="leave remote_exec out, and ops run here")
         if path is not None:
+            path = os.fspath(path) if isinstance(path, os.PathLike) else path
             conversion = self._conversion(template, path, max_shard_size, record_to_example, shuffle_tar)
             return _to_files(conversion, path, num_workers)
         if max_shard_size is not None or record_to_example is not None:
@@ -135,7 +143,7 @@ class Dataset:
             return Conversion(source, output, preset=preset, record_to_example=record_to_example, shuffle=shuffle)
         select = None
         if path is not None and record_to_example is None:
-            select = {_feature_name(position, item): item for position, item in enumerate(self._selections)}
+            select = _features(self._selections)
         return Conversion(
             source, output, ops=self._ops, select=select, record_to_example=record_to_example, shuffle=shuffle
         )
@@ -186,8 +194,10 @@ class AisDataset(Dataset):
             return tf.data.TFRecordDataset(files)
         if record_to_pair is None:
             return self.load(template, output_types=output_types, output_shapes=output_shapes, **options)
-        workers = options.get("num_workers", 4)
-        stream = _Stream(replace(self._conversion(template), ops=()), record_to_pair, workers)
+        conversion = self._conversion(template)
+        if self._raw:  # the function is given what the tar holds
+            conversion = replace(conversion, ops=())
+        stream = _Stream(conversion, record_to_pair, options.get("num_workers", 4))
         return stream.dataset(output_types, output_shapes)
 
 
@@ -223,19 +233,21 @@ class _Stream:
                 tf.nest.map_structure_up_to(types, tf.TensorShape, shapes),
             )
         else:
-            spec = self._spec(types)
-        dtypes = [item.dtype for item in tf.nest.flatten(spec)]
+            spec = self._spec(types, shapes)
+        leaves = tf.nest.flatten(spec)
 
         def elements() -> Iterator[Any]:
             for key, element in self._elements():
                 values = tf.nest.flatten(element)
-                typed = [_as_dtype(value, dtype, key) for value, dtype in zip(values, dtypes, strict=True)]
+                if len(values) != len(leaves):
+                    raise SampleError(f"is made of {len(values)} values, others of {len(leaves)}", key=key)
+                typed = [_as_dtype(value, leaf.dtype, key) for value, leaf in zip(values, leaves, strict=True)]
                 yield tf.nest.pack_sequence_as(spec, typed)
 
         return tf.data.Dataset.from_generator(elements, output_signature=spec)
 
-    def _spec(self, types: Any) -> Any:
-        """The element spec that the first element suggests."""
+    def _spec(self, types: Any, shapes: Any) -> Any:
+        """The element spec that the first element suggests, as far as it is not given."""
         import tensorflow as tf
 
         first = next(self._elements(), None)
@@ -243,12 +255,22 @@ class _Stream:
             raise SourceError(
                 "holds no samples to take dtypes and shapes from", shard=self._plan.conversion.input.bucket
             )
-        _, element = first
-        dtypes = [None] * len(tf.nest.flatten(element)) if types is None else tf.nest.flatten(types)
-        fixed = any(isinstance(op, Resize) for op in self._plan.conversion.ops)
-        specs = [
-            _tensor_spec(value, dtype, fixed) for value, dtype in zip(tf.nest.flatten(element), dtypes, strict=True)
-        ]
+        key, element = first
+        leaves = tf.nest.flatten(element)
+        fixed = [False] * len(leaves)
+        if not callable(self._make):
+            parts = [element] if len(self._make) == 1 else element
+            sized = _entries_of_fixed_size(self._plan.conversion.ops)
+            fixed = [
+                flag for item, part in zip(self._make, parts, strict=True) for flag in _fixed_leaves(item, part, sized)
+            ]
+        specs = [_tensor_spec(value, flag, key) for value, flag in zip(leaves, fixed, strict=True)]
+        if types is not None:
+            given = tf.nest.flatten(types)
+            specs = [tf.TensorSpec(item.shape, dtype) for item, dtype in zip(specs, given, strict=True)]
+        if shapes is not None:
+            given = tf.nest.flatten_up_to(element, shapes)
+            specs = [tf.TensorSpec(shape, item.dtype) for item, shape in zip(specs, given, strict=True)]
         return tf.nest.pack_sequence_as(element, specs)
 
     def _elements(self) -> Iterator[tuple[str, Any]]:
@@ -271,11 +293,7 @@ class _Stream:
         for item in plan.inputs:
             with Reading(plan.conversion, plan.source, item) as reading:
                 samples = reading.samples()
-                if self._shuffle:
-                    shard = list(samples)
-                    random.shuffle(shard)
-                    samples = iter(shard)
-                for sample in samples:
+                for sample in _shuffled(samples) if self._shuffle else samples:
                     yield reading.name, sample
 
     def _convert(self, name: str, sample: Sample) -> list[tuple[str, Any]]:
@@ -288,20 +306,70 @@ class _Stream:
 
     def _element(self, sample: Sample) -> Any:
         if callable(self._make):
-            return _as_structure(self._make(sample))
-        parts = tuple(_text_numbers(item, item.select(sample)) for item in self._make)
+            try:
+                return _as_structure(self._make(sample))
+            except Exception as error:
+                what = f"the function {label(self._make)} raised {type(error).__name__}: {error}"
+                raise SampleError(what) from error
+        parts = tuple(_picked(item, sample) for item in self._make)
         return parts[0] if len(parts) == 1 else parts
 
 
-def _text_numbers(selection: Selection, value: Any) -> Any:
-    """A selected value; the text of an entry such as `cls` as the number it holds."""
-    if isinstance(selection, Select) and selection.ext_name in _INTEGER_ENTRIES and isinstance(value, bytes):
-        import numpy as np
+def _shuffled(samples: Iterator[Sample]) -> Iterator[Sample]:
+    """Samples in another order, some of which wait in memory."""
+    waiting: list[Sample] = []
+    for sample in samples:
+        waiting.append(sample)
+        if len(waiting) == _SHUFFLED:
+            yield waiting.pop(random.randrange(_SHUFFLED))
+    random.shuffle(waiting)
+    yield from waiting
 
+
+def _entries_of_fixed_size(ops: Sequence[Op]) -> set[str]:
+    """Entries whose height and width are the same in all samples: those that a Resize made, and nothing undid."""
+    sized: set[str] = set()
+    for op in ops:
+        if isinstance(op, Resize):
+            sized.add(op.ext)
+        elif isinstance(op, (Func, Rename)):
+            sized.clear()
+    return sized
+
+
+def _fixed_leaves(selection: Selection, value: Any, sized: set[str]) -> list[bool]:
+    """For each leaf of a selected value, in the order of tf.nest, whether it is an image of fixed size."""
+    import tensorflow as tf
+
+    if isinstance(selection, SelectDict):
+        inner = [(selection.selections[name], value[name]) for name in sorted(selection.selections)]
+        return [flag for item, part in inner for flag in _fixed_leaves(item, part, sized)]
+    if isinstance(selection, SelectList):
+        flags = zip(selection.selections, value, strict=True)
+        return [flag for item, part in flags for flag in _fixed_leaves(item, part, sized)]
+    return [selection.ext_name in sized] * len(tf.nest.flatten(value))
+
+
+class _Number(bytes):
+    """Text of an entry that holds whole numbers, such as `cls`."""
+
+    def fits_int32(self) -> bool:
+        """Whether it is a number of 32 bits."""
         try:
-            return np.int32(value)
-        except (ValueError, OverflowError):
-            return value
+            return -(2**31) <= int(self) < 2**31
+        except ValueError:
+            return False
+
+
+def _picked(selection: Selection, sample: Sample) -> Any:
+    """What is selected of a sample, as tf.nest has it."""
+    if isinstance(selection, SelectDict):
+        return {name: _picked(item, sample) for name, item in selection.selections.items()}
+    if isinstance(selection, SelectList):
+        return tuple(_picked(item, sample) for item in selection.selections)
+    value = selection.select(sample)
+    if isinstance(value, bytes) and selection.ext_name in _INTEGER_ENTRIES:
+        return _Number(value)
     return _as_structure(value)
 
 
@@ -319,37 +387,47 @@ def _as_structure(value: Any) -> Any:
     return value
 
 
-def _tensor_spec(value: Any, dtype: Any, size_is_fixed: bool) -> tf.TensorSpec:
+def _tensor_spec(value: Any, size_is_fixed: bool, key: str) -> tf.TensorSpec:
     import numpy as np
     import tensorflow as tf
 
     if isinstance(value, (bytes, str)):
-        return tf.TensorSpec([], dtype or tf.string)
+        return tf.TensorSpec([], tf.int32 if isinstance(value, _Number) and value.fits_int32() else tf.string)
     shape: list[int | None] = list(np.shape(value))
     if len(shape) == 3 and not size_is_fixed:
         shape[:2] = [None, None]
-    elif len(shape) in (1, 2):
-        shape[0] = None
-    natural = (
-        tf.as_dtype(value.dtype)
-        if hasattr(value, "dtype")
-        else {int: tf.int64, bool: tf.bool}.get(type(value), tf.float32)
-    )
-    return tf.TensorSpec(shape, dtype or natural)
+    elif len(shape) != 3:
+        shape = [None] * len(shape)
+    if hasattr(value, "dtype"):
+        return tf.TensorSpec(shape, tf.as_dtype(value.dtype))
+    natural = {int: tf.int64, bool: tf.bool, float: tf.float32}
+    if type(value) not in natural:
+        raise SampleError(f"{value!r} cannot become a tensor", key=key)
+    return tf.TensorSpec(shape, natural[type(value)])
 
 
 def _as_dtype(value: Any, dtype: tf.DType, key: str) -> Any:
-    """A value as an array of a dtype; bytes where a number is asked for are read as text."""
+    """A value as an array of a dtype; bytes where a number is asked for are read as text.
+
+    Raises:
+        SampleError: when it cannot be, or its number would change.
+    """
     import numpy as np
 
     if dtype.name == "string":
-        return value
+        return value if isinstance(value, (bytes, str)) or hasattr(value, "dtype") else str(value)
     try:
-        return np.asarray(float(value) if isinstance(value, (bytes, str)) else value).astype(
-            dtype.as_numpy_dtype, copy=False
-        )
-    except (ValueError, TypeError):
+        if isinstance(value, (bytes, str)):
+            value = int(value) if dtype.is_integer else float(value)
+        elif value is None:
+            raise TypeError
+        array = np.asarray(value)
+        typed = array.astype(dtype.as_numpy_dtype, copy=False)
+        if not array.shape and dtype.is_integer and typed != array:
+            raise OverflowError
+    except (ValueError, TypeError, OverflowError):
         raise SampleError(f"{value!r} cannot be read as {dtype.name}", key=key) from None
+    return typed
 
 
 _GENERATED: Final = "<00000>"  # the names under which shards wait for those that a generator gives
@@ -361,22 +439,30 @@ def _to_files(conversion: Conversion, path: Any, workers: int) -> list[str]:
         summary = convert(conversion, workers=workers)
         folder = os.path.dirname(summary.manifest or "")
         return [os.path.join(folder, shard.path) for shard in summary.shards]
-    names = iter(path() if callable(path) else path)
+    names = map(os.fspath, path() if callable(path) else path)
     first = next(names, None)
     if first is None:
         raise UsageError("the generator of paths gave none")
+    _refuse_existing(first)
+    os.makedirs(os.path.dirname(first) or ".", exist_ok=True)
     limit = conversion.output.max_shard_size
     with tempfile.TemporaryDirectory(dir=os.path.dirname(first) or ".", prefix=".tar2tf-") as folder:
         output = Output(os.path.join(folder, _GENERATED if limit else "0"), limit)
         summary = convert(replace(conversion, output=output), workers=workers)
-        paths: list[str] = []
-        for shard in summary.shards:
-            name = first if not paths else next(names, None)
-            if name is None:
-                raise UsageError(f"the generator gave {len(paths)} paths for {len(summary.shards)} shards")
+        paths = [first, *islice(names, len(summary.shards) - 1)] if summary.shards else []
+        if len(set(paths)) < len(summary.shards):
+            raise UsageError(f"the generator gave {len(set(paths))} paths for {len(summary.shards)} shards")
+        for name in paths:
+            _refuse_existing(name)
+        for name, shard in zip(paths, summary.shards, strict=True):
+            os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
             os.replace(os.path.join(folder, shard.path), name)
-            paths.append(name)
     return paths
+
+
+def _refuse_existing(path: str) -> None:
+    if os.path.lexists(path):
+        raise OutputExistsError("is there already", shard=path, hint="remove it, or give another path")
 
 
 def _bucket(name: str, proxy_url: str | None) -> str:
@@ -386,10 +472,20 @@ def _bucket(name: str, proxy_url: str | None) -> str:
     return f"ais://{name}"
 
 
-def _feature_name(position: int, selection: Selection) -> str:
-    if isinstance(selection, Select):
-        return selection.ext_name
-    return str(position)
+def _features(selections: Sequence[Selection]) -> dict[str, Selection]:
+    """Features by name: an entry, the key of a dict, or the place in the list."""
+    features: dict[str, Selection] = {}
+    for position, selection in enumerate(selections):
+        named: Mapping[str, Selection] = {str(position): selection}
+        if isinstance(selection, Select):
+            named = {selection.ext_name: selection}
+        elif isinstance(selection, SelectDict):
+            named = selection.selections
+        for name, item in named.items():
+            if name in features:
+                raise UsageError(f"two selections would be the feature {name!r}", hint="name them: {'NAME': SELECTION}")
+            features[name] = item
+    return features
 
 
 def default_record_parser(record: Any) -> tuple[tf.Tensor, tf.Tensor]:
@@ -435,8 +531,8 @@ def load_dataset(manifest: str | os.PathLike[str], *, split: str | None = None) 
         raise UsageError(f"there is no split {split!r}", hint=f"splits: {', '.join(names) or 'none'}")
     files = [os.path.join(os.path.dirname(path), shard.path) for shard in shards]
     compression = "GZIP" if document.spec["output"].get("compression") == "gzip" else ""
-    if not files:
-        return tf.data.Dataset.from_generator(lambda: iter(()), output_signature={})
-    records = tf.data.TFRecordDataset(files, compression_type=compression)
+    if not document.features:
+        return tf.data.Dataset.range(0).map(lambda _: {})
+    records = tf.data.TFRecordDataset(tf.constant(files, tf.string, [len(files)]), compression_type=compression)
     parse = record_parser(document.features, document.records)
     return records.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)

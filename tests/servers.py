@@ -1,4 +1,4 @@
-"""Servers for the tests: a real AIStore, moto's S3, a faulty HTTP server; all on loopback, all ended by their own pid."""
+"""Servers for the tests: AIStore, moto's S3, fake-gcs-server, a faulty HTTP server; on loopback, ended by their pid."""
 
 from __future__ import annotations
 
@@ -102,18 +102,16 @@ def _loopback_up() -> None:
         fcntl.ioctl(any_socket, siocsifflags, struct.pack("16sH14x", b"lo", up))
 
 
-def aisnode() -> str | None:
-    """The `aisnode` on PATH or in Go's bin folder."""
+def go_command(name: str) -> str | None:
+    """A command on PATH or in Go's bin folder."""
     folders = [os.environ.get("GOBIN"), os.path.join(os.environ.get("GOPATH", os.path.expanduser("~/go")), "bin")]
-    found = shutil.which("aisnode")
-    return found or next(
-        (path for folder in folders if folder and (path := shutil.which("aisnode", path=folder))), None
-    )
+    path = os.pathsep.join([os.environ.get("PATH", ""), *filter(None, folders)])
+    return shutil.which(name, path=path)
 
 
 AIS_MISSING = (
-    "no AIStore: put `aisnode` (Go command github.com/NVIDIA/aistore/cmd/aisnode, v1.5.0) on PATH or in Go's bin folder, "
-    "or set AIS_ENDPOINT"
+    "no AIStore: put `aisnode` (Go command github.com/NVIDIA/aistore/cmd/aisnode, v1.5.0) on PATH or in Go's bin "
+    "folder, or set AIS_ENDPOINT"
 )
 
 
@@ -134,7 +132,7 @@ def ais_cluster(folder: Path, targets: int = 2) -> Iterator[str]:
 
 @contextmanager
 def _own_cluster(folder: Path, targets: int) -> Iterator[str]:
-    binary = aisnode()
+    binary = go_command("aisnode")
     if binary is None:
         raise FileNotFoundError(AIS_MISSING)
     ports = free_ports(3 * (targets + 1))
@@ -208,6 +206,30 @@ def moto_server() -> Iterator[str]:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_for(lambda: requests.get(f"{url}/moto-api/", timeout=2).ok, process)
+        yield url
+    finally:
+        end(process)
+
+
+@contextmanager
+def gcs_server(folder: Path) -> Iterator[str]:
+    """The endpoint of fake-gcs-server, which gcsfs uses in its own tests.
+
+    Raises:
+        FileNotFoundError: when it is not installed.
+    """
+    binary = go_command("fake-gcs-server")
+    if binary is None:
+        raise FileNotFoundError(
+            "no fake-gcs-server (Go command github.com/fsouza/fake-gcs-server) on PATH or in Go's bin"
+        )
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    command = [binary, "-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-backend", "memory"]
+    command += ["-filesystem-root", str(folder), "-external-url", url, "-public-host", f"127.0.0.1:{port}"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: requests.get(f"{url}/storage/v1/b", timeout=2).ok, process)
         yield url
     finally:
         end(process)

@@ -256,7 +256,7 @@ class TestTokens:
         thread.join()
 
     def refused(self, guard: Any) -> str | None:
-        with pytest.raises(SourceError, match="401.*token expired") as caught:
+        with pytest.raises(SourceError, match=r"401.*token expired") as caught:
             open_source("ais://b", endpoint=f"http://127.0.0.1:{guard.server_port}").list(["*.tar"])
         assert "ais auth login" in (caught.value.hint or "")
         assert len(_Guard.seen) == 1

@@ -586,7 +586,7 @@ def test_what_is_no_sample_is_passed_over_and_counted(tmp_path: Path) -> None:
 
 def faulty_shards(folder: Path) -> Path:
     """Four shards, of which the first is slow to read; faults in all but the first."""
-    write_tar(folder / "0.tar", [(key, entries | {"cls": b"1"}) for key, entries in samples(4000, 2000)])
+    write_tar(folder / "0.tar", [(key, entries | {"cls": b"1"}) for key, entries in samples(4000, 2000, first=10_000)])
     for number in range(1, 4):
         chosen = samples(10, first=number * 100)
         for bad in (3, 7)[:number]:

@@ -30,6 +30,7 @@ from hypothesis import strategies as st
 
 from tar2tf_cli import image as kernels
 from tar2tf_cli.errors import ImageError
+from tar2tf_cli.image import pixels
 
 SHIPPED = Path(skimage.data.__file__).parent
 SIZES = [(1, 1), (1, 2), (3, 1), (7, 8), (17, 33), (64, 64), (99, 101), (375, 500)]
@@ -659,7 +660,7 @@ def test_the_exact_way_to_resize_is_exact(
     size: tuple[int, int], target: tuple[int, int], channels: int
 ) -> None:
     image = noise(*size, channels)
-    np.testing.assert_array_equal(kernels._resize_exactly(image, *target), tf.image.resize(image, target))
+    np.testing.assert_array_equal(pixels._resize_exactly(image, *target), tf.image.resize(image, target))
 
 
 @pytest.mark.parametrize("dtype", [name for name in kernels.DTYPES if name != "uint32"])

@@ -15,7 +15,7 @@ from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.ops.base import Op, OpContext, register
 from tar2tf_cli.samples import KEY, Sample
 
-__all__ = ["Func", "label", "load_object"]
+__all__ = ["Func", "label", "load_object", "source_digest"]
 
 
 @register
@@ -35,7 +35,7 @@ class Func(Op):
             raise ValueError(f"{func!r} is not callable")
         self.label = func if isinstance(func, str) else label(func)
         self._where = func if isinstance(func, str) else None
-        self._digest = _source_digest(self.func)
+        self._digest = source_digest(self.func)
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the function: by where it is if that was given, else by cloudpickle, which takes lambdas too."""
@@ -114,7 +114,7 @@ def label(func: Any) -> str:
     return f"{getattr(func, '__module__', '?')}:{getattr(func, '__qualname__', type(func).__name__)}"
 
 
-def _source_digest(func: Any) -> str | None:
+def source_digest(func: Any) -> str | None:
     """What tells that the code behind a function changed: a hash of the file it stands in, and of what it is bound to.
 
     A lambda or inner function is told from others by its line, one without a file (in a notebook) by its code.
@@ -131,14 +131,14 @@ def _source_digest(func: Any) -> str | None:
     else:
         return None
     if isinstance(func, partial):
-        bound += [*func.args, *sorted(func.keywords.items())]
+        bound += [*func.args, *(item for pair in sorted(func.keywords.items()) for item in pair)]
     bound += [cell.cell_contents for cell in getattr(inner, "__closure__", None) or ()]
     if bound:
         digest.update(repr([item if isinstance(item, _PLAIN) else type(item).__name__ for item in bound]).encode())
     return digest.hexdigest()
 
 
-_PLAIN: Final = (str, bytes, int, float, tuple, type(None))
+_PLAIN: Final = (str, bytes, int, float, type(None))
 
 
 def _code_text(code: CodeType) -> str:

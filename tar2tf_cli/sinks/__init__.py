@@ -1,4 +1,4 @@
-"""Where records go: files on a local disk, written in large pieces, and the folders or buckets they are published in."""
+"""Where records go: local files, written in large pieces, and the folders or buckets they are published in."""
 
 from __future__ import annotations
 

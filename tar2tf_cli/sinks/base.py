@@ -11,8 +11,8 @@ __all__ = ["Sink"]
 class Sink(Protocol):
     """A place for finished files.
 
-    Paths are those of the output's template: local paths, or names in a bucket. A file is made in a local working folder
-    and appears here whole or not at all. Used by one thread.
+    Paths are those of the output's template: local paths, or names in a bucket. A file is made in a local working
+    folder and appears here whole or not at all. Used by one thread.
 
     Raises:
         SinkError: from every method, when the place cannot be read or written.

@@ -50,7 +50,7 @@ class RecordStream:
             self._attempt(flush)
 
     def _hand_over(self) -> None:
-        rest = memoryview(b"".join(self._parts))
+        rest = b"".join(self._parts)
         self._parts.clear()
         self._pending = 0
         while rest:

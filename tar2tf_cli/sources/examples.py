@@ -7,37 +7,44 @@ import inspect
 import io
 import os
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
-from tar2tf_cli.ops.func import load_object, source_digest
+from tar2tf_cli.ops.func import source_digest
+from tar2tf_cli.recordable import Example, IgnoreExample, find_class
 from tar2tf_cli.samples import KEY, Sample
 from tar2tf_cli.sources.base import ByteStream, Input
 from tar2tf_cli.sources.chunks import chunks, shuffled
 
 if TYPE_CHECKING:
-    from tar2tf_cli.recorder import Example
+    from tar2tf_cli.reading import InputReport
 
-__all__ = ["ExamplesSource", "count_rows", "find_class"]
+__all__ = ["ExamplesSource", "count_rows"]
 
-_LONGEST_FIELD: Final = 2**31 - 1
+_LONGEST_CELL: Final = 2**31 - 1
 _METHODS: Final = ("from_csv_row", "load", "split")
+
+_Place = tuple[int, int, int]  # number of a row from 1, its offset and size in bytes
 
 
 class ExamplesSource:
-    """The examples that the rows of a CSV file describe, without a header, blank rows left out.
+    """The examples that the rows of a CSV file describe; there is no header, and blank rows are left out.
 
     Args:
         bucket: the CSV file, in UTF-8.
         example_class: a subclass of `recorder.Example`, or where to find one.
         example_args: what its methods `from_csv_row`, `load` and `split` are called with.
         seed: shuffle the rows, the order drawn from it.
-        rows: number of the first row in that order, and of the one behind the last; None for all.
+        rows: number of the first row in that order, from 0, and of the one behind the last; None for all.
+        limit: take the first of these only, this many.
+
+    Attributes:
+        skipped: rows passed over when the file was listed, by reason.
 
     Raises:
-        SourceError: when there is no such file.
         UsageError: when there is no such class, or none of its methods takes an argument.
     """
 
@@ -52,91 +59,92 @@ class ExamplesSource:
         *,
         seed: int | None = None,
         rows: tuple[int, int] | None = None,
+        limit: int | None = None,
     ) -> None:
         self.bucket = bucket
-        self.skipped: dict[str, int] = {}
-        self._class = example_class
+        self.skipped: Counter[str] = Counter()
+        self._where = example_class
+        self._arguments = _arguments(find_class(example_class), example_args)
         self._seed = seed
         self._rows = slice(*rows) if rows else slice(None)
-        self._chunks: dict[str, array[int]] = {}  # row number, offset and size in bytes, one behind the other
-        self._version: tuple[int, int] = (0, 0)
-        self._args = _arguments(find_class(example_class), example_args)
+        self._limit = limit
+        self._chunks: dict[str, array[int]] = {}  # the places of each input's rows, one behind the other
+        self._version = (0, 0)
 
     @property
-    def documents(self) -> dict[str, bytes]:
-        """What is to be written beside the manifest and known already: nothing."""
-        return {}
+    def documents(self) -> dict[str, bytes | None]:
+        """What is to be written beside the manifest: `examples.csv`, whose content the reports of inputs hold."""
+        return {"examples.csv": None}
 
     @property
     def identity(self) -> dict[str, Any]:
         """What makes a conversion another one besides its spec and rows: the class, by its attributes and source."""
-        found = find_class(self._class)
-        return {"fields": dict(found.fields()), "digest": source_digest(found)}
+        found = find_class(self._where)
+        return {"fields": found.fields(), "digest": source_digest(found)}
 
     def list(self, templates: Sequence[str]) -> list[Input]:
         """Chunks of the rows; sizes in bytes, versions from their text.
 
         Raises:
             SourceError: when the file cannot be read as CSV.
+            UsageError: for a template.
         """
         if templates:
             raise UsageError("a file of examples is a single one, so it takes no template", shard=self.bucket)
-        try:
-            with open(self.bucket, "rb") as file:
-                status = os.fstat(file.fileno())
-                self._version = (status.st_size, status.st_mtime_ns)
-                places = list(_scan(file, self.bucket))
-                if not places:
-                    raise SourceError("holds no rows", shard=self.bucket)
-                places = shuffled(places, self._seed, lambda place: str(place[0]))[self._rows]
-                return [self._input(f"rows {span}", chunk, file) for span, chunk in chunks(places)]
-        except OSError as error:
-            raise SourceError(f"cannot be read: {error.strerror}", shard=self.bucket) from None
+        with _opened(self.bucket) as file:
+            self._version = _version(file)
+            places = shuffled(list(_places(file, self.bucket)), self._seed, lambda place: str(place[0]))
+            if not places:
+                raise SourceError("holds no rows", shard=self.bucket)
+            chosen = places[self._rows][: self._limit]
+            return [self._input(f"rows {span}", chunk, file) for span, chunk in chunks(chosen)]
 
     def open(self, item: Input) -> ByteStream:
         """Not to be opened: an input is a choice of rows."""
         raise NotImplementedError
 
     def samples(
-        self, item: Input, fault: Callable[[SampleError], None], on_bytes: Callable[[int], None] | None = None
+        self,
+        item: Input,
+        report: InputReport,
+        fault: Callable[[SampleError], None],
+        on_bytes: Callable[[int], None] | None = None,
     ) -> Iterator[Sample]:
-        """The samples of an input: `__key__`, the row's number from 1, and the attributes in declared order."""
-        return ExampleReading(self, item, fault, on_bytes).samples()
+        """The samples of an input: `__key__`, the number of the row from 1, and the attributes in declared order.
 
-    def read(
-        self, item: Input, fault: Callable[[SampleError], None], on_bytes: Callable[[int], None] | None = None
-    ) -> ExampleReading:
-        """Begin to make the examples of an input."""
-        return ExampleReading(self, item, fault, on_bytes)
-
-    def rows(self, item: Input) -> Iterator[tuple[int, list[str], int]]:
-        """Number from 1, cells and size in bytes of each row of an input.
+        Args:
+            item: the input.
+            report: gets what was skipped, and rows that describe the examples of which something was stored.
+            fault: called with an example that cannot be made.
+            on_bytes: called with the size of each row.
 
         Raises:
             SourceError: when the file cannot be read, or changed since it was listed.
         """
-        places = self._chunks[item.name]
-        try:
-            with open(self.bucket, "rb") as file:
-                status = os.fstat(file.fileno())
-                if (status.st_size, status.st_mtime_ns) != self._version:
-                    raise SourceError(
-                        "changed while it was being converted",
-                        shard=self.bucket,
-                        hint="start again when its writer is done",
-                    )
-                for position in range(0, len(places), 3):
-                    number, offset, size = places[position : position + 3]
-                    file.seek(offset)
-                    yield number, next(csv.reader(io.StringIO(_text(file.read(size)), newline=""))), size
-        except OSError as error:
-            raise SourceError(f"cannot be read: {error.strerror}", shard=self.bucket) from None
+        found = find_class(self._where)
+        for number, row, size in self._read(item):
+            if on_bytes:
+                on_bytes(size)
+            stored, described = report.samples, row
+            try:
+                example = _call(found, "from_csv_row", row, **self._arguments["from_csv_row"])
+                if not isinstance(example, Example):
+                    raise SampleError(f"{found.__name__}.from_csv_row returned {type(example).__name__}, no Example")
+                _call(example, "load", **self._arguments["load"])
+                described = _call(example, "to_csv_row") or row
+                yield from _parts(example, str(number), self._arguments["split"])
+            except IgnoreExample:
+                report.skipped["ignored by its class"] += 1
+            except SampleError as error:
+                fault(error.at(key=str(number), member=f"row {number}"))
+            if report.samples > stored:
+                report.described += _csv_line(described)
 
     def locate(self, name: str) -> str:
         """The file's path; which row is meant, the sample tells."""
         return self.bucket
 
-    def _input(self, name: str, places: Sequence[tuple[int, int, int]], file: io.BufferedReader) -> Input:
+    def _input(self, name: str, places: Sequence[_Place], file: BinaryIO) -> Input:
         self._chunks[name] = array("Q", [number for place in places for number in place])
         digest = blake2b(digest_size=16)
         for number, offset, size in places:
@@ -144,31 +152,136 @@ class ExamplesSource:
             digest.update(b"%d\0%d\0" % (number, size) + file.read(size))
         return Input(name, sum(size for _, _, size in places), digest.hexdigest())
 
+    def _read(self, item: Input) -> Iterator[tuple[int, list[str], int]]:
+        """Number, cells and size in bytes of each row of an input."""
+        places = self._chunks[item.name]
+        with _opened(self.bucket) as file:
+            if _version(file) != self._version:
+                raise SourceError(
+                    "changed while it was being converted",
+                    shard=self.bucket,
+                    hint="start again when its writer is done",
+                )
+            for position in range(0, len(places), 3):
+                number, offset, size = places[position : position + 3]
+                file.seek(offset)
+                yield number, next(csv.reader(io.StringIO(file.read(size).decode(), newline=""))), size
 
-class ExampleReading:
-    """The examples of one input, made one by one, each released when it is stored.
 
-    Attributes:
-        ignored: examples that their class had ignored.
-        kept: CSV text that describes those of which something was stored.
-        stored: how many records have been stored so far; to be counted up by whoever stores them.
+def count_rows(path: str) -> int:
+    """How many rows a CSV file has, blank ones left out.
+
+    Raises:
+        SourceError: when it cannot be read as CSV.
     """
+    with _opened(path) as file:
+        return sum(1 for _ in _places(file, path))
 
-    def __init__(
-        self,
-        source: ExamplesSource,
-        item: Input,
-        fault: Callable[[SampleError], None],
-        on_bytes: Callable[[int], None] | None,
-    ) -> None:
-        self._source = source
-        self._item = item
-        self._fault = fault
-        self._on_bytes = on_bytes
-        self._kept = io.StringIO()
-        self.ignored = 0
-        self.stored = 0
 
-    @property
-    def kept(self) -> str:
-        return self._kept.getvalue()
+def _parts(example: Example, key: str, arguments: Mapping[str, Any]) -> Iterator[Sample]:
+    """Samples of what an example is split into, each let go of once the next is asked for."""
+    parts = _call(example, "split", **arguments)
+    if parts is None:
+        parts = [example]
+    elif parts is not example and not any(part is example for part in _as_list(parts, example)):
+        _call(example, "release")
+    for part in _as_list(parts, example):
+        if not isinstance(part, Example):
+            raise SampleError(f"{type(example).__name__}.split gave {type(part).__name__}, no Example")
+        yield {KEY: key, **_call(part, "values")}
+        _call(part, "release")
+
+
+def _as_list(parts: Any, example: Example) -> list[Any]:
+    if not isinstance(parts, (list, tuple)):
+        raise SampleError(f"{type(example).__name__}.split returned {type(parts).__name__}, no list of examples")
+    return list(parts)
+
+
+def _call(owner: Any, method: str, *values: Any, **arguments: Any) -> Any:
+    """Call a method of the user's; whatever it raises becomes a fault of the sample."""
+    try:
+        return getattr(owner, method)(*values, **arguments)
+    except (IgnoreExample, SampleError):
+        raise
+    except Exception as error:
+        name = getattr(owner, "__name__", type(owner).__name__)
+        raise SampleError(f"{name}.{method} raised {type(error).__name__}: {error}") from error
+
+
+def _arguments(found: type[Example], given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What each method is called with: the arguments that it takes.
+
+    Raises:
+        UsageError: for an argument that none takes.
+    """
+    taken = {method: _taken(getattr(found, method), given) for method in _METHODS}
+    for name in given:
+        if not any(name in arguments for arguments in taken.values()):
+            raise UsageError(
+                f"no method of {found.__name__} takes the argument {name!r}", hint=f"they are {', '.join(_METHODS)}"
+            )
+    return taken
+
+
+def _taken(method: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = inspect.signature(method).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return dict(given)
+    return {name: value for name, value in given.items() if name in parameters}
+
+
+def _opened(path: str) -> BinaryIO:
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise SourceError(f"cannot be read: {error.strerror}", shard=path) from None
+
+
+def _version(file: BinaryIO) -> tuple[int, int]:
+    status = os.fstat(file.fileno())
+    return status.st_size, status.st_mtime_ns
+
+
+def _places(file: BinaryIO, path: str) -> Iterator[_Place]:
+    """Where each row of a CSV file lies; a row may go over several lines within quotes."""
+    lines = _Lines(file)
+    csv.field_size_limit(_LONGEST_CELL)
+    reader = csv.reader(lines, strict=True)
+    number = 0
+    try:
+        while True:
+            start = lines.offset
+            row = next(reader, None)
+            if row is None:
+                return
+            if row:
+                number += 1
+                yield number, start, lines.offset - start
+    except (csv.Error, UnicodeDecodeError) as error:
+        reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+        raise SourceError(f"cannot be read as CSV: line {lines.number}: {reason}", shard=path) from None
+    except OSError as error:
+        raise SourceError(f"cannot be read: {error.strerror}", shard=path) from None
+
+
+class _Lines:
+    """The lines of a file as text, and how many bytes they have taken."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file: Iterable[bytes] = file
+        self.number = 0
+        self.offset = 3 if file.read(3) == b"\xef\xbb\xbf" else 0  # a byte order mark is no part of the first cell
+        file.seek(self.offset)
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self._file:
+            self.number += 1
+            self.offset += len(line)
+            yield line.decode()
+
+
+def _csv_line(row: Sequence[Any]) -> str:
+    line = io.StringIO(newline="")
+    csv.writer(line, lineterminator="\n").writerow(row)
+    return line.getvalue()

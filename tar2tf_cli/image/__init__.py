@@ -1,0 +1,29 @@
+"""Images: bytes to pixels, pixels to pixels, pixels to bytes, each as TensorFlow does it.
+
+An image is a numpy array (height, width, channels). What a function returns depends on its arguments alone;
+it knows neither samples nor ops. numpy, OpenCV and libjpeg-turbo are imported by the first call that needs
+them: reading a header, drawing an angle and `tar2tf --help` never do.
+"""
+
+from __future__ import annotations
+
+from tar2tf_cli.image.codecs import DEFAULT_MAX_PIXELS, decode, encode, to_rgb_jpeg
+from tar2tf_cli.image.headers import ImageHeader, header, sniff
+from tar2tf_cli.image.pixels import DTYPES, cast, center_crop, convert_dtype, random_angle, resize, rotate
+
+__all__ = [
+    "DEFAULT_MAX_PIXELS",
+    "DTYPES",
+    "ImageHeader",
+    "cast",
+    "center_crop",
+    "convert_dtype",
+    "decode",
+    "encode",
+    "header",
+    "random_angle",
+    "resize",
+    "rotate",
+    "sniff",
+    "to_rgb_jpeg",
+]

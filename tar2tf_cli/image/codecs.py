@@ -1,0 +1,229 @@
+"""Bytes to pixels and pixels to bytes."""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from functools import partial
+from typing import Any, Final, Literal
+
+from tar2tf_cli.errors import ImageError
+from tar2tf_cli.image.headers import (
+    PNG_GRAY_ALPHA,
+    PNG_PALETTE,
+    bmp_layout,
+    describe,
+    header,
+    jpeg_frame,
+    jpeg_segments,
+    png_chunk_is_intact,
+    png_chunks,
+    sniff,
+)
+from tar2tf_cli.image.lazy import Image, NDArray, cv2, np, simplejpeg
+from tar2tf_cli.image.pixels import opencv, shape_of
+
+__all__ = ["DEFAULT_MAX_PIXELS", "decode", "encode", "to_rgb_jpeg"]
+
+DEFAULT_MAX_PIXELS: Final = 2**27
+"""Height x width above which `decode` refuses an image: 402 MB of RGB bytes."""
+
+
+def decode(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> NDArray[np.uint8]:
+    """Decode a BMP, JPEG or PNG to uint8 (height, width, channels): the pixels of `tf.io.decode_image`.
+
+    So gray is 1 channel, gray with alpha 2, RGB 3, RGBA 4; 16 bits lose their low 8; a CMYK JPEG becomes RGB;
+    EXIF orientation, gamma and colour profiles are ignored; an 8-bit BMP gives its palette indices as gray.
+
+    Raises:
+        ImageError: another format; more than `max_pixels` (height x width, judged by the header); bytes that
+            are cut short or damaged. TensorFlow decodes some damaged JPEGs, with gray or noise for what is
+            lost, and some of uncommon chroma subsampling; both are refused here.
+    """
+    name = sniff(data)
+    if name not in ("bmp", "jpeg", "png"):
+        raise ImageError(f"not a BMP, JPEG or PNG: {describe(data, name)}")
+    expected = header(data)
+    if expected.height * expected.width > max_pixels:
+        raise ImageError(f"{expected.height}x{expected.width} pixels are more than the limit of {max_pixels}")
+    image = _DECODERS[name](data)
+    if image.shape != expected[1:]:
+        raise ImageError(f"damaged {name.upper()}: its header says {expected[1:]}, its pixels {image.shape}")
+    return image
+
+
+_JPEG_COLORSPACES: Final = {1: "GRAY", 3: "RGB", 4: "CMYK"}
+
+
+def _decode_jpeg(data: bytes) -> NDArray[np.uint8]:
+    components = jpeg_frame(data).components
+    try:
+        image = _libjpeg(data, _JPEG_COLORSPACES[components])
+    except ValueError as error:
+        raise ImageError(f"damaged or unsupported JPEG: {error}") from None
+    return _rgb_of_cmyk(image, inverted=_has_adobe_marker(data)) if components == 4 else image
+
+
+def _libjpeg(data: bytes, colorspace: str) -> NDArray[np.uint8]:
+    """Decode with TensorFlow's settings: the fast integer DCT, smooth upsampling of chroma.
+
+    simplejpeg makes an error of every warning. Two of them leave the pixels whole, are common in scraped data
+    and are ignored by TensorFlow: bytes between the last scan and the end marker, and a JFIF version other
+    than 1.
+    """
+    decode_jpeg = partial(simplejpeg.decode_jpeg, colorspace=colorspace, fastdct=True, fastupsample=False)
+    image: NDArray[np.uint8]
+    try:
+        image = decode_jpeg(data)
+    except ValueError as error:
+        if "extraneous bytes before marker 0xd9" in str(error):
+            image = decode_jpeg(data, strict=False)
+        elif "unknown JFIF revision" in str(error) and (mended := _with_jfif_version_1(data)) != data:
+            image = _libjpeg(mended, colorspace)
+        else:
+            raise
+    return image
+
+
+def _with_jfif_version_1(data: bytes) -> bytes:
+    return re.sub(rb"JFIF\0[^\x01]", b"JFIF\0\x01", data)
+
+
+def _has_adobe_marker(data: bytes) -> bool:
+    return any(
+        marker == 0xEE and end - start >= 12 and data.startswith(b"Adobe", start)
+        for marker, start, end in jpeg_segments(data)
+    )
+
+
+def _rgb_of_cmyk(image: NDArray[np.uint8], *, inverted: bool) -> NDArray[np.uint8]:
+    """Multiply the inks by black (tensorflow/core/lib/jpeg/jpeg_mem.cc); Adobe stores them inverted."""
+    light = (image if inverted else 255 - image).astype(np.uint16)
+    return (light[..., :3] * light[..., 3:] // 255).astype(np.uint8)
+
+
+def _decode_png(data: bytes) -> NDArray[np.uint8]:
+    essentials = np.frombuffer(_png_essentials(data), np.uint8)
+    with opencv("decode a PNG"):
+        image: Any = cv2.imdecode(essentials, cv2.IMREAD_UNCHANGED)
+    if image is None:
+        raise ImageError("damaged PNG: its image data do not inflate to the size in its header")
+    if image.dtype == np.uint16:
+        image = (image >> 8).astype(np.uint8)
+    if data[25] == PNG_GRAY_ALPHA:
+        image = image[..., ::3]
+    elif image.ndim == 3:
+        image = cv2.cvtColor(image, cv2.COLOR_BGRA2RGBA if image.shape[2] == 4 else cv2.COLOR_BGR2RGB)
+    return np.ascontiguousarray(image.reshape(*image.shape[:2], -1))
+
+
+def _png_essentials(data: bytes) -> bytes:
+    """Check every chunk that pixels depend on, and leave out the others.
+
+    Left out are those of which OpenCV makes something and TensorFlow nothing (animation, transparent colours
+    outside a palette), and those about which libpng would complain on stderr.
+
+    Raises:
+        ImageError: a chunk is cut short, fails its CRC, or is critical and unknown.
+    """
+    kept = [data[:8]]
+    try:
+        for kind, start, end in png_chunks(data):
+            if not kind.isalpha():
+                raise ImageError(f"damaged PNG: no chunk begins at byte {start}")
+            if kind == b"tRNS" and data[25] == PNG_PALETTE and png_chunk_is_intact(data, start, end):
+                kept.append(data[start:end])
+            elif not kind[0] & 0x20:  # an upper-case initial: critical
+                _check_critical_chunk(data, kind, start, end)
+                kept.append(data[start:end])
+    except struct.error:
+        raise ImageError(f"truncated PNG: no end chunk in {len(data)} bytes") from None
+    return b"".join(kept)
+
+
+def _check_critical_chunk(data: bytes, kind: bytes, start: int, end: int) -> None:
+    name = kind.decode("ascii", "replace")
+    if end > len(data):
+        raise ImageError(f"truncated PNG: its {name} chunk ends at byte {end} of {len(data)}")
+    if not png_chunk_is_intact(data, start, end):
+        raise ImageError(f"damaged PNG: the CRC of its {name} chunk at byte {start} does not match")
+    if kind not in (b"IHDR", b"PLTE", b"IDAT", b"IEND"):
+        raise ImageError(f"unsupported PNG: unknown critical chunk {name}")
+
+
+def _decode_bmp(data: bytes) -> NDArray[np.uint8]:
+    """Rows of whole bytes, bottom row first unless the height is negative, each padded to 4 bytes."""
+    pixels, width, height, channels = bmp_layout(data)
+    row = (width * channels + 3) // 4 * 4
+    if pixels < 0 or len(data) != pixels + row * abs(height):
+        expected = pixels + row * abs(height)
+        raise ImageError(f"truncated or unsupported BMP: {expected} bytes by its header, {len(data)} in fact")
+    rows = np.frombuffer(data, np.uint8, offset=pixels).reshape(abs(height), row)
+    image = rows[:: 1 if height < 0 else -1, : width * channels].reshape(abs(height), width, channels)
+    return np.ascontiguousarray(image[..., [2, 1, 0, 3][:channels]] if channels > 1 else image)
+
+
+_DECODERS: Final = {"jpeg": _decode_jpeg, "png": _decode_png, "bmp": _decode_bmp}
+
+
+def encode(image: Image, format: Literal["jpeg", "png"], quality: int = 95) -> bytes:
+    """Encode uint8 (height, width, channels) to JPEG (1 or 3 channels) or lossless PNG (1, 2, 3 or 4).
+
+    Three channels are RGB, two gray and alpha. A JPEG decodes to the pixels that one of `tf.io.encode_jpeg`
+    decodes to: chroma is 4:2:0, the DCT accurate. `quality` (1 to 100) is for JPEG only.
+
+    Raises:
+        ImageError: another dtype or number of channels, or a size the format cannot hold.
+        ValueError: another format or quality.
+    """
+    channels = shape_of(image)[2]
+    if format not in _ENCODED_CHANNELS or not 1 <= quality <= 100:
+        raise ValueError(f"cannot encode as {format} of quality {quality}: jpeg or png, 1 to 100")
+    if image.dtype.name != "uint8" or channels not in _ENCODED_CHANNELS[format]:
+        raise ImageError(f"cannot encode {image.dtype} with {channels} channels as {format.upper()}")
+    if format == "png" and channels == 2:
+        return _encode_gray_alpha(image)
+    return _encode_with_opencv(image, format, quality)
+
+
+_ENCODED_CHANNELS: Final = {"jpeg": (1, 3), "png": (1, 2, 3, 4)}
+
+
+def _encode_with_opencv(image: Image, format: str, quality: int) -> bytes:
+    swap = {3: cv2.COLOR_RGB2BGR, 4: cv2.COLOR_RGBA2BGRA}.get(image.shape[2])
+    pixels: Any = np.ascontiguousarray(image)
+    options = [cv2.IMWRITE_JPEG_QUALITY, quality] if format == "jpeg" else []
+    with opencv(f"encode {image.shape} as {format.upper()}"):
+        done, encoded = cv2.imencode(f".{format}", pixels if swap is None else cv2.cvtColor(pixels, swap), options)
+    if not done:
+        raise ImageError(f"cannot encode {image.shape} as {format.upper()}")
+    return encoded.tobytes()
+
+
+def _encode_gray_alpha(image: Image) -> bytes:
+    """Write the PNG that OpenCV cannot: colour type 4, every row unfiltered."""
+    height, width, _ = image.shape
+    rows = b"".join(b"\0" + row.tobytes() for row in image)
+    head = struct.pack(">IIBBBBB", width, height, 8, PNG_GRAY_ALPHA, 0, 0, 0)
+    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in chunks
+    )
+
+
+def to_rgb_jpeg(data: bytes, quality: int = 100) -> bytes:
+    """Make any decodable image a JPEG that decodes to RGB or gray: TF-slim's rule for ImageNet.
+
+    A JPEG of one or three components is returned as it is, undecoded; a CMYK JPEG, a PNG or a BMP is decoded
+    and encoded as an RGB JPEG, gray repeated and alpha dropped (tensorflow/models,
+    research/slim/datasets/build_imagenet_data.py, whose quality is the default).
+
+    Raises:
+        ImageError: as `decode` and `encode`.
+    """
+    if header(data).format == "jpeg" and jpeg_frame(data).components != 4:
+        return data
+    image = decode(data)
+    rgb = image[..., :3] if image.shape[2] > 2 else image[..., :1].repeat(3, axis=2)
+    return encode(rgb, "jpeg", quality)

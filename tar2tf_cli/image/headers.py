@@ -1,0 +1,201 @@
+"""What encoded bytes are, and how large the image is, read from the header alone; needs no numpy."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from tar2tf_cli.errors import ImageError
+
+
+class ImageHeader(NamedTuple):
+    """Format, as `sniff` names it, and the shape that `decode` returns."""
+
+    format: str
+    height: int
+    width: int
+    channels: int
+
+
+_MAGIC: Final = (
+    (b"\xff\xd8\xff", "jpeg"),
+    (b"\x89PNG\r\n\x1a\n", "png"),
+    (b"BM", "bmp"),
+    (b"GIF8", "gif"),
+    (b"II*\0", "tiff"),
+    (b"MM\0*", "tiff"),
+)
+
+
+def sniff(data: bytes) -> str | None:
+    """Name the image format by its first bytes: jpeg, png, bmp, gif, webp, tiff, or None."""
+    for magic, name in _MAGIC:
+        if data.startswith(magic):
+            return name
+    return "webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
+
+
+def header(data: bytes) -> ImageHeader:
+    """Read format and shape of a JPEG, PNG, BMP, GIF or WebP from its first bytes; nothing is decoded.
+
+    `channels` is what TensorFlow's decoder returns: 3 for a CMYK JPEG, 4 for a palette with transparency.
+
+    Raises:
+        ImageError: another format, or a header that is cut short or impossible.
+    """
+    name = sniff(data)
+    if name is None or name not in _HEADERS:
+        raise ImageError(f"not a BMP, JPEG or PNG: {describe(data, name)}")
+    try:
+        height, width, channels = _HEADERS[name](data)
+    except (IndexError, struct.error):
+        raise ImageError(f"truncated {name.upper()}: its header does not fit in {len(data)} bytes") from None
+    if height < 1 or width < 1:
+        raise ImageError(f"damaged {name.upper()}: {height} rows of {width} pixels")
+    return ImageHeader(name, height, width, channels)
+
+
+def describe(data: bytes, name: str | None) -> str:
+    """What data that is no JPEG, PNG or BMP starts with."""
+    text = data[:6].decode("latin-1")
+    start = text if text.isascii() and text.isprintable() else data[:6].hex(" ")
+    return (f"starts with {start}" if data else "it is empty") + (f" ({name.upper()})" if name else "")
+
+
+class _JpegFrame(NamedTuple):
+    height: int
+    width: int
+    components: int
+
+
+# ITU-T T.81, table B.1: sequential and progressive frames; lossless and hierarchical ones; bare markers.
+_JPEG_FRAMES: Final = frozenset((0xC0, 0xC1, 0xC2, 0xC9, 0xCA))
+_JPEG_OTHER_FRAMES: Final = frozenset((0xC3, 0xC5, 0xC6, 0xC7, 0xCB, 0xCD, 0xCE, 0xCF))
+_JPEG_BARE_MARKERS: Final = frozenset((0x00, 0x01, *range(0xD0, 0xD9)))
+
+
+def jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield marker, start and end of each segment's payload, up to the first scan (ITU-T T.81, B.1.1)."""
+    offset = 2
+    while (offset := data.find(b"\xff", offset)) >= 0:
+        while data[offset] == 0xFF:
+            offset += 1
+        marker = data[offset]
+        offset += 1
+        if marker in (0xD9, 0xDA):
+            return
+        if marker in _JPEG_BARE_MARKERS:
+            continue
+        length = data[offset] << 8 | data[offset + 1]
+        yield marker, offset + 2, offset + length
+        offset += max(length, 2)
+    raise IndexError
+
+
+def jpeg_frame(data: bytes) -> _JpegFrame:
+    """The frame header of a JPEG: precision, size, components."""
+    for marker, start, _ in jpeg_segments(data):
+        if marker in _JPEG_FRAMES:
+            precision, height, width, components = struct.unpack_from(">BHHB", data, start)
+            if precision != 8 or components not in (1, 3, 4):
+                raise ImageError(f"unsupported JPEG: {components} components of {precision} bits")
+            return _JpegFrame(height, width, components)
+        if marker in _JPEG_OTHER_FRAMES:
+            raise ImageError(f"unsupported JPEG: lossless or hierarchical (frame marker 0x{marker:02x})")
+    raise ImageError("damaged JPEG: the image data begin before any frame header")
+
+
+def _jpeg_header(data: bytes) -> tuple[int, int, int]:
+    height, width, components = jpeg_frame(data)
+    return height, width, min(components, 3)
+
+
+_PNG_CHANNELS: Final = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
+PNG_PALETTE: Final = 3
+PNG_GRAY_ALPHA: Final = 4
+
+
+def _png_header(data: bytes) -> tuple[int, int, int]:
+    length, kind, width, height, depth, color = struct.unpack_from(">I4sIIBB", data, 8)
+    if kind != b"IHDR" or length != 13 or color not in _PNG_CHANNELS:
+        raise ImageError("damaged PNG: it does not begin with a valid IHDR chunk")
+    if color == PNG_PALETTE and _palette_has_alpha(data, 1 << depth):
+        return height, width, 4
+    return height, width, _PNG_CHANNELS[color]
+
+
+def png_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """Yield kind, start and end of each chunk, length and CRC included, up to IEND (ISO 15948, 5.3)."""
+    offset, kind = 8, b""
+    while kind != b"IEND":
+        length, kind = struct.unpack_from(">I4s", data, offset)
+        yield kind, offset, offset + length + 12
+        offset += length + 12
+
+
+def png_chunk_is_intact(data: bytes, start: int, end: int) -> bool:
+    """Whether the CRC of a chunk matches."""
+    return zlib.crc32(memoryview(data)[start + 4 : end - 4]) == int.from_bytes(data[end - 4 : end], "big")
+
+
+def _palette_has_alpha(data: bytes, most_entries: int) -> bool:
+    """Look for a tRNS chunk that libpng heeds: whole, between PLTE and IDAT, no longer than the palette."""
+    entries = 0
+    for kind, start, end in png_chunks(data):
+        if kind == b"IDAT":
+            return False
+        if kind == b"PLTE":
+            entries = min((end - start - 12) // 3, most_entries)
+        elif kind == b"tRNS" and 0 < end - start - 12 <= entries and png_chunk_is_intact(data, start, end):
+            return True
+    return False
+
+
+class _BmpLayout(NamedTuple):
+    pixels: int
+    width: int
+    height: int
+    channels: int
+
+
+def bmp_layout(data: bytes) -> _BmpLayout:
+    """Where a BMP keeps its pixels, and how."""
+    (pixels,) = struct.unpack_from("<i", data, 10)
+    width, height, _, bits = struct.unpack_from("<iihh", data, 18)
+    if bits // 8 not in (1, 3, 4):
+        raise ImageError(f"unsupported BMP: {bits} bits a pixel, where 8, 24 and 32 can be decoded")
+    return _BmpLayout(pixels, width, height, bits // 8)
+
+
+def _bmp_header(data: bytes) -> tuple[int, int, int]:
+    layout = bmp_layout(data)
+    return abs(layout.height), layout.width, layout.channels
+
+
+def _gif_header(data: bytes) -> tuple[int, int, int]:
+    width, height = struct.unpack_from("<HH", data, 6)
+    return height, width, 3
+
+
+def _webp_header(data: bytes) -> tuple[int, int, int]:
+    """Shape of a lossy, lossless or extended WebP (RFC 9649, 2.5 to 2.7)."""
+    kind = data[12:16]
+    if kind == b"VP8X":
+        flags, size = data[20], int.from_bytes(data[24:30], "little")
+        return (size >> 24) + 1, (size & 0xFFFFFF) + 1, 4 if flags & 0x10 else 3
+    if kind == b"VP8L":
+        (bits,) = struct.unpack_from("<I", data, 21)
+        return (bits >> 14 & 0x3FFF) + 1, (bits & 0x3FFF) + 1, 4 if bits >> 28 & 1 else 3
+    width, height = struct.unpack_from("<HH", data, 26)
+    return height & 0x3FFF, width & 0x3FFF, 3
+
+
+_HEADERS: Final = {
+    "jpeg": _jpeg_header,
+    "png": _png_header,
+    "bmp": _bmp_header,
+    "gif": _gif_header,
+    "webp": _webp_header,
+}

@@ -1,0 +1,254 @@
+"""Examples as a class of yours describes them: which attributes are stored and as what, made of the row of a CSV file.
+
+    class ToyExample(Example):
+        def __init__(self, name, label):
+            super().__init__()
+            self.name, self._label, self._data = name, label, None
+
+        @tfrecordable(dtype=Example.Field.TYPE_INT32)
+        def label(self):
+            return self._label
+
+        @tfrecordable(dtype=Example.Field.TYPE_ARRAY_FLOAT32)
+        def data(self):
+            return self._data
+
+        def load(self, directory=".", **kwargs):
+            self._data = np.load(f"{directory}/{self.name}.npy")
+
+        @staticmethod
+        def from_csv_row(row, **kwargs):
+            return ToyExample(row[0], int(row[1]))
+
+The names are those of TFRecorder (github.com/gdoras/TFRecorder).
+"""
+
+from __future__ import annotations
+
+import inspect
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from tar2tf_cli.errors import SampleError, UsageError
+from tar2tf_cli.example import raw
+from tar2tf_cli.ops.func import load_object
+
+__all__ = ["Example", "Field", "IgnoreExample", "find_class", "tfrecordable"]
+
+
+class IgnoreExample(Exception):
+    """Raise it in `from_csv_row`, `load` or `split` to leave an example out; it is counted, and no error."""
+
+
+class Field:
+    """The types that attributes are stored as; a value is the NumPy dtype, behind `array_` when it is an array."""
+
+    TYPE_BOOL: Final = "bool"
+    TYPE_INT32: Final = "int32"
+    TYPE_INT64: Final = "int64"
+    TYPE_FLOAT: Final = "float32"
+    TYPE_DOUBLE: Final = "float64"
+    TYPE_STRING: Final = "string"
+    TYPE_ARRAY_INT32: Final = "array_int32"
+    TYPE_ARRAY_FLOAT32: Final = "array_float32"
+
+
+class _Attribute(property):
+    """A property that knows what it is stored as."""
+
+    dtype: str = ""
+
+    def getter(self, fget: Callable[[Any], Any]) -> _Attribute:
+        return _attribute(super().getter(fget), self.dtype)
+
+    def setter(self, fset: Callable[[Any, Any], None]) -> _Attribute:
+        return _attribute(super().setter(fset), self.dtype)
+
+    def deleter(self, fdel: Callable[[Any], None]) -> _Attribute:
+        return _attribute(super().deleter(fdel), self.dtype)
+
+
+def _attribute(made: property, dtype: str) -> _Attribute:
+    attribute = _Attribute(made.fget, made.fset, made.fdel, made.__doc__)
+    attribute.dtype = dtype
+    return attribute
+
+
+def tfrecordable(dtype: str) -> Callable[[Callable[[Any], Any]], _Attribute]:
+    """A property, as `@property` makes it, whose value is stored.
+
+    Args:
+        dtype: one of `Example.Field`.
+
+    Raises:
+        UsageError: for another dtype.
+    """
+    if dtype not in _VALUES:
+        raise UsageError(f"tfrecordable knows no dtype {dtype!r}", hint="use one of Example.Field.TYPE_…")
+    return lambda getter: _attribute(property(getter, doc=getter.__doc__), dtype)
+
+
+class Example:
+    """One example. Subclasses declare what is stored with `tfrecordable`, and say how it is made.
+
+    Every method is called with the arguments of the run, as far as it takes them, in the worker that needs it.
+    """
+
+    Field: ClassVar[type[Field]] = Field
+
+    @classmethod
+    def from_csv_row(cls, row: list[str], **kwargs: Any) -> Any:
+        """The example that a row describes, without what takes memory.
+
+        Raises:
+            IgnoreExample: to leave it out.
+        """
+        raise NotImplementedError(f"{cls.__name__} has no method from_csv_row")
+
+    def load(self, **kwargs: Any) -> None:
+        """Called just before the example is stored: load what takes memory.
+
+        Raises:
+            IgnoreExample: to leave it out.
+        """
+
+    def split(self, **kwargs: Any) -> Iterable[Any] | None:
+        """The examples that are stored instead of this one, in order; None for this one itself.
+
+        Raises:
+            IgnoreExample: to leave it out.
+        """
+        return None
+
+    def release(self) -> None:
+        """Called when the example has been stored: let go of what takes memory; by default, every setter gets None."""
+        for name in self.fields():
+            if getattr(type(self), name).fset is not None:
+                setattr(self, name, None)
+
+    def to_csv_row(self) -> Sequence[Any] | None:
+        """A row that describes the example, called once it is loaded; None for the row it was made of."""
+        return None
+
+    @classmethod
+    def fields(cls) -> dict[str, str]:
+        """What each stored attribute is stored as, in the order in which they were declared."""
+        found: dict[str, str] = {}
+        for base in reversed(cls.__mro__):
+            found.update({name: item.dtype for name, item in vars(base).items() if isinstance(item, _Attribute)})
+        return found
+
+    def values(self) -> dict[str, Any]:
+        """The value of each stored attribute, in the order in which they were declared, as what it is stored as.
+
+        Raises:
+            SampleError: when one is not of its type.
+        """
+        values = {}
+        for name, dtype in self.fields().items():
+            value = getattr(self, name)
+            if value is None:
+                raise SampleError(f"{name!r} has no value", hint="set it in load")
+            try:
+                values[name] = _VALUES[dtype](value)
+            except (TypeError, ValueError, OverflowError, FloatingPointError) as error:
+                raise SampleError(f"{name!r} is no {dtype}: {error}") from None
+        return values
+
+
+def _integer(dtype: str) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
+        import operator
+
+        import numpy as np
+
+        number = operator.index(value)
+        limits = np.iinfo(dtype)
+        if not limits.min <= number <= limits.max:
+            raise OverflowError(f"{number} does not fit")
+        return np.dtype(dtype).type(number)
+
+    return convert
+
+
+def _bool(value: Any) -> Any:
+    import numpy as np
+
+    if isinstance(value, (bool, np.bool_)) or (isinstance(value, (int, np.integer)) and value in (0, 1)):
+        return np.bool_(value)
+    raise TypeError(f"{value!r} is neither true nor false")
+
+
+def _float(value: Any) -> Any:
+    import numpy as np
+
+    return np.float32(struct.unpack("<f", struct.pack("<f", _number(value)))[0])  # which refuses what does not fit
+
+
+def _double(value: Any) -> Any:
+    return raw(struct.pack("<d", _number(value)), (), "float64")  # a list of floats would lose half of the digits
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"{value!r} is a text")
+    return float(value)
+
+
+def _string(value: Any) -> Any:
+    if not isinstance(value, (str, bytes)):
+        raise TypeError(f"{type(value).__name__} is no text")
+    return value
+
+
+def _float_array(value: Any) -> Any:
+    import numpy as np
+
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"an array of {array.dtype} holds no numbers")
+    with np.errstate(over="raise"):
+        return array.astype(np.float32, copy=False)
+
+
+def _int_array(value: Any) -> Any:
+    import numpy as np
+
+    array = np.asarray(value)
+    if array.dtype.kind not in "iub":
+        raise TypeError(f"an array of {array.dtype} holds no whole numbers")
+    if array.dtype != np.int32 and array.size and not -(2**31) <= array.min() <= array.max() < 2**31:
+        raise OverflowError("a value does not fit")
+    return array.astype(np.int32, copy=False)
+
+
+_VALUES: Final[Mapping[str, Callable[[Any], Any]]] = {
+    Field.TYPE_BOOL: _bool,
+    Field.TYPE_INT32: _integer("int32"),
+    Field.TYPE_INT64: _integer("int64"),
+    Field.TYPE_FLOAT: _float,
+    Field.TYPE_DOUBLE: _double,
+    Field.TYPE_STRING: _string,
+    Field.TYPE_ARRAY_INT32: _int_array,
+    Field.TYPE_ARRAY_FLOAT32: _float_array,
+}
+
+
+def find_class(where: type[Example] | str) -> type[Example]:
+    """The subclass of `Example` itself, or that `package.module:name` or `path/file.py:name` names.
+
+    Raises:
+        UsageError: when there is none, or it declares nothing to be stored.
+    """
+    try:
+        found = load_object(where) if isinstance(where, str) else where
+    except ValueError as error:
+        raise UsageError(
+            f"example_class: {error}", hint="name a subclass of tar2tf_cli.recorder.Example as FILE.py:CLASS"
+        ) from None
+    if not (inspect.isclass(found) and issubclass(found, Example)):
+        raise UsageError(f"example_class: {where!r} is no subclass of tar2tf_cli.recorder.Example")
+    if not found.fields():
+        raise UsageError(f"example_class: {where!r} declares nothing to be stored", hint="decorate with @tfrecordable")
+    return found

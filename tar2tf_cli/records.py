@@ -1,0 +1,227 @@
+"""TFRecord files for use on their own: examples in, examples out, every CRC made and compared.
+
+    with TFRecordWriter("train.record") as writer:
+        example = TFExample()
+        example.add_int64("label", 7)
+        writer.write(example)
+
+    for example in TFRecordReader("train.record"):
+        print(example.get_int64("label"))
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from io import TextIOBase
+from typing import Any
+
+from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SampleError, SinkError, UsageError
+from tar2tf_cli.example import Encoder, Feature
+from tar2tf_cli.sinks import RecordFile
+from tar2tf_cli.sinks.file import write_failed
+from tar2tf_cli.sinks.stream import RecordStream
+from tar2tf_cli.sources.fileobject import Readable, check_inputs, name_of, sources_of
+from tar2tf_cli.streams import open_stream
+from tar2tf_cli.tf_example import TFExample
+from tar2tf_cli.tfrecord import FRAMING, MAX_RECORD, RecordReader, frame
+
+__all__ = ["TFRecordReader", "TFRecordWriter"]
+
+
+class TFRecordReader:
+    """Iterates over the examples of a TFRecord, gzip or not by its content; a path is opened anew each time.
+
+    Args:
+        source: a path, or a file open for reading bytes, which is read once and left open.
+        check_data: whether the CRC of the data is compared; that of the length always is.
+
+    Raises:
+        SourceError: when it cannot be opened or read.
+        DamagedShardError: at the first record that is not whole; names file, record and offset.
+    """
+
+    def __init__(self, source: Readable, *, check_data: bool = True) -> None:
+        self._inputs = check_inputs([source])
+        self._check_data = check_data
+
+    def __iter__(self) -> Iterator[TFExample]:
+        for name, number, offset, data in self._records():
+            try:
+                yield TFExample.from_bytes(data)
+            except ValueError as error:
+                raise DamagedShardError(
+                    f"is no tf.train.Example: {error}",
+                    kind="example",
+                    shard=name,
+                    member=f"record {number}",
+                    offset=offset,
+                ) from None
+
+    def records(self) -> Iterator[bytes]:
+        """The data of each record, whatever it holds."""
+        for _, _, _, data in self._records():
+            yield data
+
+    def _records(self) -> Iterator[tuple[str, int, int, bytes]]:
+        for source in sources_of(self._inputs):
+            for item in source.list(()):
+                name = source.locate(item.name)
+                with contextlib.closing(source.open(item)) as raw:
+                    reader = RecordReader(open_stream(raw, name), name, check_data=self._check_data)
+                    for offset, data in reader:
+                        yield name, reader.count, offset, data
+
+
+class TFRecordWriter:
+    """Writes a TFRecord; a file at a path appears there whole and flushed to the disk, or not at all.
+
+    Use it in a `with`: when its block ends in an error, nothing stays at the path. A file object has by then taken
+    what was written so far; it is flushed at the end and left open.
+
+    Args:
+        out: a path, or a file open for writing bytes.
+        overwrite: whether a file at the path is replaced.
+
+    Attributes:
+        records: how many were written.
+        size: bytes taken, framing included.
+
+    Raises:
+        OutputExistsError: when there is something at the path.
+        SinkError: when it cannot be written.
+    """
+
+    def __init__(self, out: Any, *, overwrite: bool = False) -> None:
+        check_output(out)
+        self.records = 0
+        self.size = 0
+        self._overwrite = overwrite
+        self._encoder = Encoder()
+        self._file: RecordFile | None = None
+        self._stream: RecordStream | None = None
+        if isinstance(out, (str, os.PathLike)):
+            self._name = os.fspath(out)
+            self._path = os.path.realpath(self._name)
+            self._check_free()
+            self._part = self._open_part()
+        else:
+            self._name = name_of(out, "<stream>")
+            self._stream = RecordStream(out, self._name)
+
+    def write(self, example: TFExample | Mapping[str, bytes | Feature] | bytes) -> None:
+        """Write one example, or one that is serialised already.
+
+        Raises:
+            SampleError: when it would pass protobuf's limit of 2 GiB.
+        """
+        if isinstance(example, (bytes, bytearray)):
+            parts, size = [bytes(example)], len(example)
+            if size > MAX_RECORD:
+                raise SampleError(f"a record of {size:,} bytes; at most {MAX_RECORD:,} can be read again")
+        else:
+            parts, size = self._encoder.encode(example)
+        self.append(frame(parts, size), size + FRAMING)
+
+    def append(self, parts: Sequence[bytes], size: int) -> None:
+        """Write one record that is framed already, as parts of together `size` bytes."""
+        (self._file or self._open_stream()).write(parts, size)
+        self.records += 1
+        self.size += size
+
+    def close(self) -> None:
+        """Publish the file: flush it to the disk and give it its name."""
+        if self._file is None:
+            self._open_stream().flush()
+            self._stream = None
+            return
+        try:
+            self._file.sync()
+            self._check_free()
+        except BaseException:
+            self.discard()
+            raise
+        file, self._file = self._file, None
+        try:
+            file.close()
+            os.replace(self._part, self._path)
+            _sync_folder(os.path.dirname(self._path))
+        except OSError as error:
+            self._remove_part()
+            raise write_failed(self._name, error) from None
+
+    def discard(self) -> None:
+        """Give up: nothing stays at the path."""
+        self._stream = None
+        if self._file is not None:
+            file, self._file = self._file, None
+            file.__exit__(SinkError, None, None)  # closes without writing more
+            self._remove_part()
+
+    def __enter__(self) -> TFRecordWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        if kind is not None:
+            self.discard()
+        elif self._file is not None or self._stream is not None:
+            self.close()
+
+    def _open_stream(self) -> RecordStream:
+        if self._stream is None:
+            raise ValueError("the writer is closed")
+        return self._stream
+
+    def _open_part(self) -> str:
+        """Open a file of another, hidden name beside the path."""
+        folder, base = os.path.split(self._path)
+        part = os.path.join(folder, f".{base}.{secrets.token_hex(4)}.part")
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as error:
+            raise write_failed(self._name, error) from None
+        self._file = RecordFile(part)
+        return part
+
+    def _check_free(self) -> None:
+        try:
+            mode = os.lstat(self._path).st_mode
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise write_failed(self._name, error) from None
+        if stat.S_ISDIR(mode):
+            raise UsageError(f"the output path {self._name!r} names a directory", hint="such as 'out/train.record'")
+        if not stat.S_ISREG(mode):
+            raise UsageError(f"{self._name!r} is no regular file", hint="open it, and give the open file")
+        if not self._overwrite:
+            raise OutputExistsError("is there already", shard=self._name, hint="choose another path or overwrite=True")
+
+    def _remove_part(self) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(self._part)
+
+
+def check_output(out: Any) -> None:
+    """See that something can be an output.
+
+    Raises:
+        UsageError: when it is neither a path nor a file open for writing bytes.
+    """
+    if isinstance(out, TextIOBase):
+        raise UsageError(f"{name_of(out, 'the output')} is open as text", hint="open it with mode 'wb'")
+    if not isinstance(out, (str, os.PathLike)) and not callable(getattr(out, "write", None)):
+        raise UsageError(f"{type(out).__name__} is no output; give a path, or a file open for writing bytes")
+    if isinstance(out, (str, os.PathLike)) and os.path.basename(os.fspath(out)) in ("", ".", ".."):
+        raise UsageError(f"the output path {os.fspath(out)!r} names no file", hint="such as 'out/train.record'")
+
+
+def _sync_folder(path: str) -> None:
+    descriptor = os.open(path or ".", os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
