@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from tar2tf_cli.convert import convert
     from tar2tf_cli.dataset import AisDataset, Dataset, default_record_parser, load_dataset
+    from tar2tf_cli.pipeline import Pipeline
     from tar2tf_cli.spec import Conversion, Input, Output
 
 __version__ = "0.1.0"
@@ -18,6 +19,7 @@ __all__ = [
     "Dataset",
     "Input",
     "Output",
+    "Pipeline",
     "convert",
     "default_record_parser",
     "load_dataset",
@@ -29,6 +31,7 @@ _HOMES: Final = {
     "Dataset": "dataset",
     "Input": "spec",
     "Output": "spec",
+    "Pipeline": "pipeline",
     "convert": "convert",
     "default_record_parser": "dataset",
     "load_dataset": "dataset",

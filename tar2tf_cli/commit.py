@@ -12,7 +12,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -40,6 +40,7 @@ class Commit:
         resumable: whether the inputs are known to be the same ones as in an interrupted run.
         inputs: paths of the inputs, which not even `overwrite` replaces.
         lanes: names of all lanes in the order in which the manifest is to list their shards.
+        documents: paths of what is to stand beside the manifest.
 
     Attributes:
         up_to_date: whether there is nothing to do.
@@ -61,6 +62,7 @@ class Commit:
         resumable: bool,
         inputs: Sequence[str] = (),
         lanes: Sequence[str] = (),
+        documents: Sequence[str] = (),
     ) -> None:
         self._template = template
         self._identity = manifest.identity()
@@ -69,6 +71,7 @@ class Commit:
         self._resumable = resumable
         self._inputs = inputs
         self._lanes = {lane: place for place, lane in enumerate(lanes)}
+        self._documents = documents
         self._manifest_path = template.manifest()
         self._with_index = bool(manifest.spec.get("output", {}).get("index"))
         name = os.path.basename(self._manifest_path)
@@ -130,8 +133,8 @@ class Commit:
         if not self._by_total:
             self._publish(shard.lane)
 
-    def finish(self, manifest: Manifest) -> list[ShardEntry]:
-        """Publish what is left, then the manifest with its shards filled in; the working folder goes.
+    def finish(self, manifest: Manifest, documents: Mapping[str, bytes]) -> list[ShardEntry]:
+        """Publish what is left, then documents, then the manifest with its shards filled in; the working folder goes.
 
         Returns:
             The shards, in the manifest's order, with paths as seen from its folder.
@@ -140,16 +143,18 @@ class Commit:
             self._append({"paths": [entry.path for entry in self._shards(self._prefix)]})
         for lane in self._entries:
             self._publish(lane)
-        for entry in self._shards(""):
-            self._stale.discard(os.path.normpath(entry.path))
+        replaced = {os.path.normpath(entry.path) for entry in self._shards("")}
         try:
-            for path in self._stale:
+            for path in self._stale - replaced:
                 _remove(path)
+            for path in self._stale - replaced if self._with_index else self._stale:
                 _remove(path + ".idx")
             for folder in {os.path.dirname(entry.path) or "." for entry in self._shards("")}:
                 _sync_folder(folder)
             manifest.shards.extend(self._shards(self._prefix))
-            self._write_manifest(manifest.to_bytes())
+            for path, data in documents.items():
+                self._write(path, data)
+            self._write(self._manifest_path, manifest.to_bytes())
             self._remove_folder()
         except OSError as error:
             raise _failed(self._manifest_path, error) from None
@@ -198,12 +203,13 @@ class Commit:
             os.replace(part + ".idx", final + ".idx")
         os.replace(part, final)
 
-    def _write_manifest(self, data: bytes) -> None:
-        part = os.path.join(self.folder, "manifest.part")
+    def _write(self, path: str, data: bytes) -> None:
+        """Write a document, which appears under its name when it is whole and on the disk."""
+        part = os.path.join(self.folder, "document.part")
         with RecordFile(part) as file:
             file.write([data], len(data))
             file.sync()
-        os.replace(part, self._manifest_path)
+        os.replace(part, path)
         _sync_folder(self._root)
 
     def _is_up_to_date(self) -> bool:
@@ -211,6 +217,8 @@ class Commit:
             return False
         found = _load_manifest(self._manifest_path)
         if found is None or found.identity() != self._identity:
+            return False
+        if not all(map(os.path.exists, self._documents)):
             return False
         for shard in found.shards:
             path = os.path.join(self._root, shard.path)
@@ -251,6 +259,7 @@ class Commit:
         if ours:
             claimed |= self._found  # there was nothing foreign when the journal was begun
         self._check_found(claimed, interrupted=head is not None and not ours)
+        self._check_documents(claimed=ours or previous is not None)
         left = [path for line in lines for path in line.get("paths", [])]
         if head is not None:
             claimed = self._inside(head["replaces"]) if ours else claimed | self._inside([*head["replaces"], *left])
@@ -271,6 +280,16 @@ class Commit:
                 else "is there already, and whether the input is still the same cannot be known"
             )
             raise OutputExistsError(reason, shard=self._manifest_path, hint=_OVERWRITE)
+
+    def _check_documents(self, *, claimed: bool) -> None:
+        """Refuse to go on where documents are in the way, or inputs where documents belong."""
+        for path in filter(os.path.lexists, self._documents):
+            if _place(path) in {_place(name) for name in self._inputs}:
+                raise OutputExistsError("is an input of this conversion", shard=path, hint="choose another output path")
+            if not claimed and not self._overwrite:
+                raise OutputExistsError(
+                    "is there already, and no manifest of this conversion claims it", shard=path, hint=_OVERWRITE
+                )
 
     def _check_found(self, claimed: set[str], *, interrupted: bool) -> None:
         """Refuse to go on where files are in the way that this conversion does not claim."""

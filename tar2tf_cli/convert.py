@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tar2tf_cli.commit import Commit
@@ -21,7 +21,7 @@ from tar2tf_cli.reading import InputReport
 from tar2tf_cli.samples import split_name
 from tar2tf_cli.sinks import Flusher
 from tar2tf_cli.sinks.stdout import StandardOutput
-from tar2tf_cli.sources import Input, Source, open_source
+from tar2tf_cli.sources import Input, ListSource, Source, open_source
 from tar2tf_cli.spec import Conversion
 from tar2tf_cli.spool import load_index
 
@@ -48,9 +48,30 @@ class Plan:
         sizes = [item.size for item in self.inputs]
         return None if None in sizes else sum(size or 0 for size in sizes)
 
+    @property
+    def work(self) -> Conversion:
+        """The conversion as it is left when the inputs are listed: a list was shuffled and cut short by its source."""
+        if isinstance(self.source, ListSource):
+            return replace(self.conversion, shuffle=False, limit=None)
+        return self.conversion
+
     def manifest(self) -> Manifest:
         """The manifest as far as it is known before anything is read."""
-        return Manifest(self.conversion.canonical(), [input_entry(item) for item in self.inputs])
+        spec = self.conversion.canonical()
+        if isinstance(self.source, ListSource):
+            spec["input"].update(self.source.identity)
+        return Manifest(spec, [input_entry(item) for item in self.inputs])
+
+    def documents(self, described: str = "") -> dict[str, bytes]:
+        """Paths and content of what stands beside the manifest.
+
+        Args:
+            described: what the reports of all inputs together describe.
+        """
+        if not isinstance(self.source, ListSource):
+            return {}
+        template, text = self.conversion.output.template, described.encode("utf-8", "surrogateescape")
+        return {template.beside(name): text if data is None else data for name, data in self.source.documents.items()}
 
 
 @dataclass(slots=True)
@@ -92,7 +113,7 @@ def make_plan(conversion: Conversion) -> Plan:
         raise UsageError(
             f"the output path {conversion.output.path!r} names a directory", hint="such as 'out/train-<>.record'"
         )
-    source = open_source(conversion.input.bucket)
+    source = _source(conversion)
     inputs = source.list(conversion.input.template)
     if "input" in conversion.output.template.fields:
         stems = Counter(item.stem for item in inputs)
@@ -100,6 +121,27 @@ def make_plan(conversion: Conversion) -> Plan:
         if count > 1:
             raise UsageError(f"{count} inputs would give {stem!r} for <input> in the output path")
     return Plan(conversion, source, inputs)
+
+
+def _source(conversion: Conversion) -> Source:
+    """Where a conversion's inputs are, by their kind."""
+    spec, seed = conversion.input, conversion.seed if conversion.shuffle else None
+    if spec.kind == "imagefolder":
+        from tar2tf_cli.sources.imagefolder import ImageFolderSource
+
+        return ImageFolderSource(spec.bucket, labels=spec.labels, seed=seed, limit=conversion.limit)
+    if spec.kind == "examples":
+        from tar2tf_cli.sources.examples import ExamplesSource
+
+        return ExamplesSource(
+            spec.bucket,
+            spec.example_class or "",
+            spec.example_args,
+            seed=seed,
+            rows=spec.rows,
+            limit=conversion.limit,
+        )
+    return open_source(spec.bucket)
 
 
 def convert(
@@ -139,17 +181,18 @@ def convert(
             resumable=plan.source.repeatable,
             inputs=[plan.source.locate(item.name) for item in plan.inputs],
             lanes=list(conversion.split) or [item.stem for item in plan.inputs],
+            documents=list(plan.documents()),
         )
     with target as commit:
         if commit.up_to_date:
             return _up_to_date(template.manifest())
-        worker = Worker(conversion, plan.source, plan.inputs, commit.folder)
+        worker = Worker(plan.work, plan.source, plan.inputs, commit.folder)
         run = _Run(plan, worker, engine, events, commit)
         run.run()
         manifest.features.update(run.features())
         manifest.skipped.update(run.skipped())
         summary = run.summary
-        summary.shards = commit.finish(manifest)
+        summary.shards = commit.finish(manifest, plan.documents("".join(run.described)))
     summary.manifest = None if conversion.output.path == STDOUT else template.manifest()
     return summary
 
@@ -186,8 +229,8 @@ class _Run:
         self._engine = engine
         self._events = events
         self._commit = commit
-        self._layout = Layout(plan.conversion, [item.stem for item in plan.inputs])
-        self._holds_all = plan.conversion.shuffle or plan.conversion.output.num_shards is not None
+        self._layout = Layout(plan.work, [item.stem for item in plan.inputs])
+        self._holds_all = plan.work.shuffle or plan.conversion.output.num_shards is not None
         self._next = 0  # the next input to be read
         self._frontier = 0  # the first input that is not laid out
         self._reports: dict[int, InputReport] = {}
@@ -200,7 +243,10 @@ class _Run:
         self._finished = False
         self._told_split = self._plan.conversion.input.key_split == "last"
         self.summary = Summary(shuffled=plan.conversion.shuffle, seed=plan.conversion.seed)
+        if isinstance(plan.source, ListSource):
+            self.summary.skipped.update(plan.source.skipped)
         self.schema = Schema()
+        self.described: list[str] = []
 
     def run(self) -> None:
         """Do all the work.
@@ -332,6 +378,8 @@ class _Run:
         self.schema.update(report.schema)
         self.summary.inputs += 1
         self.summary.skipped.update(report.skipped)
+        self.described.append(report.described)
+        report.described = ""
         self.summary.errors += report.errors
         self.summary.skipped_samples += len(report.errors)
         for fault in report.errors:

@@ -531,8 +531,8 @@ def load_dataset(manifest: str | os.PathLike[str], *, split: str | None = None) 
         raise UsageError(f"there is no split {split!r}", hint=f"splits: {', '.join(names) or 'none'}")
     files = [os.path.join(os.path.dirname(path), shard.path) for shard in shards]
     compression = "GZIP" if document.spec["output"].get("compression") == "gzip" else ""
-    if not document.features:
-        return tf.data.Dataset.range(0).map(lambda _: {})
     records = tf.data.TFRecordDataset(tf.constant(files, tf.string, [len(files)]), compression_type=compression)
+    if not document.features:
+        return records
     parse = record_parser(document.features, document.records)
     return records.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)

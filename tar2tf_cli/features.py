@@ -155,6 +155,8 @@ def describe(value: bytes | Feature) -> str:
 
 def _typed(value: Any, kind: TypeName) -> bytes | Feature:
     """A value of an entry as a feature of the type; bytes are read as text where numbers are asked for."""
+    if value is None:
+        raise TypeError("it is null")
     if kind == "bytes":
         return _as_bytes(value)
     if kind == "bytes_list":
@@ -184,7 +186,7 @@ def _numbers(value: Any) -> list[Any]:
 
 def _as_bytes(value: Any) -> bytes:
     if value is None or isinstance(value, (dict, list, tuple)):
-        raise TypeError(f"it is {'null' if value is None else type(value).__name__}")
+        raise TypeError(f"it holds {'null' if value is None else 'a ' + type(value).__name__}")
     if hasattr(value, "tobytes"):
         data: bytes = value.tobytes()
         return data

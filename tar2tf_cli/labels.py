@@ -62,7 +62,7 @@ def load_labels(path: str | os.PathLike[str]) -> Labels:
         raise UsageError(
             str(error),
             shard=name,
-            hint='a label map is JSON {"CLASS": {"label": N, "human_labels": "TEXT"}}, or lines of CLASS or CLASS<TAB>TEXT',
+            hint='write JSON, {"CLASS": {"label": N, "human_labels": "TEXT"}}, or lines of CLASS or CLASS<TAB>TEXT',
         ) from None
 
 

@@ -83,20 +83,24 @@ class PathTemplate:
     def manifest(self) -> str:
         """The manifest's path: everything from the first field to the last read as `manifest`, suffix `.json`.
 
-        Folders that hold a field are left out, so that one manifest stands above all it describes.
+        A `.gz` goes with the suffix. Folders that hold a field are left out, so that one manifest stands above all it
+        describes.
         """
         folder, slash, base = self.text.rpartition("/")
         while _FIELD.search(folder):
             folder, slash, _ = folder.rpartition("/")
+        base = base.removesuffix(".gz") or base
         match = re.search(r"(?:<[^<>]*>|\{\})(?:.*(?:<[^<>]*>|\{\}))?", base)
-        stem, suffix = base, ""
-        if match:
-            stem, suffix = base[: match.start()], base[match.end() :]
-        if "." in (suffix or stem):
-            whole, _, _ = (suffix or stem).rpartition(".")
-            stem, suffix = (stem, whole) if match else (whole, "")
-        joined = f"{stem}manifest{suffix}" if match else f"{stem}-manifest"
-        return f"{folder}{slash}{joined}.json"
+        if match is None:
+            return f"{folder}{slash}{base.rpartition('.')[0] or base}-manifest.json"
+        rest = base[match.end() :]
+        return f"{folder}{slash}{base[: match.start()]}manifest{rest[: rest.rfind('.')] if '.' in rest else rest}.json"
+
+    def beside(self, name: str) -> str:
+        """The path of another document beside the manifest: `labels.json` becomes `train-labels.json`."""
+        stem, _, suffix = name.partition(".")
+        head, _, tail = self.manifest().rpartition("manifest")
+        return f"{head}{stem}{tail.removesuffix('.json')}.{suffix}"
 
     def regex(self) -> re.Pattern[str]:
         """Matches every path that the template can give."""

@@ -49,8 +49,8 @@ def imagenet(sample: Sample, context: OpContext) -> dict[str, Any]:
 
     data = _encoded(sample, "imagenet")
     header = image.header(data)
-    if header.height * header.width > context.max_pixels:
-        image.decode(data, max_pixels=context.max_pixels)  # which refuses it
+    if header.format == "jpeg" or header.height * header.width > context.max_pixels:
+        image.decode(data, max_pixels=context.max_pixels)  # which refuses what is too large, damaged or cut short
     data = image.to_rgb_jpeg(data)
     return {**_imagenet(sample, header.height, header.width, "JPEG"), "image/encoded": data}
 
@@ -169,7 +169,7 @@ def _label(sample: Sample) -> int:
 
 def _text(sample: Sample, name: str) -> bytes:
     value = sample.get(name, b"")
-    return value if isinstance(value, bytes) else str(value).encode()
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
 
 
 def _filename(sample: Sample) -> bytes:

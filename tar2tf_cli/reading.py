@@ -13,8 +13,9 @@ from tar2tf_cli.features import FeatureMap, Schema
 from tar2tf_cli.ops.base import OpContext, apply_ops
 from tar2tf_cli.presets import find_preset, of_record_to_example
 from tar2tf_cli.samples import KEY, Grouper, Sample
-from tar2tf_cli.sources import Input, Source
+from tar2tf_cli.sources import Input, ListSource, Source
 from tar2tf_cli.spec import Conversion
+from tar2tf_cli.spec import Input as InputSpec
 from tar2tf_cli.streams import PlainStream, open_stream
 from tar2tf_cli.tar import TarReader
 from tar2tf_cli.tfrecord import FRAMING, frame
@@ -31,6 +32,7 @@ class InputReport:
         skipped: members passed over, by reason.
         errors: faulty samples passed over: shard, key, member, offset, message.
         schema: what the features look like.
+        described: CSV rows that describe what was stored, where examples are read.
         archives: tar archives end to end in the input.
         split_differs: a member that the other key rule would name differently, if any.
         spool_crc: CRC-32C of the spool; None when the input is read again instead.
@@ -40,6 +42,7 @@ class InputReport:
     skipped: Counter[str] = field(default_factory=Counter)
     errors: list[dict[str, Any]] = field(default_factory=list)
     schema: Schema = field(default_factory=Schema)
+    described: str = ""
     archives: int = 1
     split_differs: str | None = None
     spool_crc: int | None = None
@@ -96,36 +99,26 @@ class Reading:
         self._feature_map = FeatureMap(conversion.types, conversion.select, preset, self.context)
         self.features_of = self._feature_map.features
         self._encoder = Encoder()
-        self._stream = open_stream(source.open(item), self.name, on_bytes)
-        self.seekable = source.seekable and isinstance(self._stream, PlainStream)
-        self._tar = TarReader(
-            self._stream,
-            self.name,
-            headers_only=sizes_only and self.seekable,
-            need_end=not conversion.input.ignore_missing_end,
-        )
-        self._grouper = Grouper(
-            self.name,
-            self._fault,
-            key_split=conversion.input.key_split,
-            regroup=conversion.input.regroup,
-            sizes_only=sizes_only,
-            trusted=trusted,
-        )
+        self._input: _Tar | _List
+        if isinstance(source, ListSource):
+            self._input = _List(source, item, self.report, self._fault, on_bytes)
+        else:
+            self._input = _Tar(conversion.input, source, item, self._fault, on_bytes, sizes_only, trusted)
+        self.seekable = self._input.seekable
 
     @property
     def offset(self) -> int:
         """Where in the tar the current sample begins."""
-        return self._grouper.offset
+        return self._input.offset or 0
 
     def seek(self, offset: int) -> None:
         """Begin at a sample's offset instead of the front; only where `seekable`."""
-        self._tar.start_at(offset)
+        self._input.seek(offset)
 
     def samples(self) -> Iterator[Sample]:
         """The samples; where faults are passed over, up to the first damage of the shard itself."""
         try:
-            yield from self._grouper.samples(self._tar)
+            yield from self._input.samples()
         except DamagedShardError as error:
             self._fault(error)
 
@@ -143,7 +136,8 @@ class Reading:
     def records(self) -> Iterator[tuple[str, list[bytes], int]]:
         """Each record with the key of its sample: key, framed bytes as a list of parts, size in bytes."""
         encode, schema, report = self._encoder.encode, self.report.schema, self.report
-        note: Callable[[Features], None] = schema.add_plain if self._feature_map.plain and not self._ops else schema.add
+        plain = self._feature_map.plain and not self._ops and isinstance(self._input, _Tar)
+        note: Callable[[Features], None] = schema.add_plain if plain else schema.add
         for key, features in self.examples():
             try:
                 parts, size = encode(features)
@@ -158,15 +152,92 @@ class Reading:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Close the stream; the report is now whole."""
-        self._stream.close()
-        self.report.skipped = self._grouper.skipped + self._tar.skipped
-        self.report.archives = self._tar.archives
-        self.report.split_differs = self._grouper.split_differs
+        """Close the input; the report is now whole."""
+        self._input.close(self.report)
 
     def _fault(self, error: SampleError | DamagedShardError) -> None:
-        error.at(shard=self.name, offset=self._grouper.offset)
+        error.at(shard=self.name, member=self._input.member, offset=self._input.offset)
         if not self._skip:
             raise error
         places = {name: getattr(error, name) for name in ("shard", "key", "member", "offset", "message")}
         self.report.errors.append(places)
+
+
+class _Tar:
+    """A tar as samples: entries are its members.
+
+    Attributes:
+        member: what a fault is to be named by besides its key; of tars, whoever finds it says so.
+        seekable: whether samples can be read by their offset.
+    """
+
+    member = None
+
+    def __init__(
+        self,
+        spec: InputSpec,
+        source: Source,
+        item: Input,
+        fault: Callable[[SampleError], None],
+        on_bytes: Callable[[int], None] | None,
+        sizes_only: bool,
+        trusted: bool,
+    ) -> None:
+        name = source.locate(item.name)
+        self._stream = open_stream(source.open(item), name, on_bytes)
+        self.seekable = source.seekable and isinstance(self._stream, PlainStream)
+        self._tar = TarReader(
+            self._stream, name, headers_only=sizes_only and self.seekable, need_end=not spec.ignore_missing_end
+        )
+        self._grouper = Grouper(
+            name, fault, key_split=spec.key_split, regroup=spec.regroup, sizes_only=sizes_only, trusted=trusted
+        )
+
+    @property
+    def offset(self) -> int:
+        return self._grouper.offset
+
+    def seek(self, offset: int) -> None:
+        self._tar.start_at(offset)
+
+    def samples(self) -> Iterator[Sample]:
+        return self._grouper.samples(self._tar)
+
+    def close(self, report: InputReport) -> None:
+        self._stream.close()
+        report.skipped = self._grouper.skipped + self._tar.skipped
+        report.archives = self._tar.archives
+        report.split_differs = self._grouper.split_differs
+
+
+class _List:
+    """A part of a list of files or rows as samples.
+
+    Attributes:
+        member: the file or row that the current sample is made of.
+    """
+
+    seekable = False
+    offset = None
+
+    def __init__(
+        self,
+        source: ListSource,
+        item: Input,
+        report: InputReport,
+        fault: Callable[[SampleError], None],
+        on_bytes: Callable[[int], None] | None,
+    ) -> None:
+        self.member: str | None = None
+        self._samples = source.samples(item, report, fault, on_bytes)
+
+    def seek(self, offset: int) -> None:
+        raise NotImplementedError
+
+    def samples(self) -> Iterator[Sample]:
+        for member, sample in self._samples:
+            self.member = member
+            yield sample
+
+    def close(self, report: InputReport) -> None:
+        self._samples.close()

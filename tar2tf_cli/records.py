@@ -1,12 +1,12 @@
 """TFRecord files for use on their own: examples in, examples out, every CRC made and compared.
 
-    with TFRecordWriter("train.record") as writer:
-        example = TFExample()
-        example.add_int64("label", 7)
-        writer.write(example)
+with TFRecordWriter("train.record") as writer:
+    example = TFExample()
+    example.add_int64("label", 7)
+    writer.write(example)
 
-    for example in TFRecordReader("train.record"):
-        print(example.get_int64("label"))
+for example in TFRecordReader("train.record"):
+    print(example.get_int64("label"))
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SampleError, SinkError, UsageError
 from tar2tf_cli.example import Encoder, Feature
+from tar2tf_cli.paths import PathTemplate
 from tar2tf_cli.sinks import RecordFile
 from tar2tf_cli.sinks.file import write_failed
 from tar2tf_cli.sinks.stream import RecordStream
@@ -215,8 +216,14 @@ def check_output(out: Any) -> None:
         raise UsageError(f"{name_of(out, 'the output')} is open as text", hint="open it with mode 'wb'")
     if not isinstance(out, (str, os.PathLike)) and not callable(getattr(out, "write", None)):
         raise UsageError(f"{type(out).__name__} is no output; give a path, or a file open for writing bytes")
-    if isinstance(out, (str, os.PathLike)) and os.path.basename(os.fspath(out)) in ("", ".", ".."):
-        raise UsageError(f"the output path {os.fspath(out)!r} names no file", hint="such as 'out/train.record'")
+    if isinstance(out, (str, os.PathLike)):
+        path = os.fspath(out)
+        if os.path.basename(path) in ("", ".", ".."):
+            raise UsageError(f"the output path {path!r} names no file", hint="such as 'out/train.record'")
+        if PathTemplate.parse(path).fields:
+            raise UsageError(
+                f"{path!r} is a template of many files, and this writes one", hint="shards: tar2tf convert"
+            )
 
 
 def _sync_folder(path: str) -> None:

@@ -87,7 +87,12 @@ class OpenShard:
     ) -> None:
         self.name = source.locate(item.name)
         self._size = item.size
-        self._stream = open_stream(wrap(source.open(item)), self.name, on_bytes)
+        raw = wrap(source.open(item))
+        try:
+            self._stream = open_stream(raw, self.name, on_bytes)
+        except BaseException:
+            raw.close()
+            raise
         self.plain = self._stream if isinstance(self._stream, PlainStream) else None
         self.damage: DamagedShardError | None = None
         self.head = self.plain.head if self.plain else self._first_bytes()

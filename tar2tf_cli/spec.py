@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, get_args
 
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.ops.base import MAX_PIXELS, Op
-from tar2tf_cli.ops.func import Func
+from tar2tf_cli.ops.func import Func, label
 from tar2tf_cli.ops.select import Selection
 from tar2tf_cli.paths import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate
 from tar2tf_cli.presets import find_preset
 from tar2tf_cli.samples import KeySplit, Sample
 
-__all__ = ["TYPES", "Conversion", "Input", "Output", "TypeName", "parse_size", "parse_split", "parse_types"]
+__all__ = [
+    "TYPES",
+    "Conversion",
+    "Input",
+    "Output",
+    "TypeName",
+    "parse_arguments",
+    "parse_size",
+    "parse_split",
+    "parse_types",
+]
 
 TypeName = Literal["int64", "int64_list", "float", "float_list", "bytes", "bytes_list"]
 TYPES: Final[tuple[str, ...]] = get_args(TypeName)
@@ -22,13 +33,43 @@ TYPES: Final[tuple[str, ...]] = get_args(TypeName)
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """Which shards are read, and how their members become samples."""
+    """Which shards are read, and how their members become samples.
+
+    Attributes:
+        kind: what the bucket holds; `from` on the command line, in spec files and in manifests.
+        labels: path of the label map of an image folder.
+        example_class: the subclass of `recorder.Example` that makes examples of rows, or where it is.
+        example_args: what its methods are called with.
+        rows: the first row of a file of examples, from 0 in the order of its shuffling, and the one behind the last.
+    """
 
     bucket: str
     template: tuple[str, ...] = ()
     key_split: KeySplit = "first"
     regroup: bool = False
     ignore_missing_end: bool = False
+    kind: Literal["tar", "imagefolder", "examples"] = "tar"
+    labels: str | None = None
+    example_class: str | type | None = None
+    example_args: Mapping[str, Any] = field(default_factory=dict)
+    rows: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what goes with another kind of input.
+
+        Raises:
+            UsageError: naming the options and what to do.
+        """
+        if self.kind != "tar" and (self.regroup or self.ignore_missing_end or self.key_split != "first"):
+            raise UsageError("--key-split, --regroup and --ignore-missing-end are for tars alone")
+        if self.labels is not None and self.kind != "imagefolder":
+            raise UsageError("--labels names the classes of an image folder", hint="add --from imagefolder")
+        if (self.example_class or self.example_args or self.rows) and self.kind != "examples":
+            raise UsageError("--example-class and --example-arg are for examples", hint="add --from examples")
+        if self.kind == "examples" and not self.example_class:
+            raise UsageError(
+                "--from examples needs the class that makes them", hint="add --example-class FILE.py:CLASS"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +157,8 @@ class Conversion:
             raise UsageError("--index gives offsets to seek to, and a gzip shard cannot be sought in")
         if self.output.path == STDOUT and (self.split or self.output.index or self.output.is_limited):
             raise UsageError("standard output is a single stream, without shards: drop the options that divide it")
+        if "input" in named and self.input.kind != "tar":
+            raise UsageError(f"<input> is the name of a tar, and there are none with --from {self.input.kind}")
         if "input" in named and self.split:
             raise UsageError("<input> and --split each divide the output: use one of them")
         if "input" in named and (self.shuffle or self.limit is not None):
@@ -133,7 +176,7 @@ class Conversion:
         """
         folder = self.output.template.manifest().rpartition("/")[0]
         whole: dict[str, Any] = {
-            "input": _changed(self.input),
+            "input": {"from" if name == "kind" else name: item for name, item in _changed(self.input).items()},
             "ops": [op.canonical() for op in self.ops],
             "select": None if self.select is None else {name: item.canonical() for name, item in self.select.items()},
             **_changed(self),
@@ -149,10 +192,21 @@ def _changed(spec: Input | Output | Conversion) -> dict[str, Any]:
         value = getattr(spec, item.name)
         default = {} if item.default_factory is dict else item.default
         if item.name not in ("input", "output", "ops", "select") and value != default:
-            changed[item.name] = (
-                list(value) if isinstance(value, tuple) else Func(value).canonical() if callable(value) else value
-            )
+            changed[item.name] = _plain(value)
     return changed
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, type):
+        return label(value)
+    return Func(value).canonical() if callable(value) else str(value)
 
 
 def parse_size(value: Any) -> int:
@@ -181,7 +235,7 @@ def parse_types(items: Sequence[str]) -> dict[str, TypeName]:
     types: dict[str, TypeName] = {}
     for item in (part for text in items for part in text.split(",") if part):
         name, equals, kind = item.partition("=")
-        if not equals or kind not in TYPES:
+        if not equals or not name or kind not in TYPES:
             raise UsageError(f"--type {item!r} is not NAME=TYPE", hint=f"TYPE is one of {', '.join(TYPES)}")
         types[name] = kind  # type: ignore[assignment]
     return types
@@ -204,6 +258,24 @@ def parse_split(text: str) -> dict[str, float]:
             raise UsageError(f"--split {text!r} is not NAME=FRACTION,...", hint="such as train=0.9,val=0.1")
         split[name] = fraction
     return split
+
+
+def parse_arguments(items: Sequence[str]) -> dict[str, Any]:
+    """`NAME=VALUE` items as a dict; a value that is JSON (`true`, `5`, `"5"`, `[1, 2]`) as that, another as text.
+
+    Raises:
+        UsageError: for an item without `=`.
+    """
+    arguments: dict[str, Any] = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals or not name.isidentifier():
+            raise UsageError(f"--example-arg {item!r} is not NAME=VALUE", hint="such as normalize=true")
+        try:
+            arguments[name] = json.loads(value)
+        except ValueError:
+            arguments[name] = value
+    return arguments
 
 
 def _check_split(split: Mapping[str, float]) -> None:

@@ -155,6 +155,10 @@ def build(document: Mapping[str, Any]) -> Conversion:
         raise UsageError("no output is given", hint="name it with -o, or as output: {path: ...} in the spec")
     template = inputs.get("template") or ()
     inputs["template"] = (template,) if isinstance(template, str) else tuple(template)
+    inputs["kind"] = inputs.pop("from", "tar")
+    inputs = {name: value for name, value in inputs.items() if name not in _IDENTITY}
+    if inputs.get("rows") is not None:
+        inputs["rows"] = tuple(inputs["rows"])
     if outputs.get("max_shard_size") is not None:
         outputs["max_shard_size"] = parse_size(outputs["max_shard_size"])
     rest = {name: value for name, value in document.items() if name not in ("input", "output", "version")}
@@ -174,7 +178,7 @@ def check(document: Mapping[str, Any]) -> Iterator[Fault]:
         if name not in hints:
             yield Fault((name,), f"there is no key {name!r}{_meant(str(name), hints)}")
         elif name in ("input", "output"):
-            yield from _check_section(name, value, get_type_hints(Input if name == "input" else Output))
+            yield from _check_section(name, value, _input_hints() if name == "input" else get_type_hints(Output))
         elif name == "ops":
             yield from _check_ops(value)
         elif name == "select":
@@ -186,6 +190,16 @@ def check(document: Mapping[str, Any]) -> Iterator[Fault]:
                 yield Fault((name,), f"there is no preset {value!r}{_meant(str(value), PRESETS)}")
         else:
             yield from _check_value((name,), value, hints[name])
+
+
+_IDENTITY = ("digest", "fields")
+"""What a manifest's input holds besides, to tell whether labels or the class of examples changed."""
+
+
+def _input_hints() -> dict[str, Any]:
+    """What belongs under `input`, by the names it has there."""
+    hints = {"from" if name == "kind" else name: hint for name, hint in get_type_hints(Input).items()}
+    return {**hints, "example_class": str, "rows": list[int], **dict.fromkeys(_IDENTITY, Any)}
 
 
 def _check_section(section: str, value: Any, hints: dict[str, Any]) -> Iterator[Fault]:

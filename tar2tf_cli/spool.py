@@ -163,6 +163,8 @@ class Spool:
         if self._block_size is None:
             self._append(lane, parts, size)
             return
+        if lane in self._blocks and self._blocks[lane].size + size > self._block_size:
+            self._close_block(lane)  # so that only a record can be larger than a block should be
         block = self._blocks.setdefault(lane, _Block())
         block.parts += parts
         block.size += size

@@ -204,7 +204,7 @@ class TarReader:
             length = int(digits) if blank and digits.isdigit() else 0
             record = data[position : position + length]
             key, equals, text = record[len(digits) + 1 : -1].partition(b"=")
-            if not length or not equals or record[-1:] != b"\n":
+            if not length or len(record) < length or not equals or record[-1:] != b"\n":
                 raise self._damage("a pax header is malformed", "bad-header", offset)
             records[key.decode("utf-8", "surrogateescape")] = text.decode("utf-8", "surrogateescape")
             position += length
@@ -264,10 +264,10 @@ class TarReader:
         self._position += len(chunks[0])
         missing = padded - len(chunks[0])
         while missing:
-            self._base += len(self._buffer)
             chunk = self._stream.read(min(max(self._chunk, missing), 16 * self.CHUNK))
             if not chunk:
                 raise self._cut(name, offset)
+            self._base += len(self._buffer)
             taken = min(missing, len(chunk))
             chunks.append(chunk[:taken])
             self._buffer, self._position = chunk, taken

@@ -112,7 +112,8 @@ def glob_regex(pattern: str) -> re.Pattern[str]:
         if characters:
             characters = re.escape(characters).replace(chr(92) + "-", "-")
             return f"{undotted}[{'^/' if negated else ''}{characters}]"
-        wildcard = {"**/": r"(?:(?!\.)[^/]+/)*", "*": f"{undotted}[^/]*", "?": f"{undotted}[^/]"}
+        folders = r"(?:(?!\.)[^/]+/)*" if undotted else "[^/]*/"
+        wildcard = {"**/": folders, "*": f"{undotted}[^/]*", "?": f"{undotted}[^/]"}
         return wildcard.get(token) or re.escape(token)
 
     try:

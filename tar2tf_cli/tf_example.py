@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["TFExample"]
+__all__ = ["TFExample", "unfit"]
 
 _encoder: Final = Encoder()
 
@@ -209,6 +209,14 @@ class TFExample(dict[str, "bytes | Feature"]):
         if len(values) != 1:
             raise SampleError(f"the feature {name!r} holds {len(values)} values, not one", hint="use the list's getter")
         return values[0]
+
+
+def unfit(example: TFExample) -> str | None:
+    """What of the values is no feature, if any is; `update` and `TFExample(...)` take anything, as dicts do."""
+    for name, value in example.items():
+        if type(value) is not bytes and not isinstance(value, Feature):
+            return f"{type(value).__name__} as {name!r}, which add_int64, add_float, add_bytes and so on would take"
+    return None
 
 
 def _as_bytes(value: bytes) -> bytes:

@@ -38,7 +38,9 @@ _HEADER: Final = struct.Struct("<QI")
 _CRC: Final = struct.Struct("<I")
 _JOIN_BELOW: Final = 16 * 1024
 _CACHE_SIZE: Final = 8192
+_MASK: Final = 0xA282EAD8
 _headers: Final[dict[int, bytes]] = {}
+_lengths: Final[dict[bytes, int]] = {}  # of headers that were read and are right
 
 
 def crc32c(data: bytes, crc: int = 0) -> int:
@@ -48,7 +50,7 @@ def crc32c(data: bytes, crc: int = 0) -> int:
 
 def masked(crc: int) -> int:
     """A CRC as TFRecord stores it: rotated right by 15 bits, plus a constant."""
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
 
 
 def frame(parts: Sequence[bytes], size: int) -> list[bytes]:
@@ -107,7 +109,7 @@ class RecordReader:
             Its `kind` attribute is one of "length-crc", "data-crc", "truncated", "too-large".
     """
 
-    CHUNK: Final = 1 << 20
+    CHUNK: Final = 1 << 18  # larger blocks of memory would be given back and faulted in again each time
 
     def __init__(self, stream: _Readable, name: str, *, check_data: bool = True) -> None:
         self._stream = stream
@@ -119,26 +121,26 @@ class RecordReader:
         self.count = 0
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        headers = _headers
-        check_data, pack = self._check_data, _CRC.pack
+        known, crc_of, number = _lengths, value, int.from_bytes
+        check_data = self._check_data
         while True:
             buffer, position = self._buffer, self._position
-            if len(buffer) - position < 12:
-                if not self._fill(12):
-                    break
-                buffer, position = self._buffer, self._position
-            header = buffer[position : position + 12]
-            length = int.from_bytes(header[:8], "little")
-            if headers.get(length) != header:
-                self._check_header(header, length)
+            length = known.get(buffer[position : position + 12])
+            if length is None:
+                if len(buffer) - position < 12:
+                    if not self._fill(12):
+                        break
+                    continue
+                length = self._check_header(buffer[position : position + 12])
             end = position + 12 + length
             if len(buffer) < end + 4:
                 self._fill(length + FRAMING)
-                buffer, position = self._buffer, self._position
-                end = position + 12 + length
+                continue
             data = buffer[position + 12 : end]
-            if check_data and pack(masked(value(data))) != buffer[end : end + 4]:
-                raise self._damage("data-crc", "the CRC of the record's data does not match")
+            if check_data:
+                crc = crc_of(data)
+                if ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF != number(buffer[end : end + 4], "little"):
+                    raise self._damage("data-crc", "the CRC of the record's data does not match")
             self._position = end + 4
             yield self.offset, data
             self.offset += length + FRAMING
@@ -151,12 +153,17 @@ class RecordReader:
         self.offset += length + FRAMING
         self.count += 1
 
-    def _check_header(self, header: bytes, length: int) -> None:
+    def _check_header(self, header: bytes) -> int:
+        """The length in a header that has not come before."""
+        length = int.from_bytes(header[:8], "little")
         if _CRC.pack(masked(value(header[:8]))) != header[8:]:
             raise self._damage("length-crc", "the CRC of the record's length does not match")
         if length > MAX_RECORD:
             raise self._damage("too-large", f"the record claims {length:,} bytes; an example has at most 2 GiB")
-        _header(length)
+        if len(_lengths) >= _CACHE_SIZE:
+            _lengths.clear()
+        _lengths[header] = length
+        return length
 
     def _fill(self, size: int) -> bool:
         """Have `size` bytes buffered; False at a clean end of the stream."""

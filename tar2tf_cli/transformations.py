@@ -142,7 +142,7 @@ class _Rename(Transformation):
     def apply(self, sample: Sample, context: OpContext) -> Sample:
         for source in self.sources:
             if source in sample:
-                sample[self.dest] = sample.pop(source)
+                sample[self.dest] = sample[KEY] if source == KEY else sample.pop(source)
                 break
         return sample
 
@@ -190,7 +190,7 @@ class _ExampleF(Transformation):
 
 
 def rename(dest: str, sources: str | Iterable[str]) -> Transformation:
-    """The first of the sources that is there becomes `dest`; where none is, nothing changes."""
+    """The first of the sources that is there becomes `dest`; where none is, nothing changes. `__key__` stays, too."""
     names = (sources,) if isinstance(sources, str) else tuple(sources)
     if not names or not all(isinstance(name, str) and name for name in (dest, *names)):
         raise UsageError("rename takes a name and its sources", hint='such as rename("image", ["jpg", "jpeg"])')
@@ -231,7 +231,7 @@ def as_transformation(item: Any, kind: Kind) -> Op:
     """
     stage = {"sample": "transform_samples", "example": "transform_tf_examples"}
     other: Kind = "example" if kind == "sample" else "sample"
-    if isinstance(item, type) or item is id:
+    if item is id or (isinstance(item, type) and issubclass(item, Op)):
         item = item()
     if not isinstance(item, Op):
         if not callable(item):

@@ -117,13 +117,13 @@ class _Run:
             raise SourceError("the manifest lists no shards, so there is nothing to verify", shard=path)
         source = open_source(os.path.dirname(path) or ".")
         nearby = _nearby(source, manifest)
-        found = {shard.path: item for shard in manifest.shards if (item := _find(source, shard, nearby))}
-        tasks = [CheckFile(found[shard.path], shard) for shard in manifest.shards if shard.path in found]
+        found = [_find(source, shard, nearby) for shard in manifest.shards]
+        tasks = [CheckFile(item, shard) for item, shard in zip(found, manifest.shards, strict=True) if item]
         schema = {name: expected(described) for name, described in manifest.features.items()}
         required = {name for name, described in manifest.features.items() if described.get("count") == manifest.records}
-        checked = self._check(Context(source, self._rules, schema, frozenset(required)), tasks)
-        reports = dict(zip(found, checked, strict=True))
-        report = Report([reports.get(shard.path) or _missing(source, shard) for shard in manifest.shards])
+        checked = iter(self._check(Context(source, self._rules, schema, frozenset(required)), tasks))
+        there = zip(found, manifest.shards, strict=True)
+        report = Report([next(checked) if item else _missing(source, shard) for item, shard in there])
         _look_around(source, manifest, nearby, report)
         whole = _check_sums(path, manifest, totals, report)
         if whole.faults:

@@ -11,13 +11,14 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -235,6 +236,63 @@ def gcs_server(folder: Path) -> Iterator[str]:
         end(process)
 
 
+@contextmanager
+def cutting_proxy(port: int, cuts: list[tuple[int, str]]) -> Iterator[int]:
+    """A port that passes bytes on to another and back, and breaks answers as long as there are cuts.
+
+    Args:
+        port: where the server listens.
+        cuts: after how many bytes of an answer to break it, and how: "close" or "stall"; used up from the front by
+            answers that are longer than that.
+    """
+    stop = threading.Event()
+
+    def serve(client: socket.socket) -> None:
+        with client, socket.create_connection(("127.0.0.1", port)) as server:
+            back = threading.Thread(target=answer, args=(server, client), daemon=True)
+            back.start()
+            while data := receive(client):
+                server.sendall(data)
+            back.join(5)
+
+    def answer(server: socket.socket, client: socket.socket) -> None:
+        passed = 0
+        while data := receive(server):
+            passed += len(data)
+            if cuts and passed > cuts[0][0]:
+                _, kind = cuts.pop(0)
+                if kind == "stall":
+                    stop.wait(30)
+                break
+            client.sendall(data)
+        for one in (client, server):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def receive(one: socket.socket) -> bytes:
+        try:
+            return one.recv(1 << 16)
+        except OSError:
+            return b""
+
+    def accept() -> None:
+        while not stop.is_set():
+            with suppress(OSError):
+                client, _ = listener.accept()
+                threading.Thread(target=serve, args=(client,), daemon=True).start()
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(0.2)
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        stop.set()
+        thread.join()
+        listener.close()
+
+
 @dataclass
 class Fault:
     """What the server does wrong with requests whose path matches, `times` times; -1 is for ever."""
@@ -344,17 +402,20 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def faulty_server() -> Iterator[FaultyServer]:
+def faulty_server(tls: ssl.SSLContext | None = None) -> Iterator[FaultyServer]:
     """A `FaultyServer` for as long as the context lasts."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
+        request_queue_size = 128
 
         def handle_error(self, *_: object) -> None:
             pass
 
     server = Server(("127.0.0.1", 0), _Handler)
-    state = FaultyServer(f"http://127.0.0.1:{server.server_port}")
+    state = FaultyServer(f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}")
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     server.state = state  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 from servers import ais_cluster, free_ports
+from test_sinks import RemoteSinkSuite
 from test_sources import BIG, SourceSuite, read_all, tar2tf, tar_of
 
-from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.errors import SinkError, SourceError, UsageError
+from tar2tf_cli.sinks.objects import ObjectSink
 from tar2tf_cli.sources import Input, open_source, open_store, resume
 from tar2tf_cli.sources.objects import ObjectSource
 
@@ -281,3 +283,25 @@ class TestTokens:
     def test_the_sdk_writes_nothing_to_standard_error(self, guard: Any, capfd: pytest.CaptureFixture[str]) -> None:
         self.refused(guard)
         assert capfd.readouterr() == ("", "")
+
+
+class TestAistoreSink(RemoteSinkSuite):
+    @pytest.fixture
+    def place(self, ais: Any) -> str:
+        return f"ais://{ais.name}/folder"
+
+    def test_damage_shows_by_the_clusters_checksum(
+        self, sink: ObjectSink, place: str, parts: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        put = sink._store.put
+
+        def damaged(name: str, path: str) -> None:
+            whole = Path(path).read_bytes()
+            Path(path).write_bytes(whole[:-1] + b"?")
+            put(name, path)
+            Path(path).write_bytes(whole)
+
+        monkeypatch.setattr(sink._store, "put", damaged)
+        self.publish(sink, parts, sink.inside(f"{place}/t-1.record"), b"whole")
+        with pytest.raises(SinkError, match="another xxhash2"):
+            sink.flush([""])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import tarfile
@@ -14,10 +16,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import requests
-from servers import FaultyServer, faulty_server, free_ports, gcs_server, moto_server
+from servers import FaultyServer, cutting_proxy, faulty_server, free_ports, gcs_server, moto_server
 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.sources import Input, Source, open_source, resume
@@ -397,7 +400,7 @@ class TestHttpUsage:
         url = web.url.replace("http://", "http://user:secret@") + "/b/x.tar?sig=hidden"
         source = open_source(url)
         (item,) = source.list([])
-        assert source.locate(item.name) == f"{web.url}/b/x.tar"
+        assert source.locate(item.name) == source.bucket == f"{web.url}/b/x.tar"
         assert read_all(source, item) == b"x"
 
     def test_a_refused_connection_fails_within_seconds(self) -> None:
@@ -415,6 +418,21 @@ class TestHttpUsage:
     def test_a_server_without_tls_is_a_tls_error(self, web: FaultyServer) -> None:
         with pytest.raises(SourceError, match="TLS failed"):
             open_source(f"{web.url.replace('http:', 'https:')}/b").list(["x.tar"])
+
+    def test_a_certificate_that_nobody_vouches_for_is_a_tls_error(self, tmp_path: Path) -> None:
+        if not shutil.which("openssl"):
+            pytest.skip("no openssl")
+        key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+        make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        make += ["-keyout", str(key), "-out", str(certificate), "-days", "2", "-subj", "/CN=localhost"]
+        subprocess.run(make, check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        with faulty_server(context) as state:
+            for bucket, endpoint in (("ais://b", state.url), (f"{state.url}/b", None)):
+                with pytest.raises(SourceError, match=r"TLS failed: .*self.signed certificate") as caught:
+                    open_source(bucket, endpoint=endpoint).list(["x.tar"])
+                assert "CA" in (caught.value.hint or "")
 
     def test_unknown_schemes_are_told_the_known_ones(self) -> None:
         with pytest.raises(UsageError, match="there are no ftp:// buckets"):
@@ -478,6 +496,17 @@ class TestS3(SourceSuite):
             read_all(source, item)
         assert seen[0] is not None
         assert seen[0][0] == "crc32"
+
+    @pytest.mark.usefixtures("hurry")
+    @pytest.mark.parametrize("kind", ["close", "stall"])
+    def test_a_broken_transfer_goes_on_where_it_stopped(self, bucket: str, s3: str, kind: str) -> None:
+        self.put(bucket, "x.tar", BIG)
+        cuts = [(1_000_000, kind), (2_000_000, kind)]
+        with cutting_proxy(urlsplit(s3).port or 0, cuts) as port:
+            source = open_source(bucket, endpoint=f"http://127.0.0.1:{port}")
+            (item,) = source.list(["x.tar"])
+            assert read_all(source, item) == BIG
+        assert not cuts
 
     def test_a_missing_bucket_is_named(self, s3: str) -> None:
         with pytest.raises(SourceError) as caught:

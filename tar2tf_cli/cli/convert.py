@@ -75,6 +75,31 @@ __all__ = ["command"]
     metavar="FILE",
     help="Read the conversion from a YAML file; - is standard input.",
 )
+@click.option(
+    "--from",
+    "from_",
+    envvar="TAR2TF_FROM",
+    type=click.Choice(["tar", "imagefolder", "examples"]),
+    default="tar",
+    show_default=True,
+    help="What BUCKET holds: tars, a folder of images per class, or rows of a CSV file.",
+)
+@click.option(
+    "--labels",
+    metavar="FILE",
+    help="Numbers and texts of an image folder's classes: JSON, or lines of CLASS or CLASS<TAB>TEXT.",
+)
+@click.option(
+    "--example-class", metavar="WHERE", help="The class that makes examples of rows: FILE.py:CLASS or MODULE:CLASS."
+)
+@click.option(
+    "--example-arg",
+    "example_args",
+    envvar="TAR2TF_EXAMPLE_ARG",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="What its methods are called with; a VALUE that is JSON is read as JSON.",
+)
 @input_options
 @click.option("--shuffle", is_flag=True, help="Shuffle the records of all shards with each other.")
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="What the order is drawn from.")
@@ -106,7 +131,8 @@ __all__ = ["command"]
 def command(ctx: click.Context, /, **options: Any) -> int:
     """Convert tar shards to TFRecord shards.
 
-    BUCKET is a directory, a tar file, or - for one tar on standard input. TEMPLATE names shards in it, with bash
+    BUCKET is a directory, a tar file, or - for one tar on standard input; with --from, a folder that has a folder of
+    images for each class, or a CSV file whose rows describe examples. TEMPLATE names shards in it, with bash
     braces or as a glob; without one, every *.tar, *.tar.gz and *.tgz is converted in sorted order.
 
     \b
@@ -114,6 +140,8 @@ def command(ctx: click.Context, /, **options: Any) -> int:
     tar2tf convert shards -o 'out/<split>-<00000>-of-<total>.record' --split train=0.9,val=0.1
     tar2tf convert shards -o train.record --op decode:jpg --op resize:jpg,224x224 --select jpg,cls --type cls=int64
     cat one.tar | tar2tf convert - -o one.record
+    tar2tf convert --from imagefolder photos -o 'out/train-<00000>-of-<total>' --preset imagenet-tensor --image-size 300
+    tar2tf convert --from examples --example-class toy.py:ToyExample examples.csv -o 'out/train-<>.record'
 
     In PATH, <> counts from 1 and <00000> from 00000; <total> is the number of shards, <split> the split, <input>
     the input's name. The manifest stands beside the shards. The same command continues an interrupted run.
@@ -144,6 +172,10 @@ _SECTIONS: Final = {
     "key_split": "input",
     "regroup": "input",
     "ignore_missing_end": "input",
+    "from_": "input",
+    "labels": "input",
+    "example_class": "input",
+    "example_args": "input",
     "output": "output",
     "max_shard_size": "output",
     "num_shards": "output",
@@ -151,7 +183,10 @@ _SECTIONS: Final = {
     "compression": "output",
     "index": "output",
 }
-"""Options that stand in a section of the spec; `output` is its `path` there."""
+"""Options that stand in a section of the spec."""
+
+_NAMES: Final = {"output": "path", "from_": "from"}
+"""What options are called there, where it is not the same."""
 
 _NOT_IN_SPEC: Final = frozenset(
     ["num_workers", "errors_path", "overwrite", "dry_run", "spec_path", "as_json", "quiet", "verbose", "progress"]
@@ -169,7 +204,7 @@ def _conversion(ctx: click.Context) -> Conversion:
             continue
         value = _PARSERS[name](value) if name in _PARSERS else value
         if name in _SECTIONS:
-            flags.setdefault(_SECTIONS[name], {})["path" if name == "output" else name] = value
+            flags.setdefault(_SECTIONS[name], {})[_NAMES.get(name, name)] = value
         else:
             flags[name] = value
     path = ctx.params["spec_path"]
@@ -200,6 +235,12 @@ def _parse_split(text: str) -> Mapping[str, float]:
     return parse_split(text)
 
 
+def _parse_arguments(texts: Sequence[str]) -> Mapping[str, Any]:
+    from tar2tf_cli.spec import parse_arguments
+
+    return parse_arguments(texts)
+
+
 _PARSERS: Final[dict[str, Callable[[Any], Any]]] = {
     "bucket": os.path.expanduser,  # a path with <> has to be quoted, and then the shell leaves ~ alone
     "output": os.path.expanduser,
@@ -207,6 +248,8 @@ _PARSERS: Final[dict[str, Callable[[Any], Any]]] = {
     "select": _parse_select,
     "types": _parse_types,
     "split": _parse_split,
+    "labels": os.path.expanduser,
+    "example_args": _parse_arguments,
 }
 
 

@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any, Final
 
 from tar2tf_cli.engines.base import Context, Outcome, Task, attempt
@@ -60,10 +61,11 @@ class LocalEngine:
             if stream is not None:
                 stream.flush()
         may_fork = _has_one_thread()
-        for _ in range(self._count):
-            process = _fork(context, self._idle) if may_fork else _spawn(context)
-            self._idle.append(process)
-            self._selector.register(process.socket, selectors.EVENT_READ, process)
+        with _no_interrupt():
+            for _ in range(self._count):
+                process = _fork(context, self._idle) if may_fork else _spawn(context)
+                self._idle.append(process)
+                self._selector.register(process.socket, selectors.EVENT_READ, process)
 
     def submit(self, task: Task) -> None:
         """Send a task to an idle process."""
@@ -126,6 +128,16 @@ class _Process:
     def __init__(self, pid: int, channel: socket.socket) -> None:
         self.pid = pid
         self.socket = channel
+
+
+@contextlib.contextmanager
+def _no_interrupt() -> Iterator[None]:
+    """Put Ctrl-C off, so that it meets no worker before that ignores it, and no list of workers half done."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _fork(context: Context, siblings: list[_Process]) -> _Process:

@@ -90,7 +90,7 @@ class Func(Op):
     def _several(self, results: Iterable[Any], key: str) -> Iterator[Sample]:
         try:
             for result in results:
-                yield self._checked(result, key)
+                yield dict(self._checked(result, key))  # its own, as later ops change it and the function may go on
         except SampleError:
             raise
         except Exception as error:

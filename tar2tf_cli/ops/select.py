@@ -57,6 +57,8 @@ class SelectJSON(Select):
     def __init__(self, ext_name: str, nested_path: str | int | Sequence[str | int]) -> None:
         super().__init__(ext_name)
         self.path = [nested_path] if isinstance(nested_path, (str, int)) else list(nested_path)
+        if not self.path:
+            raise ValueError("a selection needs a path into the entry")
 
     def select(self, sample: Sample) -> Any:
         """The value.
@@ -78,13 +80,17 @@ class SelectJSON(Select):
         try:
             if isinstance(value, list):
                 return value[int(part)]
-            return value[part]
+            if isinstance(value, dict):
+                return value[str(part)]
+            raise TypeError
         except (KeyError, IndexError, TypeError, ValueError):
             path = ".".join(map(str, self.path))
             raise SampleError(f"entry {self.ext_name!r} has nothing at {path!r}") from None
 
     def canonical(self) -> Any:
-        return f"{self.ext_name}:{'.'.join(map(str, self.path))}"
+        parts = [str(part) for part in self.path]
+        plain = all(part and "." not in part for part in parts) and not parts[0].startswith("[")
+        return f"{self.ext_name}:{'.'.join(parts) if plain else json.dumps(parts)}"
 
 
 class SelectList:
@@ -123,6 +129,8 @@ Selection: TypeAlias = Select | SelectList | SelectDict
 def to_selection(value: Any) -> Selection:
     """The selection that a value means: itself, `entry`, `entry:nested.path`, a list or a dict of them.
 
+    A path whose keys have dots in them is written as a JSON list: `entry:["nested", "pa.th"]`.
+
     Raises:
         ValueError: when it means none.
     """
@@ -135,7 +143,9 @@ def to_selection(value: Any) -> Selection:
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is no selection; write ENTRY, ENTRY:nested.path, a list or a mapping")
     entry, colon, path = value.partition(":")
-    return SelectJSON(entry, path.split(".")) if colon and path else Select(entry)
+    if not colon or not path:
+        return Select(entry)
+    return SelectJSON(entry, json.loads(path) if path.startswith("[") else path.split("."))
 
 
 def parse_select(items: Iterable[str]) -> dict[str, Selection]:
@@ -166,7 +176,11 @@ def select_from_yaml(value: Any) -> dict[str, Selection]:
     if isinstance(value, str):
         value = value.split(",")
     if isinstance(value, (list, tuple)):
-        value = {str(item).partition(":")[0]: item for item in value}
+        names = [str(item).partition(":")[0] for item in value]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"select names the feature {name!r} twice; write NAME: ENTRY")
+        value = dict(zip(names, value, strict=True))
     if not isinstance(value, Mapping) or not value:
         raise ValueError("select is a list of entries, or a mapping of features to entries")
     return {str(name): to_selection(item) for name, item in value.items()}

@@ -35,8 +35,8 @@ class Sink(Protocol):
             nested: whether folders in it are of interest, too.
         """
 
-    def exists(self, path: str) -> bool:
-        """Whether there is anything at a path now."""
+    def exists(self, path: str, *, now: bool = False) -> bool:
+        """Whether there is anything at a path: at this moment, or as of when the sink last looked."""
 
     def size(self, path: str) -> int | None:
         """Bytes of a file; None when there is none."""

@@ -36,7 +36,7 @@ class DirectorySink:
                 yield os.path.relpath(os.path.join(folder, name), root), False
             folders[:] = [name for name in folders if nested and not name.startswith(".")]
 
-    def exists(self, path: str) -> bool:
+    def exists(self, path: str, *, now: bool = False) -> bool:
         """Whether there is anything at a path, a dangling link included."""
         return os.path.lexists(path)
 

@@ -61,9 +61,9 @@ class ObjectSink:
             if nested or "/" not in relative:
                 yield relative, False
 
-    def exists(self, path: str) -> bool:
-        """Whether the bucket has an object of that name now."""
-        return self._head(path) is not None
+    def exists(self, path: str, *, now: bool = False) -> bool:
+        """Whether the bucket has an object of that name."""
+        return self._head(path) is not None if now else self.size(path) is not None
 
     def size(self, path: str) -> int | None:
         """Bytes of an object, by one listing for all in its folder."""
@@ -142,6 +142,7 @@ class ObjectSink:
 
 
 def _prefix(folder: str) -> str:
+    folder = folder.rstrip("/")
     return f"{folder}/" if folder not in ("", ".") else ""
 
 

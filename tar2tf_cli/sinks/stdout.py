@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 
 from tar2tf_cli.errors import SinkError
 from tar2tf_cli.job import ShardReport
@@ -63,7 +64,7 @@ class StandardOutput:
             os.unlink(path)
             self._next += 1
 
-    def finish(self, manifest: Manifest) -> list[ShardEntry]:
+    def finish(self, manifest: Manifest, documents: Mapping[str, bytes]) -> list[ShardEntry]:
         """Nothing is left to do."""
         return []
 

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tar2tf_cli.sources.base import ByteStream, Input, Source
+from tar2tf_cli.sources.base import ByteStream, Input, ListSource, Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.sources.objects import Store
 
-__all__ = ["ByteStream", "Input", "Source", "is_remote", "open_source", "open_store"]
+__all__ = [
+    "ByteStream",
+    "Input",
+    "ListSource",
+    "Source",
+    "endpoint_for",
+    "is_remote",
+    "open_source",
+    "open_store",
+    "without_secrets",
+]
 
 
 def open_source(bucket: str, *, endpoint: str | None = None) -> Source:
@@ -36,9 +46,34 @@ def open_source(bucket: str, *, endpoint: str | None = None) -> Source:
     return DirectorySource(bucket)
 
 
+def without_secrets(bucket: str) -> str:
+    """A bucket as it may be shown and kept: a web address without user, password and query, anything else as it is."""
+    if not bucket.startswith(("http://", "https://")):
+        return bucket
+    from urllib.parse import urlsplit
+
+    url = urlsplit(bucket)
+    return url._replace(netloc=url.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
 def is_remote(bucket: str) -> bool:
     """Whether a bucket is written as a URL."""
     return "://" in bucket
+
+
+def endpoint_for(url: str, other: str, endpoint: str | None) -> str | None:
+    """The endpoint that one end of a conversion is to use, where one is given for both.
+
+    It is that of AIStore when one end is AIStore, else that of every S3 or GCS bucket; a path has none.
+    """
+    kind = _kind(url)
+    if "ais" in (kind, _kind(other)):
+        return endpoint if kind == "ais" else None
+    return endpoint if kind in ("s3", "gs") else None
+
+
+def _kind(url: str) -> str:
+    return url.partition("://")[0].partition("+")[0] if is_remote(url) else ""
 
 
 def open_store(bucket: str, *, endpoint: str | None = None) -> Store:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-__all__ = ["ByteStream", "Input", "Source"]
+if TYPE_CHECKING:
+    from tar2tf_cli.errors import SampleError
+    from tar2tf_cli.reading import InputReport
+    from tar2tf_cli.samples import Sample
+
+__all__ = ["ByteStream", "Input", "ListSource", "Source"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +83,66 @@ class Source(Protocol):
 
     def locate(self, name: str) -> str:
         """The path or URL of an object, for messages and logs."""
+
+
+class ListSource(ABC):
+    """A source that is no shards but a long list, of files or rows, whose parts are the inputs.
+
+    Order, seed and limit are applied to the list, before anything is read.
+
+    Attributes:
+        skipped: what was passed over when the list was made, by reason.
+    """
+
+    seekable = False
+    repeatable = True
+
+    def __init__(self, bucket: str) -> None:
+        self.bucket = bucket
+        self.skipped: Counter[str] = Counter()
+
+    @property
+    @abstractmethod
+    def documents(self) -> dict[str, bytes | None]:
+        """What is to be written beside the manifest, by `NAME.SUFFIX`; None for what the reports of inputs describe."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """What makes a conversion another one besides its spec and inputs."""
+
+    @abstractmethod
+    def list(self, templates: Sequence[str]) -> list[Input]:
+        """The parts of the list, in order, and what tells that they changed: nothing is read but the listing.
+
+        Raises:
+            SourceError: when it cannot be listed.
+        """
+
+    @abstractmethod
+    def samples(
+        self,
+        item: Input,
+        report: InputReport,
+        fault: Callable[[SampleError], None],
+        on_bytes: Callable[[int], None] | None = None,
+    ) -> Generator[tuple[str, Sample], None, None]:
+        """The samples of an input, each with the name of the file or row that it is made of.
+
+        Args:
+            item: the input.
+            report: counts the samples that became examples; gets what was skipped, and what describes the stored.
+            fault: called with what cannot become a sample.
+            on_bytes: called with the number of bytes after each read.
+
+        Raises:
+            SourceError: when something cannot be read, or changed since it was listed.
+        """
+
+    def open(self, item: Input) -> ByteStream:
+        """Not to be opened as one stream."""
+        raise NotImplementedError
+
+    def locate(self, name: str) -> str:
+        """The bucket's path; which file or row is meant, the sample tells."""
+        return self.bucket

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import logging
 import os
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
@@ -47,6 +48,8 @@ class CloudStore(Store):
 
     def connect(self) -> Any:
         """The file system of fsspec; one of our own, as those that fsspec shares keep listings."""
+        for name in ("s3fs", "gcsfs", "google.auth", "aiobotocore"):  # or their warnings go to standard error
+            logging.getLogger(name).addHandler(logging.NullHandler())
         try:
             return self.make()
         except ImportError:
@@ -188,12 +191,7 @@ class S3Store(CloudStore):
             return self.client.call_s3("get_object", Bucket=self.name, Key=self.root + item.name, **asked)
         except Exception as error:
             if _code(error) in ("PreconditionFailed", "412", "InvalidRange", "416"):
-                raise SourceError(
-                    "changed while it was being read",
-                    shard=self.locate(item.name),
-                    offset=start,
-                    hint="start again when its writer is done",
-                ) from None
+                raise _changed(self.locate(item.name), start) from None
             raise
 
 
@@ -214,7 +212,7 @@ class GcsStore(CloudStore):
 
     def item(self, name: str, info: Mapping[str, Any]) -> Input:
         """Version is the generation."""
-        version = str(info.get("generation") or info.get("etag") or "") or None
+        version = str(info["generation"])
         crc = info.get("crc32c")
         return Input(name, int(info["size"]), version, ("crc32c", base64.b64decode(crc).hex()) if crc else None)
 
@@ -234,18 +232,28 @@ class GcsStore(CloudStore):
         def read(count: int) -> bytes:
             nonlocal position, window
             if not window and position < size:
-                with self.errors(where):
-                    window = self.client.cat_file(
-                        self.path(item.name),
-                        start=position,
-                        end=min(position + _WINDOW, size),
-                        generation=known.version if (known.version or "").isdecimal() else None,
-                    )
+                window = self._window(known, position, min(position + _WINDOW, size))
             data, window = window[:count], window[count:]
             position += len(data)
             return data
 
         return Body(read, lambda: None, start, size, known.version)
+
+    def _window(self, item: Input, start: int, stop: int) -> bytes:
+        where = self.locate(item.name)
+        try:
+            with self.errors(where, missing=FileNotFoundError):
+                data: bytes = self.client.cat_file(self.path(item.name), start=start, end=stop, generation=item.version)
+        except FileNotFoundError:
+            if self.head(item.name) is None:
+                raise SourceError("no such object", shard=where, offset=start) from None
+            raise _changed(where, start) from None
+        return data
+
+
+def _changed(where: str, offset: int) -> SourceError:
+    hint = "start again when its writer is done"
+    return SourceError("changed while it was being read", shard=where, offset=offset, hint=hint)
 
 
 def _crc32c(path: str) -> int:

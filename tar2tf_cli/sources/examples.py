@@ -7,16 +7,15 @@ import inspect
 import io
 import os
 from array import array
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
 from tar2tf_cli.ops.func import source_digest
 from tar2tf_cli.recordable import Example, IgnoreExample, find_class
 from tar2tf_cli.samples import KEY, Sample
-from tar2tf_cli.sources.base import ByteStream, Input
+from tar2tf_cli.sources.base import Input, ListSource
 from tar2tf_cli.sources.chunks import chunks, shuffled
 
 if TYPE_CHECKING:
@@ -27,10 +26,11 @@ __all__ = ["ExamplesSource", "count_rows"]
 _LONGEST_CELL: Final = 2**31 - 1
 _METHODS: Final = ("from_csv_row", "load", "split")
 
-_Place = tuple[int, int, int]  # number of a row from 1, its offset and size in bytes
+_Place: TypeAlias = tuple[int, int, int]  # number of a row from 1, its offset and size in bytes
+_Row: TypeAlias = tuple[int, list[str], int]  # number, cells, size in bytes
 
 
-class ExamplesSource:
+class ExamplesSource(ListSource):
     """The examples that the rows of a CSV file describe; there is no header, and blank rows are left out.
 
     Args:
@@ -41,15 +41,9 @@ class ExamplesSource:
         rows: number of the first row in that order, from 0, and of the one behind the last; None for all.
         limit: take the first of these only, this many.
 
-    Attributes:
-        skipped: rows passed over when the file was listed, by reason.
-
     Raises:
         UsageError: when there is no such class, or none of its methods takes an argument.
     """
-
-    seekable = False
-    repeatable = True
 
     def __init__(
         self,
@@ -61,8 +55,7 @@ class ExamplesSource:
         rows: tuple[int, int] | None = None,
         limit: int | None = None,
     ) -> None:
-        self.bucket = bucket
-        self.skipped: Counter[str] = Counter()
+        super().__init__(bucket)
         self._where = example_class
         self._arguments = _arguments(find_class(example_class), example_args)
         self._seed = seed
@@ -99,27 +92,16 @@ class ExamplesSource:
             chosen = places[self._rows][: self._limit]
             return [self._input(f"rows {span}", chunk, file) for span, chunk in chunks(chosen)]
 
-    def open(self, item: Input) -> ByteStream:
-        """Not to be opened: an input is a choice of rows."""
-        raise NotImplementedError
-
     def samples(
         self,
         item: Input,
         report: InputReport,
         fault: Callable[[SampleError], None],
         on_bytes: Callable[[int], None] | None = None,
-    ) -> Iterator[Sample]:
-        """The samples of an input: `__key__`, the number of the row from 1, and the attributes in declared order.
+    ) -> Generator[tuple[str, Sample], None, None]:
+        """The samples of each row, or none: the number of the row from 1, and the attributes in declared order.
 
-        Args:
-            item: the input.
-            report: gets what was skipped, and rows that describe the examples of which something was stored.
-            fault: called with an example that cannot be made.
-            on_bytes: called with the size of each row.
-
-        Raises:
-            SourceError: when the file cannot be read, or changed since it was listed.
+        What is stored is described in the report by rows that would make the same examples again.
         """
         found = find_class(self._where)
         for number, row, size in self._read(item):
@@ -132,17 +114,14 @@ class ExamplesSource:
                     raise SampleError(f"{found.__name__}.from_csv_row returned {type(example).__name__}, no Example")
                 _call(example, "load", **self._arguments["load"])
                 described = _call(example, "to_csv_row") or row
-                yield from _parts(example, str(number), self._arguments["split"])
+                for sample in _parts(example, str(number), self._arguments["split"]):
+                    yield f"row {number}", sample
             except IgnoreExample:
                 report.skipped["ignored by its class"] += 1
             except SampleError as error:
                 fault(error.at(key=str(number), member=f"row {number}"))
             if report.samples > stored:
                 report.described += _csv_line(described)
-
-    def locate(self, name: str) -> str:
-        """The file's path; which row is meant, the sample tells."""
-        return self.bucket
 
     def _input(self, name: str, places: Sequence[_Place], file: BinaryIO) -> Input:
         self._chunks[name] = array("Q", [number for place in places for number in place])
@@ -152,7 +131,7 @@ class ExamplesSource:
             digest.update(b"%d\0%d\0" % (number, size) + file.read(size))
         return Input(name, sum(size for _, _, size in places), digest.hexdigest())
 
-    def _read(self, item: Input) -> Iterator[tuple[int, list[str], int]]:
+    def _read(self, item: Input) -> Iterator[_Row]:
         """Number, cells and size in bytes of each row of an input."""
         places = self._chunks[item.name]
         with _opened(self.bucket) as file:
@@ -165,7 +144,7 @@ class ExamplesSource:
             for position in range(0, len(places), 3):
                 number, offset, size = places[position : position + 3]
                 file.seek(offset)
-                yield number, next(csv.reader(io.StringIO(file.read(size).decode(), newline=""))), size
+                yield number, next(_csv_reader(io.StringIO(file.read(size).decode(), newline=""))), size
 
 
 def count_rows(path: str) -> int:
@@ -180,22 +159,19 @@ def count_rows(path: str) -> int:
 
 def _parts(example: Example, key: str, arguments: Mapping[str, Any]) -> Iterator[Sample]:
     """Samples of what an example is split into, each let go of once the next is asked for."""
-    parts = _call(example, "split", **arguments)
-    if parts is None:
-        parts = [example]
-    elif parts is not example and not any(part is example for part in _as_list(parts, example)):
-        _call(example, "release")
-    for part in _as_list(parts, example):
+    given = _call(example, "split", **arguments)
+    parts = iter([example]) if given is None else _call(given, "__iter__")
+    while True:
+        try:
+            part = _call(parts, "__next__")
+        except StopIteration:
+            break
         if not isinstance(part, Example):
             raise SampleError(f"{type(example).__name__}.split gave {type(part).__name__}, no Example")
         yield {KEY: key, **_call(part, "values")}
-        _call(part, "release")
-
-
-def _as_list(parts: Any, example: Example) -> list[Any]:
-    if not isinstance(parts, (list, tuple)):
-        raise SampleError(f"{type(example).__name__}.split returned {type(parts).__name__}, no list of examples")
-    return list(parts)
+        if part is not example:
+            _call(part, "release")
+    _call(example, "release")
 
 
 def _call(owner: Any, method: str, *values: Any, **arguments: Any) -> Any:
@@ -205,6 +181,8 @@ def _call(owner: Any, method: str, *values: Any, **arguments: Any) -> Any:
     except (IgnoreExample, SampleError):
         raise
     except Exception as error:
+        if isinstance(error, StopIteration) and method == "__next__":
+            raise
         name = getattr(owner, "__name__", type(owner).__name__)
         raise SampleError(f"{name}.{method} raised {type(error).__name__}: {error}") from error
 
@@ -246,8 +224,7 @@ def _version(file: BinaryIO) -> tuple[int, int]:
 def _places(file: BinaryIO, path: str) -> Iterator[_Place]:
     """Where each row of a CSV file lies; a row may go over several lines within quotes."""
     lines = _Lines(file)
-    csv.field_size_limit(_LONGEST_CELL)
-    reader = csv.reader(lines, strict=True)
+    reader = _csv_reader(lines)
     number = 0
     try:
         while True:
@@ -279,6 +256,11 @@ class _Lines:
             self.number += 1
             self.offset += len(line)
             yield line.decode()
+
+
+def _csv_reader(lines: Iterable[str]) -> Iterator[list[str]]:
+    csv.field_size_limit(_LONGEST_CELL)
+    return csv.reader(lines, strict=True)
 
 
 def _csv_line(row: Sequence[Any]) -> str:

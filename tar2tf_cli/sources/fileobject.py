@@ -65,8 +65,10 @@ class _Borrowed:
         """At most `size` bytes; b"" only at the end."""
         try:
             data = self._file.read(size)
-        except ValueError as error:  # it is closed
-            raise SourceError(f"cannot be read: {error}", shard=self._name) from None
+        except OSError:
+            raise
+        except Exception as error:  # it is closed, or its connection broke
+            raise SourceError(f"reading failed: {type(error).__name__}: {error}", shard=self._name) from error
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise SourceError(
                 f"reading gave {type(data).__name__} where bytes are needed",
@@ -113,6 +115,7 @@ class _OnlyGzipStream:
         if self._head is not None:
             self._head += data
             if not _GZIP_MAGIC.startswith(self._head[:2]) or (not data and len(self._head) < 2):
+                self.close()
                 raise DamagedShardError(
                     "not gzip", kind="gzip", shard=self._name, offset=0, hint="from_tar reads tars of either kind"
                 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.sources import without_secrets
 from tar2tf_cli.sources.base import Input
 from tar2tf_cli.sources.objects import Store
 from tar2tf_cli.sources.resume import CONNECT_SECONDS, READ_SECONDS, Body, Transient
@@ -35,9 +36,9 @@ class HttpStore(Store):
     def __init__(self, bucket: str) -> None:
         self._url = urlsplit(bucket)
         if not self._url.hostname:
-            raise UsageError(f"{bucket!r} names no host", hint="write http://HOST/FOLDER")
+            raise UsageError(f"{without_secrets(bucket)!r} names no host", hint="write http://HOST/FOLDER")
         path = self._url.path
-        super().__init__(bucket, path if path.endswith("/") else f"{path}/")
+        super().__init__(without_secrets(bucket), path if path.endswith("/") else f"{path}/")
         self._names_file = not path.endswith("/") and bool(path)
 
     def connect(self) -> requests.Session:

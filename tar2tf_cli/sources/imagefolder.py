@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tar2tf_cli import image
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
 from tar2tf_cli.labels import Labels, load_labels, number_classes, to_bytes
 from tar2tf_cli.samples import KEY, Sample
-from tar2tf_cli.sources.base import ByteStream, Input
+from tar2tf_cli.sources.base import Input, ListSource
 from tar2tf_cli.sources.chunks import chunks, shuffled
 from tar2tf_cli.templates import resolve
+
+if TYPE_CHECKING:
+    from tar2tf_cli.reading import InputReport
 
 __all__ = ["IMAGE_SUFFIXES", "ImageFolderSource"]
 
@@ -30,7 +32,7 @@ class _File(NamedTuple):
     mtime: int  # nanoseconds
 
 
-class ImageFolderSource:
+class ImageFolderSource(ListSource):
     """A folder whose folders are classes, with images in them or in folders below; links are followed.
 
     Args:
@@ -39,23 +41,16 @@ class ImageFolderSource:
         seed: shuffle the files, the order drawn from it.
         limit: take the first of them only, this many.
 
-    Attributes:
-        skipped: files passed over when the folder was listed, by reason.
-
     Raises:
         SourceError: when there is no such folder.
     """
-
-    seekable = False
-    repeatable = True
 
     def __init__(
         self, bucket: str, *, labels: str | None = None, seed: int | None = None, limit: int | None = None
     ) -> None:
         if not os.path.isdir(bucket):
             raise SourceError("no such directory", shard=bucket)
-        self.bucket = bucket
-        self.skipped: Counter[str] = Counter()
+        super().__init__(bucket)
         self._labels_path = labels
         self._labels: Labels = {}
         self._seed = seed
@@ -65,7 +60,7 @@ class ImageFolderSource:
         ] = {}  # NUL-joined, as a million names are large enough without objects of their own
 
     @property
-    def documents(self) -> dict[str, bytes]:
+    def documents(self) -> dict[str, bytes | None]:
         """What is to be written beside the manifest: the label map, under `labels.json`."""
         return {"labels.json": to_bytes(self._labels)}
 
@@ -97,52 +92,42 @@ class ImageFolderSource:
         names = shuffled(names, self._seed, str)[: self._limit]
         return [self._input(span, [files[name] for name in chunk]) for span, chunk in chunks(names)]
 
-    def open(self, item: Input) -> ByteStream:
-        """Not to be opened: an input is many files."""
-        raise NotImplementedError
-
     def samples(
-        self, item: Input, fault: Callable[[SampleError], None], on_bytes: Callable[[int], None] | None = None
-    ) -> Iterator[Sample]:
-        """A sample for each file of an input: its bytes as `image`, `label`, `synset`, `text` and `filename`.
-
-        Args:
-            item: the input.
-            fault: called with a file that is no image.
-            on_bytes: called with the size of each file that was read.
-
-        Raises:
-            SourceError: when a file cannot be read, or changed since it was listed.
-        """
-        names = self._chunks[item.name].split("\0")
-        sizes = 0
-        for name in names:
+        self,
+        item: Input,
+        report: InputReport,
+        fault: Callable[[SampleError], None],
+        on_bytes: Callable[[int], None] | None = None,
+    ) -> Generator[tuple[str, Sample], None, None]:
+        """A sample for each file: its bytes as `image`, its class as `label`, `synset` and `text`, and `filename`."""
+        total = 0
+        for name in self._chunks[item.name].split("\0"):
             data = self._read(name)
-            sizes += len(data)
+            total += len(data)
             if on_bytes:
                 on_bytes(len(data))
-            label = self._labels[_class(name)]
-            key, filename = name.rpartition(".")[0], name.rpartition("/")[2]
+            sample = self._sample(name, data)
             if image.sniff(data) is None:
                 message = f"is no image that can be told by its content: {_beginning(data)}"
-                fault(SampleError(message, key=key, member=name))
-                continue
-            yield {
-                KEY: key,
-                "image": data,
-                "label": label.number,
-                "synset": _class(name),
-                "text": label.text,
-                "filename": filename,
-            }
-        if sizes != item.size:
+                fault(SampleError(message, key=sample[KEY], member=name))
+            else:
+                yield name, sample
+        if total != item.size:
             raise SourceError(
                 "changed while it was being converted", shard=self.bucket, hint="start again when its writer is done"
             )
 
-    def locate(self, name: str) -> str:
-        """The folder's path; which file is meant, the sample tells."""
-        return self.bucket
+    def _sample(self, name: str, data: bytes) -> Sample:
+        synset = _class(name)
+        label = self._labels[synset]
+        return {
+            KEY: name.rpartition(".")[0],
+            "image": data,
+            "label": label.number,
+            "synset": synset,
+            "text": label.text,
+            "filename": name.rpartition("/")[2],
+        }
 
     def _read(self, name: str) -> bytes:
         path = os.path.join(self.bucket, name)
@@ -214,7 +199,7 @@ def _beginning(data: bytes) -> str:
     return f"it begins with {data[:6].hex(' ')}" if data else "it is empty"
 
 
-def _digest(parts: Any) -> str:
+def _digest(parts: Iterable[bytes]) -> str:
     whole = blake2b(digest_size=16)
     for part in parts:
         whole.update(part)

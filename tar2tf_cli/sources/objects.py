@@ -29,7 +29,7 @@ class Store(ABC):
     Every call may raise `Transient` for what another attempt may mend, and SourceError for what none will.
 
     Args:
-        bucket: the bucket as the user gave it.
+        bucket: the bucket as the user gave it, without what may be secret in it.
         root: what names are relative to: "" or a folder that ends with a slash.
 
     Attributes:

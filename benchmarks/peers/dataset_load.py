@@ -1,0 +1,47 @@
+"""One epoch of decoded and resized images in batches of 32, by `Dataset(...).load(...)` or by webdataset.
+
+python dataset_load.py tar2tf|webdataset SIZE TAR...
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+
+def by_tar2tf(side: int, sources: list[str]) -> tf.data.Dataset:
+    from tar2tf_cli import Dataset
+    from tar2tf_cli.ops import Decode, Resize
+
+    ops = [Decode("jpg"), Resize("jpg", (side, side))]
+    bucket = str(Path(sources[0]).parent)
+    return Dataset(bucket, conversions=ops, selections=["jpg", "cls"]).load([Path(path).name for path in sources])
+
+
+def by_webdataset(side: int, sources: list[str]) -> tf.data.Dataset:
+    import webdataset
+
+    def elements() -> Iterator[tuple[np.ndarray, int]]:
+        for sample in webdataset.WebDataset(sources, shardshuffle=False):
+            image = tf.io.decode_image(sample["jpg"], channels=3, expand_animations=False)
+            yield tf.image.resize(image, (side, side)).numpy(), int(sample["cls"])
+
+    spec = (tf.TensorSpec((side, side, 3), tf.float32), tf.TensorSpec((), tf.int32))
+    return tf.data.Dataset.from_generator(elements, output_signature=spec)
+
+
+def main(way: str, size: str, *sources: str) -> None:
+    tf.constant(0)  # and TensorFlow has set itself up
+    begin = time.perf_counter()
+    dataset = {"tar2tf": by_tar2tf, "webdataset": by_webdataset}[way](int(size), list(sources))
+    records = sum(len(labels) for _, labels in dataset.batch(32).prefetch(1).as_numpy_iterator())
+    print(json.dumps({"records": records, "seconds": time.perf_counter() - begin}))
+
+
+main(*sys.argv[1:])

@@ -1,0 +1,15 @@
+"""Tars to one TFRecord by a Pipeline of nothing but what it must have; ours, so its imports always count.
+
+python pipeline_script.py OUT TAR...
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from tar2tf_cli.pipeline import Pipeline
+
+out, *tars = sys.argv[1:]
+done = Pipeline().from_tar(tars).sample_to_tf_example().to_tf_record(f"{out}/train.record").do()
+print(json.dumps({"records": done.records}))

@@ -1,0 +1,38 @@
+"""Issue 5: the Python `Pipeline` against the command on one core's worth of work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.bench import Bench, Peer, Target, python, scenario, tar2tf
+from benchmarks.data import DISTINCT, PEERS, SHARDS, Dataset
+
+
+@dataclass(frozen=True)
+class FirstTars(Dataset):
+    """The first few tars of a set."""
+
+    number: int = 0
+
+    @property
+    def files(self) -> list[Path]:
+        return super().files[: self.number]
+
+
+@scenario
+def pipeline(bench: Bench) -> None:
+    """Pipeline and `convert -j 1`: a quarter of the JPEG samples, then the small ones."""
+    whole = bench.store.jpeg()
+    share = SHARDS // DISTINCT
+    jpeg = FirstTars(whole.directory, whole.samples // share, whole.payload // share, DISTINCT)
+    for title, data in (("pipeline, jpeg", jpeg), ("pipeline, small", bench.store.small())):
+        tars = [path.name for path in data.files]
+        out = bench.out / "train-<>.record"
+        ours = python(PEERS / "pipeline_script.py", bench.out, *data.files)
+        command = tar2tf("convert", data.directory, *tars, "-o", out, "-j", "1", "-q", "--overwrite")
+        peers = [
+            Peer("Pipeline", [ours], None, data.payload, data.samples),
+            Peer("tar2tf convert -j 1", [command], Target(1.3), data.payload),
+        ]
+        bench.race(title, peers, data)

@@ -1,0 +1,441 @@
+"""Tar to TFRecord as a chain of stages in Python, any of which may be your own.
+
+    from tar2tf_cli.pipeline import Pipeline, by_key, rename, select
+
+    Pipeline().from_tar("train-0.tar").sample_to_tf_example({"cls": "int64"}).to_tf_record("train-0.record").do()
+
+    (
+        Pipeline()
+        .from_tar_gz(stream)
+        .transform_samples(rename("image", ["jpg", "jpeg"]), select(by_key("image"), by_key("cls")))
+        .filter_empty_samples()
+        .sample_to_tf_example({"cls": "int64"})
+        .to_tf_record("train.record", num_workers=2)
+        .do()
+    )
+
+| stage | from | to | made by |
+|---|---|---|---|
+| `TarStage` | nothing | samples | `from_tar`, `from_tar_gz`, `with_tar_stage` |
+| `SamplesStage` | samples | samples | `transform_samples`, `filter_empty_samples`, `with_samples_stage` |
+| `Sample2TFExampleStage` | samples | examples | `sample_to_tf_example`, `with_sample2tfexample_stage` |
+| `TFExamplesStage` | examples | examples | `transform_tf_examples`, `filter_empty_examples`, `with_tfexamples_stage` |
+| `TFRecordStage` | examples | nothing | `to_tf_record`, `with_tfrecord_stage` |
+
+The methods may be called in any order. The first, third and last stage there must be exactly once; of the others any
+number, which follow each other as they were added. A sample is a dict of bytes by extension with its `__key__`, a
+text; an example is a `TFExample`. Nothing is read before `do()`, and from then on each stage pulls from the one before.
+
+A stage of your own is a function from iterator to iterator. It may be lazy (a generator), eager (it reads all and
+gives a list) or fetch ahead of what it is asked for. One that counts:
+
+    def logged(samples):
+        for count, sample in enumerate(samples, 1):
+            yield sample
+            if count % 1000 == 0:
+                print(f"{count:,} samples")
+
+    Pipeline().from_tar(tar).with_samples_stage(logged).sample_to_tf_example().to_tf_record(out).do()
+
+One that sends samples to an HTTP service and takes them back, eight on their way at any time, in order:
+
+    from collections import deque
+    from concurrent.futures import ThreadPoolExecutor
+    from urllib.request import Request, urlopen
+
+    def asked(sample):
+        with urlopen(Request(url, sample["jpg"]), timeout=30) as answer:
+            return {**sample, "jpg": answer.read()}
+
+    def through_service(samples):
+        with ThreadPoolExecutor(8) as threads:
+            waiting = deque()
+            for sample in samples:
+                waiting.append(threads.submit(asked, sample))
+                if len(waiting) == 8:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+
+    Pipeline().from_tar(tar).with_samples_stage(through_service).sample_to_tf_example().to_tf_record(out).do()
+
+Tars are read, samples grouped and examples written by the code of `tar2tf convert`, so the records are the same, byte
+for byte, and so are the errors: for a tar that is cut short, half and repeated samples, values that are not of their
+type. An error of a stage is raised by `do()` even if a later stage of your own has swallowed it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from tar2tf_cli.errors import SampleError, UsageError
+from tar2tf_cli.features import FeatureMap
+from tar2tf_cli.ops import DropEmpty, Op
+from tar2tf_cli.ops.base import MAX_PIXELS, OpContext
+from tar2tf_cli.ops.func import label
+from tar2tf_cli.ops.select import parse_select, select_from_yaml
+from tar2tf_cli.paths import STDOUT
+from tar2tf_cli.presets import find_preset
+from tar2tf_cli.records import TFRecordReader, TFRecordWriter, check_output
+from tar2tf_cli.samples import KeySplit, Sample
+from tar2tf_cli.sources.fileobject import Readable, check_inputs
+from tar2tf_cli.spec import TYPES, Conversion, Input, Output, TypeName
+from tar2tf_cli.stages import (
+    Chain,
+    Framed,
+    PipelineSummary,
+    Run,
+    Stage,
+    apply,
+    at_shard,
+    check_example,
+    check_sample,
+    close,
+    elementwise,
+    framed,
+    key_of,
+    noted,
+    own,
+    own_stage,
+    read_tars,
+    to_examples,
+)
+from tar2tf_cli.tf_example import TFExample
+from tar2tf_cli.threads import in_threads
+from tar2tf_cli.transformations import (
+    as_transformation,
+    by_example_f,
+    by_key,
+    by_key_value,
+    by_prefix,
+    by_sample_f,
+    by_substring,
+    by_suffix,
+    example_f,
+    id,
+    rename,
+    sample_f,
+    select,
+)
+
+__all__ = [
+    "Pipeline",
+    "PipelineSummary",
+    "Sample",
+    "Sample2TFExampleStage",
+    "SamplesStage",
+    "TFExample",
+    "TFExamplesStage",
+    "TFRecordReader",
+    "TFRecordStage",
+    "TFRecordWriter",
+    "TarStage",
+    "by_example_f",
+    "by_key",
+    "by_key_value",
+    "by_prefix",
+    "by_sample_f",
+    "by_substring",
+    "by_suffix",
+    "example_f",
+    "id",
+    "rename",
+    "sample_f",
+    "select",
+]
+
+TarStage: TypeAlias = Callable[[], Iterable[Sample]]
+SamplesStage: TypeAlias = Callable[[Iterator[Sample]], Iterable[Sample]]
+Sample2TFExampleStage: TypeAlias = Callable[[Iterator[Sample]], Iterable[TFExample]]
+TFExamplesStage: TypeAlias = Callable[[Iterator[TFExample]], Iterable[TFExample]]
+TFRecordStage: TypeAlias = Callable[[Iterator[TFExample]], Any]
+
+_REMEDIES: Final = {
+    "TarStage": "begin with from_tar or from_tar_gz",
+    "Sample2TFExampleStage": "put sample_to_tf_example() between samples and records",
+    "TFRecordStage": "end with to_tf_record",
+}
+
+
+class Pipeline:
+    """Stages from tar to TFRecord, put together by chained calls and set to work by `do`.
+
+    Args:
+        on_error: whether a faulty sample ends the run ("fail") or is passed over and noted in the summary ("skip").
+        max_errors: most faulty samples that are passed over.
+        seed: what ops that draw at random draw from, together with a sample's key.
+        max_pixels: images of more pixels are not decoded.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_error: Literal["fail", "skip"] = "fail",
+        max_errors: int | None = None,
+        seed: int = 0,
+        max_pixels: int = MAX_PIXELS,
+    ) -> None:
+        if on_error not in ("fail", "skip"):
+            raise UsageError(f"on_error is 'fail' or 'skip', not {on_error!r}")
+        self._on_error = on_error
+        self._max_errors = max_errors
+        self._context = OpContext(seed, max_pixels)
+        self._once: dict[str, tuple[str, Any]] = {}
+        self._samples: list[Callable[[Run], Stage]] = []
+        self._examples: list[Callable[[Run], Stage]] = []
+        self._workers = 1
+
+    # --- TarStage ---
+
+    def from_tar(
+        self,
+        *inputs: Readable | Iterable[Readable],
+        key_split: KeySplit = "first",
+        regroup: bool = False,
+        ignore_missing_end: bool = False,
+    ) -> Pipeline:
+        """Read tars, one after the other; gzip is known by its content.
+
+        Args:
+            inputs: paths, URLs and folders as `tar2tf convert` takes them, or files open for reading bytes, such as
+                pipes and sockets; those are read from where they stand and left open.
+            key_split: where a member's name is split into key and extension: at the first or the last dot.
+            regroup: hold each tar in memory, so that members of one sample may stand apart.
+            ignore_missing_end: take tars without end-of-archive blocks for whole.
+
+        Raises:
+            UsageError: for what is no input.
+        """
+        return self._from("from_tar", inputs, Input("-", (), key_split, regroup, ignore_missing_end))
+
+    def from_tar_gz(
+        self,
+        *inputs: Readable | Iterable[Readable],
+        key_split: KeySplit = "first",
+        regroup: bool = False,
+        ignore_missing_end: bool = False,
+    ) -> Pipeline:
+        """Read tars that must be gzip; their trailers are compared. Otherwise as `from_tar`."""
+        return self._from("from_tar_gz", inputs, Input("-", (), key_split, regroup, ignore_missing_end))
+
+    def with_tar_stage(self, stage: TarStage) -> Pipeline:
+        """Take samples from your own function: it takes nothing and gives dicts, each with a text as `__key__`."""
+        _check_callable("with_tar_stage", stage)
+
+        def begin(run: Run) -> Iterator[Sample]:
+            return own("TarStage", label(stage), lambda _: stage(), check_sample, run)(iter(()), run.fault)
+
+        return self._set("TarStage", "with_tar_stage", begin)
+
+    def _from(self, method: str, inputs: Iterable[Any], how: Input) -> Pipeline:
+        given = check_inputs(inputs)
+
+        def begin(run: Run) -> Iterator[Sample]:
+            conversion = Conversion(how, Output(STDOUT), on_error=run.on_error)
+            return read_tars(conversion, given, run, gzip=method == "from_tar_gz")
+
+        return self._set("TarStage", method, begin)
+
+    # --- SamplesStage ---
+
+    def transform_samples(self, *transformations: Op | Callable[[Sample], Any]) -> Pipeline:
+        """Send each sample through transformations in order: `rename`, `select`, `sample_f`, any op, or a function.
+
+        Raises:
+            UsageError: for what is no transformation of samples.
+        """
+        return self._transform(self._samples, [as_transformation(item, "sample") for item in transformations])
+
+    def filter_empty_samples(self) -> Pipeline:
+        """Drop samples that have nothing but their `__key__`."""
+        return self._transform(self._samples, [DropEmpty()])
+
+    def with_samples_stage(self, stage: SamplesStage) -> Pipeline:
+        """Put in a stage of your own, from an iterator of samples to one of samples."""
+        _check_callable("with_samples_stage", stage)
+        return self._add(self._samples, own_stage("SamplesStage", stage, check_sample))
+
+    # --- Sample2TFExampleStage ---
+
+    def sample_to_tf_example(
+        self,
+        types: Mapping[str, TypeName] | None = None,
+        *,
+        select: Mapping[str, Any] | Iterable[str] | str | None = None,
+        preset: str | None = None,
+    ) -> Pipeline:
+        """Make an example of each sample: one feature per entry, and `__key__`.
+
+        Args:
+            types: what entries are stored as: int64, int64_list, float, float_list, bytes or bytes_list. Text is
+                parsed where numbers are asked for. Entries left out stay bytes; what ops made of them goes by its
+                own type, arrays with their `NAME/shape`.
+            select: the features to be, as `--select` or a spec file has them; None for every entry and `__key__`.
+            preset: image-label, imagenet or imagenet-tensor.
+
+        Raises:
+            UsageError: for a type, selection or preset that does not exist.
+        """
+        for name, kind in (types or {}).items():
+            if kind not in TYPES:
+                near = difflib.get_close_matches(str(kind), get_args(TypeName), 1)
+                raise UsageError(
+                    f"{name!r} cannot be of type {kind!r}{f'; did you mean {near[0]!r}?' if near else ''}",
+                    hint=f"types: {', '.join(TYPES)}",
+                )
+        features = FeatureMap(types or {}, _selections(select), find_preset(preset) if preset else None, self._context)
+        stage = elementwise(lambda items, fault: to_examples(items, features, fault))
+        return self._set("Sample2TFExampleStage", "sample_to_tf_example", stage)
+
+    def with_sample2tfexample_stage(self, stage: Sample2TFExampleStage) -> Pipeline:
+        """Put in a stage of your own, from an iterator of samples to one of examples."""
+        kind, method = "Sample2TFExampleStage", "with_sample2tfexample_stage"
+        _check_callable(method, stage)
+        return self._set(kind, method, own_stage(kind, stage, check_example))
+
+    # --- TFExamplesStage ---
+
+    def transform_tf_examples(self, *transformations: Op | Callable[[TFExample], Any]) -> Pipeline:
+        """Send each example through transformations in order: `rename`, `select`, `example_f`, or a function.
+
+        Raises:
+            UsageError: for what is no transformation of examples.
+        """
+        return self._transform(self._examples, [as_transformation(item, "example") for item in transformations])
+
+    def filter_empty_examples(self) -> Pipeline:
+        """Drop examples that have nothing but their `__key__`."""
+        return self._transform(self._examples, [DropEmpty()])
+
+    def with_tfexamples_stage(self, stage: TFExamplesStage) -> Pipeline:
+        """Put in a stage of your own, from an iterator of examples to one of examples."""
+        _check_callable("with_tfexamples_stage", stage)
+        return self._add(self._examples, own_stage("TFExamplesStage", stage, check_example))
+
+    # --- TFRecordStage ---
+
+    def to_tf_record(self, out: Any, *, num_workers: int = 1, overwrite: bool = False) -> Pipeline:
+        """Write the examples as TFRecord.
+
+        Args:
+            out: a path, where the file appears when it is whole and flushed to the disk; or a file open for writing
+                bytes, which is flushed at the end and left open.
+            num_workers: threads that transform, convert and encode samples, several at once; records keep their
+                order, and are the same for any number. It is the ops on images that gain, as they leave Python to
+                other threads meanwhile; functions of your own are then called from several threads, though they gain
+                little, and stages of your own still run in one.
+            overwrite: whether a file at the path is replaced.
+
+        Raises:
+            UsageError: for what is no output.
+        """
+        check_output(out)
+        if not isinstance(num_workers, int) or num_workers < 1:
+            raise UsageError(f"num_workers must be a number of threads, 1 or more, not {num_workers!r}")
+
+        def write(records: Iterator[Framed], run: Run) -> None:
+            add = run.schema.add
+            with TFRecordWriter(out, overwrite=overwrite) as writer:
+                for example, parts, size in records:
+                    try:
+                        add(example)
+                    except SampleError as error:
+                        run.fault(error.at(key=key_of(example)))
+                        continue
+                    writer.append(parts, size)
+                run.check()
+            run.summary.records, run.summary.bytes = writer.records, writer.size
+
+        self._set("TFRecordStage", "to_tf_record", write)
+        self._workers = num_workers
+        return self
+
+    def with_tfrecord_stage(self, stage: TFRecordStage) -> Pipeline:
+        """End with a function of your own, which takes the iterator of examples; what it gives is read to its end."""
+        _check_callable("with_tfrecord_stage", stage)
+
+        def write(examples: Iterator[TFExample], run: Run) -> None:
+            last = own("TFRecordStage", label(stage), stage, None, run)
+            for _ in last(noted(examples, run), run.fault):
+                pass
+            run.check()
+
+        return self._set("TFRecordStage", "with_tfrecord_stage", write)
+
+    # --- All of it ---
+
+    def do(self) -> PipelineSummary:
+        """Run the pipeline.
+
+        Returns:
+            What was written and what was passed over.
+
+        Raises:
+            UsageError: when a stage is missing.
+            StageError: when a stage of your own raised; names the stage, and its exception is the cause.
+            Tar2tfError: for whatever else went wrong. In no case is there a file at the path, unless it is whole.
+        """
+        for kind, remedy in _REMEDIES.items():
+            if kind not in self._once:
+                raise UsageError(f"the pipeline has no {kind}", hint=remedy)
+        run = Run(self._on_error, self._max_errors)
+        begin, convert, write = (self._once[kind][1] for kind in _REMEDIES)
+        stages = [make(run) for make in (*self._samples, convert, *self._examples)]
+        if self._once["TFRecordStage"][0] == "to_tf_record":
+            stages.append(Stage(framed, elementwise=True))
+        opened = [begin(run)]
+        try:
+            self._connect(opened, stages, run)
+            write(opened[-1], run)
+        finally:
+            for iterator in reversed(opened):
+                close(iterator)
+        run.summary.features = run.schema.describe()
+        return run.summary
+
+    def _connect(self, opened: list[Iterator[Any]], stages: list[Stage], run: Run) -> None:
+        """Let each stage take what the one before gives; neighbours that may go to threads go there together."""
+        straight = True  # no stage between here and the tar may have read ahead, so a sample is of the shard being read
+        for together, group in groupby(stages, lambda stage: stage.elementwise):
+            if together and self._workers > 1:
+                where = (lambda: run.shard) if straight else (lambda: None)
+                opened.append(in_threads(opened[-1], Chain(tuple(group)), self._workers, where, run.fault))
+            else:
+                for stage in group:
+                    opened.append(stage.run(opened[-1], at_shard(run) if straight and together else run.fault))
+            straight = False
+
+    def _set(self, kind: str, method: str, stage: Any) -> Pipeline:
+        if kind in self._once:
+            first = self._once[kind][0]
+            both = f"{first} twice" if first == method else f"both {first} and {method}"
+            raise UsageError(f"the pipeline has its {kind} twice: {both}", hint="keep one of them")
+        self._once[kind] = (method, stage)
+        return self
+
+    def _transform(self, stages: list[Callable[[Run], Stage]], ops: list[Op]) -> Pipeline:
+        return self._add(stages, elementwise(lambda items, fault: apply(items, ops, self._context, fault)))
+
+    def _add(self, stages: list[Callable[[Run], Stage]], stage: Callable[[Run], Stage]) -> Pipeline:
+        stages.append(stage)
+        return self
+
+
+def _selections(select: Any) -> Any:
+    """`select` as text with commas, a list of such, or a mapping of features to entries."""
+    if select is None:
+        return None
+    try:
+        if isinstance(select, Mapping):
+            return select_from_yaml(select)
+        return parse_select([select] if isinstance(select, str) else list(select))
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"select: {error}") from None
+
+
+def _check_callable(method: str, stage: Any) -> None:
+    if not callable(stage):
+        raise UsageError(f"{method}: {type(stage).__name__} is no function")

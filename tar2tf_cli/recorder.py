@@ -1,0 +1,294 @@
+"""Examples described by a CSV file and a class of yours, stored as TFRecord in train, eval and test directories.
+
+    generate_and_save_train_eval_test_tfrecords_files("out", ToyExample, "examples.csv", src_data_dirpath="data")
+    dataset = generate_dataset(get_tfrecord_filepaths("out/train"))
+
+Each directory is a conversion (`convert`) of its own, with a manifest, so that a call that was interrupted continues,
+one that is done does nothing, and `tar2tf verify out/train/manifest.json` checks what is there. The names are those of
+TFRecorder (github.com/gdoras/TFRecorder).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from tar2tf_cli.convert import convert
+from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.events import Events
+from tar2tf_cli.manifest import Manifest
+from tar2tf_cli.parser import record_parser
+from tar2tf_cli.recordable import Example, IgnoreExample, find_class, tfrecordable
+from tar2tf_cli.samples import KEY
+from tar2tf_cli.sinks import RecordFile
+from tar2tf_cli.sources.examples import count_rows
+from tar2tf_cli.spec import Conversion, Input, Output
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+__all__ = [
+    "CONFIG_FILENAME",
+    "Example",
+    "IgnoreExample",
+    "generate_and_save_train_eval_test_tfrecords_files",
+    "generate_dataset",
+    "get_tfrecord_filepaths",
+    "tfrecordable",
+]
+
+CONFIG_FILENAME: Final = "tfrecord_files_config.txt"
+"""What is written into the directory of all directories: what was asked for, and how many records each holds."""
+
+_DIRECTORIES: Final = ("train", "eval", "test")
+_NAMES: Final = "<0>.tfr"
+_NAME: Final = re.compile(r"(\d+)\.tfr")
+
+Ratio: TypeAlias = "float | Sequence[float]"
+Lists: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Mapping[str, str | os.PathLike[str]]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What goes into one directory: rows of a CSV file, all of them when None."""
+
+    path: str
+    rows: tuple[int, int] | None = None
+
+
+def generate_and_save_train_eval_test_tfrecords_files(
+    save_directory_path: str | os.PathLike[str],
+    example_class: type[Example] | str,
+    examples_list_filepath: Lists,
+    examples_train_eval_test_ratio: Ratio = 0.8,
+    examples_shuffle: bool = True,
+    examples_tfrecord_file_max_size_in_bytes: float = 1e6,
+    *,
+    examples_seed: int = 0,
+    examples_num_workers: int | None = None,
+    examples_on_error: Literal["fail", "skip"] = "fail",
+    examples_overwrite: bool = False,
+    examples_events: Events | None = None,
+    **kwargs: Any,
+) -> dict[str, int]:
+    """Store the examples of a CSV file in directories for training, evaluation and test.
+
+    Each directory gets `0.tfr`, `1.tfr`, ..., a `manifest.json`, and an `examples.csv` that describes what is stored;
+    the directory above them gets `CONFIG_FILENAME`. A directory that would have no rows is left out.
+
+    Args:
+        save_directory_path: where the directories go.
+        example_class: the subclass of `Example`, or where it is: `FILE.py:CLASS` or `MODULE:CLASS`.
+        examples_list_filepath: a CSV file to be divided by ratio; or one for each of train, eval and, as the case may
+            be, test, in this order; or a dict of them by the names of their directories.
+        examples_train_eval_test_ratio: the share of train, the rest being eval; or the shares of train and eval, or of
+            train, eval and test, which sum to 1. A share of n rows is rounded down, the last takes what is left.
+        examples_shuffle: shuffle the rows, before they are divided.
+        examples_tfrecord_file_max_size_in_bytes: most bytes of a file, framing included.
+        examples_seed: what the order of shuffled rows is drawn from.
+        examples_num_workers: processes that work at once; as many as there are CPUs when None.
+        examples_on_error: whether an example that cannot be made ends the run, or is left out.
+        examples_overwrite: replace files that these conversions did not write.
+        examples_events: hears of progress.
+        kwargs: what `from_csv_row`, `load` and `split` are called with, as far as each takes it.
+
+    Returns:
+        The number of records in each directory.
+
+    Raises:
+        UsageError: for ratios that do not sum to 1, or lists that are none.
+        Tar2tfError: as `convert` does; the same call continues where this one stopped.
+    """
+    root = os.fspath(save_directory_path)
+    parts = _parts(examples_list_filepath, examples_train_eval_test_ratio)
+    counts = {}
+    for directory, part in parts.items():
+        conversion = Conversion(
+            Input(part.path, kind="examples", example_class=example_class, example_args=kwargs, rows=part.rows),
+            Output(os.path.join(root, directory, _NAMES), int(examples_tfrecord_file_max_size_in_bytes)),
+            shuffle=examples_shuffle,
+            seed=examples_seed,
+            on_error=examples_on_error,
+        )
+        os.makedirs(os.path.join(root, directory), exist_ok=True)
+        summary = convert(
+            conversion, workers=examples_num_workers, overwrite=examples_overwrite, events=examples_events
+        )
+        counts[directory] = summary.records
+    config = {
+        "class_name": find_class(example_class).__name__,
+        "list_filepath": ", ".join(f"{name}: {os.path.abspath(part.path)}" for name, part in parts.items()),
+        "train_eval_test_ratio": _as_text(examples_train_eval_test_ratio),
+        "shuffle": str(examples_shuffle),
+        "seed": str(examples_seed),
+        "tfrecord_file_max_size_in_bytes": str(int(examples_tfrecord_file_max_size_in_bytes)),
+        **{name: _as_text(value) for name, value in kwargs.items()},
+        **{f"{directory}_count": str(count) for directory, count in counts.items()},
+    }
+    _write_config(os.path.join(root, CONFIG_FILENAME), config)
+    return counts
+
+
+def _parts(lists: Lists, ratio: Ratio) -> dict[str, _Part]:
+    """What goes into each directory."""
+    if isinstance(lists, Mapping):
+        for name in lists:
+            if not name or name in (".", "..") or os.path.basename(name) != name:
+                raise UsageError(f"{name!r} cannot be the name of a directory")
+        return {name: _Part(os.fspath(path)) for name, path in lists.items()}
+    if isinstance(lists, (str, os.PathLike)):
+        return _divided(os.fspath(lists), ratio)
+    if not 1 <= len(lists) <= len(_DIRECTORIES):
+        raise UsageError(f"there are {len(lists)} lists of examples, for {', '.join(_DIRECTORIES)}")
+    return {name: _Part(os.fspath(path)) for name, path in zip(_DIRECTORIES, lists, strict=False)}
+
+
+def _divided(path: str, ratio: Ratio) -> dict[str, _Part]:
+    """The rows of one list divided by ratio."""
+    shares = [ratio] if isinstance(ratio, (int, float)) else list(ratio)
+    if len(shares) == 1:
+        shares.append(1 - shares[0])
+    if len(shares) > len(_DIRECTORIES) or any(not 0 <= share <= 1 for share in shares) or abs(sum(shares) - 1) > 1e-6:
+        raise UsageError(
+            f"the ratio {ratio!r} does not divide examples into {', '.join(_DIRECTORIES)}",
+            hint="give one number between 0 and 1, or two or three that sum to 1",
+        )
+    total = count_rows(path)
+    sizes = [int(total * share + 1e-6) for share in shares[:-1]]
+    ends = [sum(sizes[: place + 1]) for place in range(len(sizes))] + [total]
+    starts = [0, *ends[:-1]]
+    spans = zip(_DIRECTORIES, starts, ends, strict=False)
+    return {name: _Part(path, (start, end)) for name, start, end in spans if start < end}
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_as_text(item)}" for name, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_as_text, value))
+    return os.path.abspath(value) if isinstance(value, os.PathLike) else str(value)
+
+
+def _write_config(path: str, config: Mapping[str, str]) -> None:
+    """Write an INI file; it appears whole or not at all."""
+    import io
+    from configparser import ConfigParser
+
+    parser = ConfigParser(interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser["examples"] = {name: value.replace("\n", " ") for name, value in config.items()}
+    text = io.StringIO()
+    parser.write(text)
+    data = text.getvalue().encode("utf-8", "surrogateescape")
+    with RecordFile(path + ".part") as file:
+        file.write([data], len(data))
+        file.sync()
+    os.replace(path + ".part", path)
+
+
+def get_tfrecord_filepaths(dirpath: str | os.PathLike[str]) -> list[str]:
+    """The TFRecord files of a directory, in the order in which they were written.
+
+    Raises:
+        SourceError: when there is no such directory.
+    """
+    folder = os.fspath(dirpath)
+    if not os.path.isdir(folder):
+        raise SourceError("no such directory", shard=folder)
+    manifest = Manifest.load(os.path.join(folder, "manifest.json"))
+    if manifest:
+        return [os.path.join(folder, shard.path) for shard in manifest.shards]
+    numbers = {int(match[1]): match[0] for match in map(_NAME.fullmatch, os.listdir(folder)) if match}
+    return [os.path.join(folder, numbers[number]) for number in sorted(numbers)]
+
+
+def generate_dataset(
+    tfrecords_filepaths: Sequence[str | os.PathLike[str]],
+    example_class: type[Example] | str | None = None,
+    *,
+    dataset_num_shuffled_tfrecord_files: int | None = None,
+    dataset_fetching_num_threads: int | None = None,
+    num_workers: int | None = None,
+    worker_index: int | None = None,
+) -> tf.data.Dataset:
+    """A dataset of tuples: the attributes of each example in the order in which their class declares them.
+
+    Args:
+        tfrecords_filepaths: the files, in one directory as a rule.
+        example_class: the class they were made by; without it, the manifest beside the files tells.
+        dataset_num_shuffled_tfrecord_files: size of a buffer in which records are shuffled; none when None.
+        dataset_fetching_num_threads: records that are parsed at once; as TensorFlow sees fit when None.
+        num_workers: parts of the dataset, for as many trainers.
+        worker_index: which of these parts, from 0.
+
+    Raises:
+        UsageError: when there is neither a class nor a manifest, or `num_workers` without `worker_index`.
+    """
+    import tensorflow as tf
+
+    paths = [os.fspath(path) for path in tfrecords_filepaths]
+    manifest = Manifest.load(os.path.join(os.path.dirname(paths[0]), "manifest.json")) if paths else None
+    if (num_workers is None) != (worker_index is None):
+        raise UsageError("num_workers and worker_index go together")
+    if example_class is not None:
+        parse = _class_parser(find_class(example_class), manifest.features if manifest else {})
+    elif manifest is not None:
+        parse = _manifest_parser(manifest)
+    else:
+        raise UsageError("no manifest describes the examples", hint="give their class as example_class")
+    dataset = tf.data.TFRecordDataset(paths)
+    if num_workers is not None:
+        dataset = dataset.shard(num_workers, worker_index)
+    if dataset_num_shuffled_tfrecord_files:
+        dataset = dataset.shuffle(dataset_num_shuffled_tfrecord_files)
+    return dataset.map(parse, num_parallel_calls=dataset_fetching_num_threads or tf.data.AUTOTUNE, deterministic=True)
+
+
+def _manifest_parser(manifest: Manifest) -> Callable[[Any], tuple[tf.Tensor, ...]]:
+    """A function from a record to its tensors, as the manifest beside the files describes them."""
+    parse = record_parser(manifest.features, manifest.records)
+    declared = manifest.spec.get("input", {}).get("fields", {})
+
+    def parse_in_order(record: Any) -> tuple[tf.Tensor, ...]:
+        tensors = parse(record)
+        names = [*(name for name in declared if name in tensors), *(name for name in tensors if name not in declared)]
+        return tuple(tensors[name] for name in names if name != KEY)
+
+    return parse_in_order
+
+
+def _class_parser(
+    found: type[Example], features: Mapping[str, Mapping[str, Any]]
+) -> Callable[[Any], tuple[tf.Tensor, ...]]:
+    """A function from a record to its tensors, as their class declares them; a manifest's features tell the ranks."""
+    import tensorflow as tf
+
+    stored = {"string": tf.string, "float64": tf.string, "float32": tf.float32}
+    description: dict[str, Any] = {}
+    for name, dtype in found.fields().items():
+        kind = dtype.removeprefix("array_")
+        if kind == dtype:
+            description[name] = tf.io.FixedLenFeature([], stored.get(kind, tf.int64))
+        else:
+            description[name] = tf.io.FixedLenSequenceFeature([], stored.get(kind, tf.int64), allow_missing=True)
+            description[f"{name}/shape"] = tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True)
+
+    def parse(record: Any) -> tuple[tf.Tensor, ...]:
+        parsed = tf.io.parse_single_example(record, description)
+        tensors = []
+        for name, dtype in found.fields().items():
+            value, kind = parsed[name], dtype.removeprefix("array_")
+            if kind == "float64":
+                value = tf.reshape(tf.io.decode_raw(value, tf.float64), [])
+            elif kind != "string":
+                value = tf.cast(value, kind)
+            if kind != dtype:
+                value = tf.reshape(value, parsed[f"{name}/shape"])
+                value = tf.ensure_shape(value, features[name]["shape"] if name in features else None)
+            tensors.append(value)
+        return tuple(tensors)
+
+    return parse

@@ -1,0 +1,71 @@
+"""The error tree: exit codes, places in messages, and the way between processes."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from tar2tf_cli import errors
+from tar2tf_cli.errors import DamagedShardError, Interrupted, SampleError, Tar2tfError, UsageError
+
+EVERY = [getattr(errors, name) for name in errors.__all__]
+
+
+@pytest.mark.parametrize("kind", EVERY, ids=lambda kind: kind.__name__)
+def test_every_error_is_a_tar2tf_error_drawn_in_the_tree_with_its_place(kind):
+    assert issubclass(kind, Tar2tfError)
+    tree = errors.__doc__.splitlines()
+    line = next(line for line in tree if line.strip("│├└─ ").startswith(kind.__name__ + " "))
+    depth = len(kind.__mro__) - len(Tar2tfError.__mro__)
+    assert (line.index(kind.__name__) + 3) // 4 == depth
+
+
+def test_exit_codes_are_those_of_the_design():
+    codes = {kind.__name__: kind.exit_code for kind in EVERY}
+    assert {name for name, code in codes.items() if code == 2} == {"UsageError", "OutputExistsError"}
+    assert {name for name, code in codes.items() if code == 130} == {"Interrupted"}
+    assert set(codes.values()) == {2, 3, 130}
+
+
+@pytest.mark.parametrize("kind", EVERY, ids=lambda kind: kind.__name__)
+def test_errors_keep_everything_on_their_way_between_processes(kind):
+    error = kind("what", shard="a.tar", key="k", member="k.jpg", offset=512, hint="do this")
+    error.__dict__["details"] = "more"
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is kind
+    assert copy.__dict__ == error.__dict__
+    assert str(copy) == str(error) == "a.tar, member k.jpg, offset 512: what; do this"
+
+
+@pytest.mark.parametrize(
+    ("places", "where"),
+    [
+        ({}, ""),
+        ({"shard": "a.tar"}, "a.tar"),
+        ({"shard": "a.tar", "offset": 0}, "a.tar, offset 0"),
+        ({"shard": "a.tar", "key": "k"}, "a.tar, sample k"),
+        ({"shard": "a.tar", "key": "k", "member": "k.jpg", "offset": 7}, "a.tar, member k.jpg, offset 7"),
+    ],
+)
+def test_a_message_begins_with_where(places, where):
+    error = Tar2tfError("what", **places)
+    assert error.where == where
+    assert str(error) == (f"{where}: what" if where else "what")
+
+
+def test_places_are_filled_in_only_where_they_are_unknown():
+    error = SampleError("what", key="k", offset=0)
+    assert error.at(shard="a.tar", key="other", offset=512) is error
+    assert str(error) == "a.tar, sample k, offset 0: what"
+
+
+def test_damage_has_a_word_for_its_kind():
+    assert DamagedShardError("what", kind="data-crc").kind == "data-crc"
+    assert DamagedShardError("what").kind == "damaged"
+
+
+def test_what_the_user_asked_wrongly_is_told_from_what_went_wrong():
+    assert not issubclass(UsageError, Interrupted)
+    assert not issubclass(SampleError, errors.SourceError)
+    assert issubclass(DamagedShardError, errors.SourceError)

@@ -1,0 +1,266 @@
+"""The wire format of tf.train.Example against protobuf and tf.io, and every malformed message refused."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+import pytest
+import tensorflow as tf
+from hypothesis import assume, given, settings
+from hypothesis import example as example_of
+from hypothesis import strategies as st
+
+from tar2tf_cli.errors import SampleError
+from tar2tf_cli.example import Encoder, bytes_list, decode, float_list, int64_list, packed_floats, spans, varint
+from tar2tf_cli.tfrecord import MAX_RECORD
+
+names = st.text(max_size=8) | st.sampled_from(["jpg", "cls", "seg.png", "é", "名前", "x" * 200])
+int64s = st.integers(-(2**63), 2**63 - 1)
+float32s = st.floats(width=32, allow_nan=True, allow_infinity=True)
+values = st.one_of(
+    st.tuples(st.just("bytes"), st.lists(st.binary(max_size=20), max_size=4)),
+    st.tuples(st.just("bytes"), st.lists(st.integers(100, 20_000).map(bytes), min_size=1, max_size=2)),
+    st.tuples(st.just("int64"), st.lists(int64s, max_size=6)),
+    st.tuples(st.just("float"), st.lists(float32s, max_size=6)),
+)
+features_of_any_kind = st.dictionaries(names, values, max_size=5)
+
+MAKERS = {"bytes": bytes_list, "int64": int64_list, "float": float_list}
+
+MESSAGE = {
+    "a": ("int64", [1, -1, 2**63 - 1]),
+    "b": ("float", [1.5, math.inf]),
+    "c": ("bytes", [b"", b"yy"]),
+    "d": ("bytes", [bytes(200)]),
+    "é": ("int64", []),
+}
+
+
+def encoded(features) -> bytes:
+    """Features given as kind and values; a list of one bytes value is given to the encoder as plain bytes."""
+    ready = {
+        name: content[0] if kind == "bytes" and len(content) == 1 else MAKERS[kind](content)
+        for name, (kind, content) in features.items()
+    }
+    parts, size = Encoder().encode(ready)
+    message = b"".join(parts)
+    assert len(message) == size
+    return message
+
+
+def proto(features) -> tf.train.Example:
+    message = tf.train.Example()
+    message.features.SetInParent()
+    for name, (kind, content) in features.items():
+        values = getattr(message.features.feature[name], f"{kind}_list")
+        values.SetInParent()
+        values.value.extend(content)
+    return message
+
+
+def parsed(message: bytes) -> dict[str, tuple[str | None, list]]:
+    """What protobuf reads from a message, in the form that `decode` gives."""
+    found = {}
+    for name, feature in tf.train.Example.FromString(message).features.feature.items():
+        kind = feature.WhichOneof("kind")
+        found[name] = (kind and kind.removesuffix("_list"), list(getattr(feature, kind).value) if kind else [])
+    return found
+
+
+def comparable(features) -> list[str]:
+    """Equal for equal features, NaN included."""
+    return sorted(repr((name, kind, list(content))) for name, (kind, content) in features.items())
+
+
+# --- Encoding ---
+
+
+@settings(max_examples=150)
+@given(features_of_any_kind)
+@example_of(MESSAGE)
+@example_of({})
+def test_a_message_is_protobuf_s_deterministic_serialisation_byte_for_byte(features):
+    # Python's protobuf (upb) sorts "ab" before "a", where C++ and Go, and this project, sort plainly
+    assume(not any(one != other and one.startswith(other) for one in features for other in features))
+    assert encoded(features) == proto(features).SerializeToString(deterministic=True)
+
+
+@given(features_of_any_kind)
+def test_features_stand_in_the_order_of_their_names(features):
+    assert [name for name, _, _ in spans(encoded(features))] == sorted(features)
+
+
+@given(features_of_any_kind)
+def test_protobuf_parses_what_was_encoded(features):
+    assert comparable(parsed(encoded(features))) == comparable(features)
+
+
+@settings(max_examples=25)
+@given(st.dictionaries(names, values, min_size=1, max_size=4))
+@example_of(MESSAGE)
+def test_tensorflow_parses_what_was_encoded(features):
+    types = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
+    wanted = {name: tf.io.VarLenFeature(types[kind]) for name, (kind, _) in features.items()}
+    found = tf.io.parse_single_example(encoded(features), wanted)
+    given_back = {name: (kind, found[name].values.numpy().tolist()) for name, (kind, _) in features.items()}
+    assert comparable(given_back) == comparable(features)
+
+
+@given(st.permutations(sorted(MESSAGE)))
+def test_equal_features_give_equal_bytes_in_any_order(order):
+    assert encoded({name: MESSAGE[name] for name in order}) == encoded(MESSAGE)
+
+
+@given(st.lists(st.dictionaries(names, st.binary(max_size=300), max_size=4), max_size=8))
+def test_an_encoder_s_memory_of_earlier_examples_changes_nothing(examples):
+    encoder = Encoder()
+    for features in [*examples, *reversed(examples)]:
+        assert b"".join(encoder.encode(features)[0]) == b"".join(Encoder().encode(features)[0])
+
+
+def test_an_encoder_s_cache_of_lengths_may_overflow():
+    encoder = Encoder()
+    for size in [*range(10_000), 127, 128, 16_383, 16_384]:
+        message = b"".join(encoder.encode({"x": bytes(size)})[0])
+        assert decode(message) == {"x": ("bytes", [bytes(size)])}
+
+
+def test_large_values_are_passed_on_uncopied():
+    value = bytes(1 << 20)
+    assert any(part is value for part in Encoder().encode({"jpg": value, "cls": b"1"})[0])
+
+
+@given(st.dictionaries(names, st.integers(0, 70_000), max_size=5))
+def test_the_size_foretold_from_lengths_is_that_of_the_message(lengths):
+    message = b"".join(Encoder().encode({name: bytes(length) for name, length in lengths.items()})[0])
+    assert Encoder().size(lengths) == len(message)
+
+
+def test_an_example_of_two_gibibytes_is_refused_and_one_byte_less_is_not():
+    encoder = Encoder()
+    overhead = encoder.size({"jpg": 2**31 - 100}) - (2**31 - 100)
+    assert encoder.size({"jpg": MAX_RECORD - overhead}) == MAX_RECORD
+    with pytest.raises(SampleError, match=r"would take 2,147,483,648 bytes; .* at most 2,147,483,647") as caught:
+        encoder.size({"jpg": MAX_RECORD - overhead + 1})
+    assert "--select" in caught.value.hint
+    with pytest.raises(SampleError, match="at most"):
+        encoder.size({"jpg": 2**30, "png": 2**30})
+
+
+def test_a_name_that_is_not_utf_8_is_refused_by_name():
+    with pytest.raises(SampleError, match=r"'\\udcff' is not named in UTF-8"):
+        Encoder().encode({"\udcff": b""})
+
+
+@pytest.mark.parametrize("value", [1e300, -1e300, 3.5e38])
+def test_a_float_beyond_float32_is_refused_and_not_made_infinite(value):
+    with pytest.raises(OverflowError):
+        float_list([value])
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1])
+def test_an_integer_beyond_64_bits_is_refused(value):
+    with pytest.raises(OverflowError):
+        int64_list([value])
+
+
+@given(st.lists(float32s, max_size=10))
+def test_floats_given_as_bytes_are_those_given_as_numbers(numbers):
+    data = struct.pack(f"<{len(numbers)}f", *numbers)
+    assert packed_floats(data).message == float_list(numbers).message
+    assert packed_floats(data, (1, len(numbers))).shape == (1, len(numbers))
+
+
+@pytest.mark.parametrize("number", [0, 127, 128, 16_383, 16_384, 2**32, 2**63, 2**64 - 1])
+def test_a_varint_has_seven_bits_a_byte(number):
+    data = varint(number)
+    assert len(data) == max(1, math.ceil(number.bit_length() / 7))
+    assert sum((byte & 0x7F) << 7 * place for place, byte in enumerate(data)) == number
+
+
+# --- Decoding ---
+
+
+@settings(max_examples=200)
+@given(features_of_any_kind)
+@example_of(MESSAGE)
+def test_decoding_gives_back_what_was_encoded(features):
+    assert comparable(decode(encoded(features))) == comparable(features)
+
+
+def test_decoding_reads_lists_that_are_not_packed():
+    floats = b"\x0d" + struct.pack("<f", 1.5) + b"\x0a\x04" + struct.pack("<f", 2.5)
+    ints = b"\x08\x07\x0a\x02\x01\x02\x08" + varint(2**64 - 1)
+    message = b"".join(
+        b"\x0a" + varint(len(entry)) + entry
+        for name, tag, content in [(b"f", b"\x12", floats), (b"i", b"\x1a", ints)]
+        for body in [tag + varint(len(content)) + content]
+        for entry in [b"\x0a\x01" + name + b"\x12" + varint(len(body)) + body]
+    )
+    message = b"\x0a" + varint(len(message)) + message
+    assert decode(message) == parsed(message) == {"f": ("float", [1.5, 2.5]), "i": ("int64", [7, 1, 2, -1])}
+
+
+def test_an_unset_feature_has_no_kind():
+    message = tf.train.Example()
+    message.features.feature["x"].SetInParent()
+    assert decode(message.SerializeToString()) == {"x": (None, [])}
+
+
+def test_of_a_name_that_comes_twice_the_last_counts_as_in_protobuf():
+    message = encoded({"x": ("bytes", [b"one"])}) + encoded({"x": ("int64", [2])})
+    assert decode(message) == parsed(message) == {"x": ("int64", [2])}
+    assert [name for name, _, _ in spans(message)] == ["x", "x"]
+
+
+def agrees_with_protobuf(message: bytes) -> None:
+    """Decoding refuses with ValueError, or gives what protobuf gives."""
+    try:
+        features = decode(message)
+    except ValueError:
+        return
+    assert comparable(features) == comparable(parsed(message))
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=40))
+@example_of(b"\x0a" + b"\x80" * 9 + b"\x00")
+@example_of(b"\x0a\x0c\x0a\x0a\x12\x01a\x12\x05\x0a\x03\x0a\x01x")
+@example_of(b"\xff" * 40)
+def test_arbitrary_bytes_are_refused_or_read_as_protobuf_reads_them(message):
+    agrees_with_protobuf(message)
+
+
+spots = st.floats(0, 1, exclude_max=True)
+tokens = st.sampled_from([b"\x0a", b"\x12", b"\x1a", b"\x08", b"\x0d", b"\x00", b"\x01", b"\x80", b"\x85\x80\x00"])
+
+
+@settings(max_examples=500)
+@given(features_of_any_kind, st.lists(st.tuples(spots, spots, tokens | st.binary(max_size=2)), min_size=1, max_size=3))
+@example_of(MESSAGE, [(0.5, 0.6, b"")])
+def test_damaged_messages_are_refused_or_read_as_protobuf_reads_them(features, damages):
+    message = encoded(features)
+    for first, second, replacement in damages:
+        start, end = sorted((int(first * len(message)), int(second * len(message))))
+        message = message[:start] + replacement + message[min(end, start + 4) :]
+    agrees_with_protobuf(message)
+
+
+def test_a_message_cut_at_any_byte_is_refused():
+    message = encoded(MESSAGE)
+    for cut in range(1, len(message)):
+        with pytest.raises(ValueError, match="byte"):
+            decode(message[:cut])
+
+
+@pytest.mark.parametrize("kind", ["int64", "float", "bytes"])
+def test_a_field_of_another_number_is_refused(kind):
+    message = tf.train.Example()
+    getattr(message.features.feature["x"], f"{kind}_list").SetInParent()
+    whole = bytearray(message.SerializeToString())
+    for place in (0, 2, 4, 7, 9):
+        damaged = bytearray(whole)
+        damaged[place] |= 0x60
+        with pytest.raises(ValueError, match="unexpected field tag 0x"):
+            decode(bytes(damaged))

@@ -1,0 +1,314 @@
+"""Grouping against WebDataset's own, and every way a shard can hold half samples found out."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import example as example_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from makers import tar_of
+from webdataset.tariterators import group_by_keys
+
+from tar2tf_cli.errors import SampleError
+from tar2tf_cli.samples import KEY, Grouper, _SeenKeys, split_name
+from tar2tf_cli.tar import Member, TarReader
+
+folders = st.sampled_from(["", "d/", "d.e/f/", "./", "d._e/"])
+bases = st.sampled_from(["a", "b", "ab", "B", "é", "a b", "a_"])
+extensions = st.sampled_from([".jpg", ".cls", ".JPG", ".seg.png", ".json", ".a", ".", ""])
+names = st.builds("{}{}{}".format, folders, bases, extensions)
+
+
+def members_of(names: list[str]) -> list[Member]:
+    """A member of each name, its data the number of its place, its offset likewise."""
+    return [(name, b"%d" % place, len(str(place)), 1000 + place) for place, name in enumerate(names)]
+
+
+def fail(error: SampleError) -> None:
+    raise error
+
+
+def samples_of(names: list[str], **options: object) -> list[dict[str, object]]:
+    return list(Grouper("x.tar", fail, **options).samples(members_of(names)))
+
+
+def keys_of(names: list[str], **options: object) -> list[str]:
+    return [sample[KEY] for sample in samples_of(names, **options)]
+
+
+def faults(names: list[str], **options: object) -> tuple[list[SampleError], list[str]]:
+    """Errors, each passed over, and the keys of the samples that are left."""
+    errors: list[SampleError] = []
+    grouper = Grouper("x.tar", errors.append, **options)
+    return errors, [sample[KEY] for sample in grouper.samples(members_of(names))]
+
+
+# --- As WebDataset does it ---
+
+
+def by_webdataset(names: list[str]) -> list[dict[str, object]]:
+    """WebDataset's samples; raises ValueError for a member that comes twice."""
+    data = [{"fname": name, "data": b"%d" % place, "__url__": "x.tar"} for place, name in enumerate(names)]
+    samples = list(group_by_keys(data))
+    return [{name: value for name, value in sample.items() if name != "__url__"} for sample in samples]
+
+
+def as_webdataset_or_an_error(names: list[str]) -> None:
+    try:
+        wanted = by_webdataset(names)
+    except ValueError:
+        fault = r"comes twice|comes back"
+    else:
+        entries = [set(sample) for sample in wanted]
+        if len({sample[KEY] for sample in wanted}) < len(wanted):
+            fault = "comes back"
+        elif len(wanted) > 1 and not set.intersection(*entries[:-1]) <= entries[-1]:
+            fault = "lacks"
+        else:
+            assert samples_of(names) == wanted
+            return
+    with pytest.raises(SampleError, match=fault):
+        samples_of(names)
+
+
+@settings(max_examples=300)
+@given(st.lists(names.filter(lambda name: not name.endswith(".")), max_size=8))
+@example_of(["a.jpg", "a.cls", "b.jpg", "b.cls"])
+@example_of(["a.jpg", "noextension", "a.cls"])
+def test_samples_are_webdataset_s_or_an_error_says_what_is_wrong(names):
+    as_webdataset_or_an_error(names)
+
+
+@given(st.lists(st.tuples(folders, bases), unique=True, max_size=5), st.sets(extensions.filter(lambda e: len(e) > 1)))
+def test_shards_of_like_samples_are_grouped_as_in_webdataset(stems, extensions):
+    lowered = {extension.lower(): extension for extension in sorted(extensions)}
+    names = [folder + base + extension for folder, base in stems for extension in lowered.values()]
+    assert samples_of(names) == by_webdataset(names)
+    assert len(samples_of(names)) == (len(stems) if extensions else 0)
+
+
+# --- Names ---
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "last"),
+    [
+        ("a/b.jpg", ("a/b", "jpg"), ("a/b", "jpg")),
+        ("a.b/c.jpg", ("a.b/c", "jpg"), ("a.b/c", "jpg")),
+        ("a/b.seg.png", ("a/b", "seg.png"), ("a/b.seg", "png")),
+        ("a/b.JPG", ("a/b", "jpg"), ("a/b", "JPG")),
+        ("./b.jpg", ("./b", "jpg"), ("./b", "jpg")),
+        ("v1.2/img.0001.Seg.PNG", ("v1.2/img", "0001.seg.png"), ("v1.2/img.0001.Seg", "PNG")),
+        ("noextension", ("", ""), ("", "")),
+        ("a.b/noextension", ("", ""), ("", "")),
+        ("trailing.", ("", ""), ("", "")),
+        (".hidden", ("", ""), ("", "")),
+        ("a/.hidden", ("", ""), ("", "")),
+        ("folder.jpg/", ("", ""), ("", "")),
+        ("\udcff.jpg", ("\udcff", "jpg"), ("\udcff", "jpg")),
+    ],
+)
+def test_names_are_split_at_the_first_or_the_last_dot_of_the_base_name(name, first, last):
+    assert split_name(name, "first") == first
+    assert split_name(name, "last") == last
+
+
+@given(names)
+def test_key_and_extension_make_up_the_name_again(name):
+    for rule in ("first", "last"):
+        key, extension = split_name(name, rule)
+        assert not key or f"{key}.{extension}".lower() == name.lower()
+
+
+def test_extensions_are_lower_cased_by_the_first_dot_rule_only():
+    names = ["a.JPG", "a.cls", "b.jpg", "b.cls"]
+    assert [list(sample) for sample in samples_of(names)] == [[KEY, "jpg", "cls"]] * 2
+    assert [list(sample) for sample in samples_of(names[:2], key_split="last")] == [[KEY, "JPG", "cls"]]
+
+
+def test_upper_and_lower_case_of_one_member_collide_by_the_first_dot_rule_only():
+    with pytest.raises(SampleError, match="comes twice"):
+        samples_of(["a.JPG", "a.jpg"])
+    assert samples_of(["a.JPG", "a.jpg"], key_split="last") == [{KEY: "a", "JPG": b"0", "jpg": b"1"}]
+
+
+def test_the_last_dot_rule_groups_what_the_first_tells_apart():
+    names = ["a.0.jpg", "a.0.cls", "a.1.jpg", "a.1.cls"]
+    assert keys_of(names, key_split="last") == ["a.0", "a.1"]
+    assert samples_of(names) == [{KEY: "a", "0.jpg": b"0", "0.cls": b"1", "1.jpg": b"2", "1.cls": b"3"}]
+
+
+def differs(names: list[str], **options: object) -> str | None:
+    grouper = Grouper("x.tar", fail, **options)
+    list(grouper.samples(members_of(names)))
+    return grouper.split_differs
+
+
+@pytest.mark.parametrize("rule", ["first", "last"])
+@pytest.mark.parametrize("regroup", [False, True])
+def test_the_first_member_that_the_other_rule_would_name_differently_is_kept(rule, regroup):
+    options = {"key_split": rule, "regroup": regroup}
+    assert differs(["a/b.jpg", "a/c.jpg", "d.e/f.jpg"], **options) is None
+    assert differs(["a.jpg", "b.seg.png", "b.jpg", "c.seg.png", "c.jpg"], **options) == "b.seg.png"
+
+
+# --- What is no part of a sample ---
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("._a.jpg", "AppleDouble (._*)"),
+        ("d/._a.jpg", "AppleDouble (._*)"),
+        ("__meta__", "__meta__"),
+        ("__meta__.json", "__meta__"),
+        ("__meta__/a.jpg", "__meta__"),
+        ("d/__meta__/a.jpg", "__meta__"),
+        ("README", "no extension"),
+        (".DS_Store", "no extension"),
+        ("d/.hidden", "no extension"),
+        ("trailing.", "no extension"),
+    ],
+)
+@pytest.mark.parametrize("regroup", [False, True])
+def test_what_is_no_part_of_a_sample_is_counted_and_does_not_part_it(name, reason, regroup):
+    grouper = Grouper("x.tar", fail, regroup=regroup)
+    samples = list(grouper.samples(members_of(["a.jpg", name, "a.cls", name])))
+    assert samples == [{KEY: "a", "jpg": b"0", "cls": b"2"}]
+    assert grouper.skipped == {reason: 2}
+
+
+@pytest.mark.parametrize("name", ["a._b.jpg", "d._e/a.jpg", "my__meta__.jpg", "a.__meta__"])
+def test_names_that_only_hold_such_marks_are_samples(name):
+    assert len(samples_of([name])) == 1
+
+
+# --- Samples that are not whole ---
+
+
+def test_a_key_that_comes_back_is_an_error_with_shard_key_and_remedy():
+    with pytest.raises(SampleError) as caught:
+        samples_of(["a.jpg", "b.jpg", "b.cls", "a.cls"])
+    error = caught.value
+    assert (error.shard, error.key, error.member, error.offset) == ("x.tar", "a", "a.cls", 1003)
+    assert "the key 'a' comes back after another key began" in str(error)
+    assert "--regroup" in str(error)
+
+
+def test_a_key_that_comes_back_is_passed_over_where_faults_are():
+    errors, keys = faults(["a.jpg", "b.jpg", "a.cls", "a.txt", "c.jpg"])
+    assert [error.member for error in errors] == ["a.cls"]
+    assert keys == ["a", "b", "c"]
+
+
+def test_regrouping_gathers_members_that_stand_apart_in_the_order_of_their_first():
+    names = ["b.jpg", "a.jpg", "a.cls", "b.cls"]
+    assert samples_of(names, regroup=True) == [
+        {KEY: "b", "jpg": b"0", "cls": b"3"},
+        {KEY: "a", "jpg": b"1", "cls": b"2"},
+    ]
+
+
+@given(st.permutations([f"{key}.{extension}" for key in "abc" for extension in ("jpg", "cls")]))
+def test_regrouping_gives_the_same_samples_in_any_order_of_members(names):
+    found = {sample[KEY]: set(sample) for sample in samples_of(names, regroup=True)}
+    assert found == {key: {KEY, "jpg", "cls"} for key in "abc"}
+
+
+@pytest.mark.parametrize("regroup", [False, True])
+def test_a_member_that_comes_twice_is_an_error_with_its_name(regroup):
+    with pytest.raises(SampleError) as caught:
+        samples_of(["a.jpg", "a.jpg"], regroup=regroup)
+    error = caught.value
+    assert (error.shard, error.key, error.member, error.offset) == ("x.tar", "a", "a.jpg", 1001)
+    assert "comes twice" in str(error)
+    errors, keys = faults(["a.jpg", "b.jpg", "b.cls", "b.jpg", "c.jpg"], regroup=regroup)
+    assert [error.member for error in errors] == ["b.jpg"]
+    assert keys == ["a", "c"]
+
+
+@pytest.mark.parametrize("regroup", [False, True])
+@pytest.mark.parametrize("names", [["b.__key__", "b.jpg"], ["b.jpg", "b.__key__"], ["b.jpg", "b.__KEY__"]], ids=str)
+def test_an_entry_cannot_take_the_key_s_own_name(names, regroup):
+    errors, keys = faults(["a.jpg", *names, "c.jpg"], regroup=regroup)
+    assert [error.message for error in errors] == ["an entry cannot be named '__key__', as the key is"]
+    assert keys == ["a", "c"]
+
+
+def test_a_last_sample_that_lacks_what_all_others_have_is_an_error():
+    with pytest.raises(SampleError) as caught:
+        samples_of(["a.jpg", "a.cls", "a.txt", "b.cls", "b.jpg", "c.jpg"])
+    error = caught.value
+    assert (error.shard, error.key, error.offset) == ("x.tar", "c", 1005)
+    assert "lacks cls, which all others have: the shard was cut short" in str(error)
+
+
+def test_a_last_sample_may_lack_what_some_others_lack_too():
+    assert keys_of(["a.jpg", "a.cls", "b.jpg", "c.jpg"]) == ["a", "b", "c"]
+    assert keys_of(["a.jpg", "b.jpg", "b.cls"]) == ["a", "b"]
+
+
+def test_the_only_sample_of_a_shard_is_whole():
+    assert keys_of(["a.jpg"]) == ["a"]
+    assert keys_of([]) == []
+
+
+def test_a_half_last_sample_is_passed_over_where_faults_are():
+    errors, keys = faults(["a.jpg", "a.cls", "b.jpg"])
+    assert [error.key for error in errors] == ["b"]
+    assert keys == ["a"]
+
+
+def test_a_trusted_shard_is_not_compared_again():
+    assert keys_of(["a.jpg", "a.cls", "b.jpg", "a.txt"], trusted=True) == ["a", "b", "a"]
+
+
+# --- Offsets and sizes ---
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+@pytest.mark.parametrize("regroup", [False, True])
+def test_the_offset_is_that_of_the_current_sample_s_first_member(regroup, trusted):
+    grouper = Grouper("x.tar", fail, regroup=regroup, trusted=trusted)
+    names = ["._x.jpg", "a.jpg", "a.cls", "README", "b.jpg", "b.cls", "c.jpg", "c.cls"]
+    found = [(sample[KEY], grouper.offset) for sample in grouper.samples(members_of(names))]
+    assert found == [("a", 1001), ("b", 1004), ("c", 1006)]
+
+
+@pytest.mark.parametrize("regroup", [False, True])
+def test_entries_may_be_sizes(regroup):
+    grouper = Grouper("x.tar", fail, regroup=regroup, sizes_only=True)
+    assert list(grouper.samples([("a.jpg", b"", 700, 0), ("a.cls", b"", 1, 1536)])) == [
+        {KEY: "a", "jpg": 700, "cls": 1}
+    ]
+
+
+def test_samples_of_a_tar_are_its_members_by_key():
+    data = tar_of([("a.jpg", b"1"), ("a.seg.png", b"2"), ("b/a.jpg", b"3"), ("b/a.seg.png", b"4")])
+    samples = Grouper("x.tar", fail).samples(TarReader(io.BytesIO(data), "x.tar"))
+    assert list(samples) == [{KEY: "a", "jpg": b"1", "seg.png": b"2"}, {KEY: "b/a", "jpg": b"3", "seg.png": b"4"}]
+
+
+# --- Memory of keys ---
+
+
+@settings(max_examples=200)
+@given(st.lists(st.text(min_size=1, max_size=3) | st.sampled_from("abcdef"), max_size=40))
+@example_of(["a", "b", "c", "b"])
+@example_of(["c", "b", "a", "c"])
+def test_seen_keys_answer_as_a_set_would(keys):
+    seen, plain = _SeenKeys(), set()
+    for key in keys:
+        assert seen.add(key) == (key not in plain)
+        plain.add(key)
+
+
+def test_sorted_keys_take_eight_bytes_each():
+    seen = _SeenKeys()
+    assert all(seen.add(f"{number:08d}") for number in range(10_000))
+    assert seen._set is None
+    assert seen._hashes.itemsize * len(seen._hashes) == 80_000
+    assert not seen.add("00000007")
+    assert seen.add("00000007x")

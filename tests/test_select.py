@@ -1,0 +1,282 @@
+"""Selections and types: which entries become features, under which names, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shards import examples, tar2tf, write_tar
+from tar2tf_cli.convert import convert
+from tar2tf_cli.errors import SampleError, UsageError
+from tar2tf_cli.ops import Select, SelectDict, SelectJSON, SelectList
+from tar2tf_cli.ops.select import flatten, parse_select, select_from_yaml, to_selection
+from tar2tf_cli.spec import Conversion, Input, Output, parse_types
+
+ABOUT = {
+    "annotations": [{"label": 7, "box": [1, 2.5, 3]}, {"label": 8, "name": "cat"}],
+    "size": {"width": 20, "deep": {"er": True}},
+    "a.b": "dotted",
+    "0": "zero",
+    "none": None,
+    "words": ["one", "two"],
+    "empty": [],
+    "mixed": [1, "x"],
+    "score": 0.5,
+}
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> Path:
+    entries = {"jpg": b"\xff\xd8image", "cls": b" 3\n", "json": json.dumps(ABOUT).encode(), "txt": "grün".encode()}
+    write_tar(tmp_path / "in" / "a.tar", [("0001", entries)])
+    return tmp_path / "in"
+
+
+def chosen(bucket: Path, select: Any = None, types: Sequence[str] = (), **options: Any) -> dict[str, list[Any]]:
+    """The features of the one sample."""
+    selections = select_from_yaml(select) if select is not None else None
+    path = bucket.parent / "out" / "all.record"
+    conversion = Conversion(
+        Input(str(bucket)), Output(str(path)), select=selections, types=parse_types(types), **options
+    )
+    convert(conversion, workers=1, overwrite=True)
+    (found,) = examples(path)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("flags", "yaml", "features"),
+    [
+        (["jpg,cls"], ["jpg", "cls"], {"jpg": [b"\xff\xd8image"], "cls": [b" 3\n"]}),
+        (["jpg", "cls"], "jpg,cls", {"jpg": [b"\xff\xd8image"], "cls": [b" 3\n"]}),
+        (["image=jpg,label=cls"], {"image": "jpg", "label": "cls"}, {"image": [b"\xff\xd8image"], "label": [b" 3\n"]}),
+        (["one=cls,two=cls"], {"one": "cls", "two": "cls"}, {"one": [b" 3\n"], "two": [b" 3\n"]}),
+        (["__key__"], ["__key__"], {"__key__": [b"0001"]}),
+        (["label=json:annotations.0.label"], {"label": "json:annotations.0.label"}, {"label": [7]}),
+        (["n=json:annotations.1.name"], {"n": "json:annotations.1.name"}, {"n": [b"cat"]}),
+        (["last=json:annotations.-1.label"], {"last": "json:annotations.-1.label"}, {"last": [8]}),
+        (["box=json:annotations.0.box"], {"box": "json:annotations.0.box"}, {"box": [1.0, 2.5, 3.0]}),
+        (["b=json:size.deep.er"], {"b": "json:size.deep.er"}, {"b": [1]}),
+        (["s=json:score"], {"s": "json:score"}, {"s": [0.5]}),
+        (["w=json:words"], {"w": "json:words"}, {"w": [b"one", b"two"]}),
+        (["z=json:0"], {"z": "json:0"}, {"z": [b"zero"]}),
+        (["json:score"], ["json:score"], {"json": [0.5]}),
+    ],
+)
+def test_flags_and_yaml_select_the_same_features(
+    flags: list[str], yaml: Any, features: dict[str, list[Any]], bucket: Path
+) -> None:
+    assert chosen(bucket, yaml) == features
+    by_flag = {name: item.canonical() for name, item in parse_select(flags).items()}
+    assert by_flag == {name: item.canonical() for name, item in select_from_yaml(yaml).items()}
+    assert chosen(bucket, by_flag) == features
+
+
+def test_nothing_selected_means_every_entry_and_the_key(bucket: Path) -> None:
+    assert set(chosen(bucket)) == {"__key__", "jpg", "cls", "json", "txt"}
+
+
+def test_lists_and_dicts_flatten_to_names_with_a_slash(bucket: Path) -> None:
+    select = {
+        "pair": ["jpg", "cls"],
+        "box": {"x": "json:annotations.0.box.0", "more": ["json:score", {"k": "__key__"}]},
+        "plain": "cls",
+    }
+    assert chosen(bucket, select) == {
+        "pair/0": [b"\xff\xd8image"],
+        "pair/1": [b" 3\n"],
+        "box/x": [1],
+        "box/more/0": [0.5],
+        "box/more/1/k": [b"0001"],
+        "plain": [b" 3\n"],
+    }
+
+
+def test_classes_mean_what_yaml_means() -> None:
+    classes = {
+        "a": Select("jpg"),
+        "b": Select(ext_name="jpg"),
+        "c": SelectJSON("json", ["x", 0, "y"]),
+        "d": SelectJSON(ext_name="json", nested_path="x"),
+        "e": SelectList("jpg", Select("cls")),
+        "f": SelectList(["jpg", "cls"]),
+        "g": SelectDict({"u": "jpg", "v": ["cls"]}),
+        "h": SelectDict(u=Select("jpg")),
+    }
+    yaml = {
+        "a": "jpg",
+        "b": "jpg",
+        "c": "json:x.0.y",
+        "d": "json:x",
+        "e": ["jpg", "cls"],
+        "f": ["jpg", "cls"],
+        "g": {"u": "jpg", "v": ["cls"]},
+        "h": {"u": "jpg"},
+    }
+    assert {name: item.canonical() for name, item in classes.items()} == yaml
+    assert {name: item.canonical() for name, item in select_from_yaml(yaml).items()} == yaml
+
+
+@pytest.mark.parametrize("path", [["a.b"], ["annotations", 0, "label"], [0], ["0"], "score", 0])
+def test_a_path_survives_being_written_down(path: Any, bucket: Path) -> None:
+    selection = SelectJSON("json", path)
+    again = to_selection(json.loads(json.dumps(selection.canonical())))
+    sample = {"__key__": "k", "json": json.dumps(ABOUT).encode()}
+    assert again.select(sample) == selection.select(sample)
+    assert again.canonical() == selection.canonical()
+
+
+@pytest.mark.parametrize(
+    ("select", "words"),
+    [
+        (["png"], ["'png'", "jpg, cls, json, txt"]),
+        ({"x": "json:annotations.5.label"}, ["'json'", "annotations.5.label"]),
+        ({"x": "json:annotations.zero"}, ["annotations.zero"]),
+        ({"x": "json:nowhere"}, ["nowhere"]),
+        ({"x": "json:score.deeper"}, ["score.deeper"]),
+        ({"x": "cls:a"}, ["'cls'", "'a'"]),
+        ({"x": "jpg:a"}, ["'jpg'", "JSON"]),
+        ({"x": "txt:a"}, ["'txt'", "JSON"]),
+        ({"x": "json:none"}, ["'x'", "NoneType"]),
+        ({"x": "json:size"}, ["'x'", "dict"]),
+        ({"x": "json:annotations"}, ["'x'"]),
+        ({"x": "json:empty"}, ["'x'", "empty list", "--type"]),
+        ({"x": "json:mixed"}, ["'x'", "int, str"]),
+    ],
+)
+def test_what_cannot_be_selected_is_an_error_naming_sample_and_entry(
+    select: Any, words: list[str], bucket: Path
+) -> None:
+    with pytest.raises(SampleError) as caught:
+        chosen(bucket, select)
+    assert (caught.value.key, caught.value.shard) == ("0001", str(bucket / "a.tar"))
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("flags", [["jpg,jpg"], ["=jpg"], ["a="], ["a=jpg,a=cls"], ["json:a,json:b"]])
+def test_a_name_that_is_empty_or_comes_twice_is_an_error(flags: list[str]) -> None:
+    with pytest.raises(UsageError, match="--select"):
+        parse_select(flags)
+
+
+@pytest.mark.parametrize("value", [5, {}, [], {"a": 5}, {"a": {"b": None}}, {"a": ""}, True])
+def test_what_is_no_selection_is_an_error(value: Any) -> None:
+    with pytest.raises(ValueError, match="select"):
+        select_from_yaml(value)
+
+
+def test_a_list_that_names_a_feature_twice_is_an_error() -> None:
+    with pytest.raises(ValueError, match="'json'.*twice"):
+        select_from_yaml(["json:a", "json:b"])
+
+
+# --- Types of selected features ---
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "values"),
+    [
+        (b"7", "int64", [7]),
+        (b" -7\n", "int64", [-7]),
+        (b"9223372036854775807", "int64", [2**63 - 1]),
+        (b"7.5", "float", [7.5]),
+        (b"1e3", "float", [1000.0]),
+        (b"1 2 3", "int64_list", [1, 2, 3]),
+        (b"1,2,3\n", "int64_list", [1, 2, 3]),
+        (b"[1, 2, 3]", "int64_list", [1, 2, 3]),
+        (b"[1, 2.0]", "int64_list", [1, 2]),
+        (b"0.5 1", "float_list", [0.5, 1.0]),
+        (b"7", "float_list", [7.0]),
+        (b"", "int64_list", []),
+        (b"[]", "float_list", []),
+        (b"7", "bytes", [b"7"]),
+        (b"7", "bytes_list", [b"7"]),
+    ],
+)
+def test_text_is_read_as_its_type(text: bytes, kind: str, values: list[Any], tmp_path: Path) -> None:
+    write_tar(tmp_path / "in" / "a.tar", [("1", {"cls": text})])
+    assert chosen(tmp_path / "in", {"x": "cls"}, [f"x={kind}"]) == {"x": values}
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "values"),
+    [
+        ("json:annotations.0.label", "int64", [7]),
+        ("json:annotations.0.label", "float", [7.0]),
+        ("json:annotations.0.box", "float_list", [1.0, 2.5, 3.0]),
+        ("json:annotations.0.label", "bytes", [b"7"]),
+        ("json:words", "bytes_list", [b"one", b"two"]),
+        ("json:empty", "int64_list", []),
+        ("json:empty", "bytes_list", []),
+        ("txt", "bytes", ["grün".encode()]),
+        ("__key__", "int64", [1]),
+    ],
+)
+def test_selected_values_take_the_type_they_are_given(source: str, kind: str, values: list[Any], bucket: Path) -> None:
+    assert chosen(bucket, {"x": source}, [f"x={kind}"]) == {"x": values}
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "word"),
+    [
+        ("json:annotations.0.box", "int64_list", "2.5"),
+        ("json:annotations.0.box", "float", "3 values"),
+        ("json:none", "int64", "null"),
+        ("json:none", "bytes", "null"),
+        ("json:none", "bytes_list", "null"),
+        ("json:none", "float", "null"),
+        ("json:size", "bytes", "dict"),
+        ("json:words", "bytes", "list"),
+        ("json:words", "int64_list", "one"),
+        ("jpg", "int64", "utf-8"),
+        ("txt", "float", "float"),
+        ("json:score", "int64", "0.5"),
+    ],
+)
+def test_a_value_that_is_not_of_its_type_is_an_error_naming_both(
+    source: str, kind: str, word: str, bucket: Path
+) -> None:
+    with pytest.raises(SampleError, match=rf"sample 0001.*'x' is no {kind}.*{word}"):
+        chosen(bucket, {"x": source}, [f"x={kind}"])
+
+
+def test_a_type_for_a_feature_that_is_not_selected_is_an_error(bucket: Path) -> None:
+    with pytest.raises(SampleError, match="'jpg'.*--type"):
+        chosen(bucket, ["cls"], ["jpg=bytes"])
+
+
+@pytest.mark.parametrize("text", ["cls=int32", "cls", "=int64", "cls="])
+def test_a_type_that_does_not_exist_is_an_error_naming_those_that_do(text: str) -> None:
+    with pytest.raises(UsageError, match="int64, int64_list, float, float_list, bytes, bytes_list"):
+        parse_types([text])
+
+
+def test_numbers_that_an_example_cannot_hold_are_errors(bucket: Path, tmp_path: Path) -> None:
+    write_tar(tmp_path / "big" / "a.tar", [("1", {"json": b'{"i": 9223372036854775808, "f": 1e300}'})])
+    for source in ("json:i", "json:f"):
+        with pytest.raises(SampleError, match="'x' cannot become a feature"):
+            chosen(tmp_path / "big", {"x": source})
+    with pytest.raises(SampleError, match="'x' is no float"):
+        chosen(tmp_path / "big", {"x": "json:f"}, ["x=float"])
+
+
+def test_flatten_leaves_plain_selections_alone() -> None:
+    assert list(flatten("a", Select("b"))) == ["a"]
+    assert list(flatten("a", SelectList("x", SelectDict(k="y")))) == ["a/0", "a/1/k"]
+
+
+def test_select_and_type_work_from_the_command_line(bucket: Path, tmp_path: Path) -> None:
+    done = tar2tf(
+        *["convert", bucket, "-o", tmp_path / "o" / "x.record", "--select", "image=jpg,label=json:annotations.0.label"],
+        *["--select", "cls", "--type", "cls=int64", "--type", "label=float"],
+    )
+    assert done.returncode == 0, done.stderr
+    assert examples(tmp_path / "o" / "x.record") == [{"image": [b"\xff\xd8image"], "label": [7.0], "cls": [3]}]
+    wrong = tar2tf("convert", bucket, "-o", tmp_path / "p" / "x.record", "--select", "image=png")
+    assert wrong.returncode == 3
+    assert "sample 0001" in wrong.stderr
+    assert "'png'" in wrong.stderr

@@ -1,0 +1,259 @@
+"""Framing and CRCs against TensorFlow's reader and writer, and every kind of damage found where it is."""
+
+from __future__ import annotations
+
+import io
+import struct
+import tempfile
+import tracemalloc
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from makers import Dribble, gzipped
+
+from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.streams import open_stream
+from tar2tf_cli.tfrecord import (
+    FRAMING,
+    MAX_RECORD,
+    RecordReader,
+    crc32c,
+    crc32c_combine,
+    frame,
+    masked,
+    write_records,
+)
+
+few_records = st.lists(st.binary(max_size=60) | st.integers(0, 40_000).map(lambda size: bytes(size)), max_size=6)
+
+SMALL = [b"one", b"", b"three" * 5]
+
+
+def framed(records: Iterable[bytes]) -> bytes:
+    return b"".join(part for record in records for part in frame([record], len(record)))
+
+
+def read(data: bytes, **options: bool) -> list[tuple[int, bytes]]:
+    return list(RecordReader(io.BytesIO(data), "x.record", **options))
+
+
+def by_tensorflow(records: Iterable[bytes], compression: str = "") -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "x")
+        with tf.io.TFRecordWriter(str(path), compression) as writer:
+            for record in records:
+                writer.write(record)
+        return path.read_bytes()
+
+
+def read_by_tensorflow(data: bytes, compression: str = "") -> list[bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "x")
+        path.write_bytes(data)
+        return list(tf.data.TFRecordDataset(str(path), compression).as_numpy_iterator())
+
+
+def offsets_of(records: Iterable[bytes]) -> list[int]:
+    offsets, position = [], 0
+    for record in records:
+        offsets.append(position)
+        position += len(record) + FRAMING
+    return offsets
+
+
+# --- As TensorFlow does it ---
+
+
+@settings(max_examples=50)
+@given(few_records)
+def test_framing_is_what_tensorflow_writes_byte_for_byte(records):
+    assert framed(records) == by_tensorflow(records)
+
+
+@settings(max_examples=25)
+@given(few_records)
+def test_tensorflow_reads_back_what_was_framed(records):
+    assert read_by_tensorflow(framed(records)) == records
+
+
+@settings(max_examples=50)
+@given(few_records)
+def test_the_reader_gives_what_tensorflow_wrote_and_where(records):
+    assert read(by_tensorflow(records)) == list(zip(offsets_of(records), records, strict=True))
+
+
+@given(st.lists(st.binary(max_size=9000), max_size=5))
+def test_a_record_in_parts_is_framed_like_the_same_record_in_one(parts):
+    whole = b"".join(parts)
+    assert b"".join(frame(parts, len(whole))) == framed([whole])
+
+
+def test_large_parts_are_passed_on_uncopied():
+    parts = [b"head", bytes(100_000), b"tail"]
+    assert [id(part) for part in parts] == [id(part) for part in frame(parts, 100_008)[1:-1]]
+
+
+def test_lengths_are_framed_right_beyond_the_cache_of_headers():
+    for size in range(20_000):
+        length = struct.pack("<Q", size)
+        assert frame([], size)[0] == length + struct.pack("<I", masked(crc32c(length)))
+
+
+def test_write_records_writes_a_file_that_tensorflow_reads():
+    out = io.BytesIO()
+    assert write_records(out, iter(SMALL)) == 3
+    assert read_by_tensorflow(out.getvalue()) == SMALL
+
+
+@pytest.mark.parametrize("cuts", [(), (19,), (1, 2, 50)])
+def test_a_gzip_file_of_several_members_reads_here_as_in_tensorflow(cuts):
+    data = gzipped(framed(SMALL), *cuts)
+    assert read_by_tensorflow(data, "GZIP") == SMALL
+    assert [record for _, record in RecordReader(open_stream(io.BytesIO(data), "x"), "x")] == SMALL
+
+
+# --- Reading ---
+
+
+@given(few_records, st.lists(st.integers(1, 700), min_size=1, max_size=5))
+def test_records_do_not_depend_on_how_many_bytes_a_read_returns(records, most):
+    stream = Dribble(framed(records), [*most, 50_000])
+    assert list(RecordReader(stream, "x")) == list(zip(offsets_of(records), records, strict=True))
+
+
+def test_records_larger_than_the_reader_s_chunk_are_whole():
+    records = [bytes(3 * RecordReader.CHUNK + 5), b"between", bytes(20 * RecordReader.CHUNK)]
+    assert [record for _, record in read(framed(records))] == records
+
+
+def test_the_reader_counts_records_and_bytes():
+    reader = RecordReader(io.BytesIO(framed(SMALL)), "x")
+    assert len(list(reader)) == reader.count == 3
+    assert reader.offset == len(framed(SMALL))
+
+
+def test_an_empty_file_has_no_records():
+    assert read(b"") == []
+
+
+# --- Damage ---
+
+
+@pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
+@pytest.mark.parametrize("most", [[1], [1 << 20]], ids=["byte by byte", "at once"])
+def test_every_corrupted_byte_is_found_in_its_record(flip, most):
+    data = framed(SMALL)
+    starts = offsets_of(SMALL)
+    for place in range(len(data)):
+        damaged = bytearray(data)
+        damaged[place] ^= flip
+        number = max(number for number, start in enumerate(starts) if start <= place)
+        with pytest.raises(DamagedShardError) as caught:
+            list(RecordReader(Dribble(bytes(damaged), most), "x.record"))
+        error = caught.value
+        assert (error.shard, error.member, error.offset) == ("x.record", f"record {number}", starts[number])
+        assert error.kind == ("length-crc" if place - starts[number] < 12 else "data-crc")
+
+
+def test_without_checking_data_only_damage_to_lengths_is_found():
+    data = framed(SMALL)
+    of_lengths = {start + place for start in offsets_of(SMALL) for place in range(12)}
+    for place in range(len(data)):
+        damaged = bytearray(data)
+        damaged[place] ^= 1
+        if place in of_lengths:
+            with pytest.raises(DamagedShardError, match="length"):
+                read(bytes(damaged), check_data=False)
+        else:
+            assert len(read(bytes(damaged), check_data=False)) == len(SMALL)
+
+
+def test_a_file_cut_at_any_byte_but_between_records_is_truncated():
+    data = framed(SMALL)
+    boundaries = [*offsets_of(SMALL), len(data)]
+    for cut in range(len(data) + 1):
+        if cut in boundaries:
+            assert len(read(data[:cut])) == boundaries.index(cut)
+            continue
+        with pytest.raises(DamagedShardError) as caught:
+            read(data[:cut])
+        assert caught.value.kind == "truncated"
+        assert caught.value.offset == max(start for start in boundaries if start < cut)
+
+
+def claim(length: int) -> bytes:
+    """A record's header that claims a length, with the right CRC."""
+    number = struct.pack("<Q", length)
+    return number + struct.pack("<I", masked(crc32c(number)))
+
+
+@pytest.mark.parametrize("length", [MAX_RECORD + 1, 2**40, 2**64 - 1])
+def test_a_record_longer_than_any_example_is_refused(length):
+    with pytest.raises(DamagedShardError, match="at most 2 GiB") as caught:
+        read(claim(length) + bytes(100))
+    assert caught.value.kind == "too-large"
+
+
+def test_a_claimed_length_takes_no_memory_before_its_bytes_are_there():
+    class Sparing(io.BytesIO):
+        def read(self, size=-1, /):
+            assert 0 < size <= 16 << 20
+            return super().read(size)
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(DamagedShardError) as caught:
+            list(RecordReader(Sparing(claim(MAX_RECORD) + bytes(1000)), "x"))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert caught.value.kind == "truncated"
+    assert peak < 1 << 20
+
+
+def test_reading_goes_on_behind_a_record_whose_data_is_damaged():
+    data = bytearray(framed([b"one", b"two", b"three"]))
+    data[3 + FRAMING + 13] ^= 1
+    reader = RecordReader(io.BytesIO(bytes(data)), "x")
+    with pytest.raises(DamagedShardError, match="record 1"):
+        list(reader)
+    reader.skip_damaged()
+    assert list(reader) == [(2 * (3 + FRAMING), b"three")]
+    assert (reader.count, reader.offset) == (3, len(data))
+
+
+# --- CRCs ---
+
+
+@pytest.mark.parametrize(
+    ("data", "crc"),
+    [
+        (bytes(32), 0x8A9136AA),
+        (b"\xff" * 32, 0x62A8AB43),
+        (bytes(range(32)), 0x46DD794E),
+        (bytes(range(31, -1, -1)), 0x113FDB5C),
+        (b"123456789", 0xE3069283),
+    ],
+    ids=["zeros", "ones", "up", "down", "check"],
+)
+def test_crc32c_is_that_of_rfc_3720(data, crc):
+    assert crc32c(data) == crc
+
+
+@given(st.binary(max_size=300), st.binary(max_size=300))
+def test_crcs_of_two_halves_combine_to_that_of_the_whole(first, second):
+    assert crc32c_combine(crc32c(first), crc32c(second), len(second)) == crc32c(first + second)
+    assert crc32c(second, crc32c(first)) == crc32c(first + second)
+
+
+crcs, lengths = st.integers(0, 2**32 - 1), st.integers(0, 2**42)
+
+
+@given(crcs, crcs, crcs, lengths, lengths)
+def test_crcs_combine_in_any_order_at_lengths_beyond_four_gibibytes(first, second, third, of_second, of_third):
+    left = crc32c_combine(crc32c_combine(first, second, of_second), third, of_third)
+    assert left == crc32c_combine(first, crc32c_combine(second, third, of_third), of_second + of_third)
