@@ -40,7 +40,7 @@ class Dataset:
 
     @property
     def files(self) -> list[Path]:
-        return sorted(path for path in self.directory.iterdir() if path.name.startswith("train-"))
+        return sorted(path for path in self.directory.rglob("*") if path.is_file() and path.name != "about.json")
 
     @property
     def bytes(self) -> int:
@@ -109,6 +109,35 @@ class Store:
             return tars.samples, tars.payload
 
         return self._made(f"{tars.directory.name}-records", make)
+
+    def photos(self) -> Dataset:
+        """4,000 JPEGs of about 50 kB in twenty folders, one for each class: 200 MB."""
+
+        def make(directory: Path) -> tuple[int, int]:
+            images, count = jpegs(), self._scaled(4000)
+            for number in range(count):
+                path = directory / f"n{number % 20:08}" / f"n{number % 20:08}_{number}.JPEG"
+                path.parent.mkdir(exist_ok=True)
+                path.write_bytes(images[number % len(images)])
+            return count, sum(len(images[number % len(images)]) for number in range(count))
+
+        return self._made(f"photos-{self.scale:g}", make)
+
+    def described(self) -> Dataset:
+        """400 arrays of 500 x 600 floats in .npy files, and a list of them as CSV, for 40,000 records: 480 MB."""
+        import numpy as np
+
+        def make(directory: Path) -> tuple[int, int]:
+            random = np.random.default_rng(4)
+            target = self.root / f"described-{self.scale:g}"  # where the folder is going to be
+            rows = []
+            for number in range(self._scaled(400)):
+                np.save(directory / f"{number:04}.npy", random.random((500, 600), dtype=np.float32))
+                rows.append(f"{target / f'{number:04}.npy'},{number % 10}\n")
+            (directory / "examples.csv").write_text("".join(rows))
+            return 100 * len(rows), 500 * 600 * 4 * len(rows)
+
+        return self._made(f"described-{self.scale:g}", make)
 
     @contextmanager
     def one_tar(self, megabytes: float) -> Iterator[Path]:

@@ -1,7 +1,7 @@
-"""Ordered atomic publishing: shards are made in a working folder and renamed when whole, the manifest comes last.
+"""Ordered atomic publishing: shards are made in a working folder and published when whole, the manifest comes last.
 
-The working folder lies beside the output (`.train-manifest.tar2tf`), holds everything an interrupted run has made, and
-goes when the manifest stands. Its journal tells which shards are whole; one process at a time holds its lock.
+The working folder is the sink's to choose, holds everything an interrupted run has made, and goes when the manifest
+stands. Its journal tells which shards are whole; one process at a time holds its lock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tar2tf_cli.job import ShardReport
 from tar2tf_cli.layout import Shard
 from tar2tf_cli.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.paths import PathTemplate
-from tar2tf_cli.sinks import RecordFile
+from tar2tf_cli.sinks import RecordFile, Sink
 
 __all__ = ["Commit"]
 
@@ -34,7 +34,8 @@ class Commit:
     """The output of one conversion, from the first unfinished shard to the manifest; a context manager.
 
     Args:
-        template: the path template of the shards.
+        template: the path template of the shards, as a path of the sink.
+        sink: where they are published.
         manifest: the manifest to be, of which spec and inputs are known.
         overwrite: whether files that this conversion does not claim may be replaced.
         resumable: whether the inputs are known to be the same ones as in an interrupted run.
@@ -55,6 +56,7 @@ class Commit:
     def __init__(
         self,
         template: PathTemplate,
+        sink: Sink,
         manifest: Manifest,
         events: Events,
         *,
@@ -65,6 +67,7 @@ class Commit:
         documents: Sequence[str] = (),
     ) -> None:
         self._template = template
+        self._sink = sink
         self._identity = manifest.identity()
         self._events = events
         self._overwrite = overwrite
@@ -77,11 +80,12 @@ class Commit:
         name = os.path.basename(self._manifest_path)
         self._prefix = self._manifest_path[: -len(name)]
         self._root = self._prefix or "."
-        self.folder = os.path.join(self._root, f".{name.removesuffix('.json')}.tar2tf")
+        self.folder = sink.working_folder(self._manifest_path)
         self._by_total = "total" in template.fields
         self._entries: dict[str, dict[int, ShardEntry]] = {}
         self._published: dict[str, int] = {}
         self._found: set[str] = set()
+        self._folders: set[str] = set()
         self._stale: set[str] = set()
         self._lock = self._journal = -1
         self.sealed: dict[tuple[str, int], ShardReport] = {}
@@ -95,7 +99,7 @@ class Commit:
                 self._begin()
         except OSError as error:
             self._give_up()
-            raise _failed(self._root, error) from None
+            raise _failed(self._sink.locate(self._root), error) from None
         except BaseException:
             self._give_up()
             raise
@@ -111,6 +115,7 @@ class Commit:
             self._survey()
 
     def __exit__(self, *exception: object) -> None:
+        self._sink.close()
         self._release()
 
     def unfinished_path(self, shard: Shard) -> str:
@@ -146,18 +151,17 @@ class Commit:
         replaced = {os.path.normpath(entry.path) for entry in self._shards("")}
         try:
             for path in self._stale - replaced:
-                _remove(path)
+                self._sink.remove(path)
             for path in self._stale - replaced if self._with_index else self._stale:
-                _remove(path + ".idx")
-            for folder in {os.path.dirname(entry.path) or "." for entry in self._shards("")}:
-                _sync_folder(folder)
+                self._sink.remove(path + ".idx")
+            self._sink.flush({os.path.dirname(entry.path) or "." for entry in self._shards("")})
             manifest.shards.extend(self._shards(self._prefix))
             for path, data in documents.items():
                 self._write(path, data)
             self._write(self._manifest_path, manifest.to_bytes())
             self._remove_folder()
         except OSError as error:
-            raise _failed(self._manifest_path, error) from None
+            raise _failed(self._sink.locate(self._manifest_path), error) from None
         return manifest.shards
 
     def _shards(self, prefix: str) -> list[ShardEntry]:
@@ -183,25 +187,23 @@ class Commit:
         while number in entries:
             final = self._final_path(lane, number, len(entries))
             part = self.unfinished_path(Shard(lane, number))
-            try:
-                self._move(part, final)
-            except OSError as error:
-                raise _failed(final, error) from None
+            self._move(part, final)
             number += 1
-            self._events.shard(final, entries[number - 1].records, entries[number - 1].bytes)
+            self._events.shard(self._sink.locate(final), entries[number - 1].records, entries[number - 1].bytes)
         self._published[lane] = number
 
     def _move(self, part: str, final: str) -> None:
         if not os.path.exists(part):
             return  # published by the run that was interrupted
         for path in (final, final + ".idx") if self._with_index else (final,):
-            if os.path.normpath(path) not in self._found and os.path.lexists(path):
-                raise OutputExistsError("appeared while the shard was being made", shard=path, hint=_OVERWRITE)
-        _remove(self._manifest_path)  # from here on an older one would lie
-        os.makedirs(os.path.dirname(final) or ".", exist_ok=True)
+            if os.path.normpath(path) not in self._found and self._sink.exists(path, now=True):
+                raise OutputExistsError(
+                    "appeared while the shard was being made", shard=self._sink.locate(path), hint=_OVERWRITE
+                )
+        self._sink.remove(self._manifest_path)  # from here on an older one would lie
         if os.path.exists(part + ".idx"):
-            os.replace(part + ".idx", final + ".idx")
-        os.replace(part, final)
+            self._sink.publish(part + ".idx", final + ".idx")
+        self._sink.publish(part, final)
 
     def _write(self, path: str, data: bytes) -> None:
         """Write a document, which appears under its name when it is whole and on the disk."""
@@ -209,20 +211,20 @@ class Commit:
         with RecordFile(part) as file:
             file.write([data], len(data))
             file.sync()
-        os.replace(part, path)
-        _sync_folder(self._root)
+        self._sink.publish(part, path)
+        self._sink.flush([self._root])
 
     def _is_up_to_date(self) -> bool:
         if self._overwrite or not self._resumable:
             return False
-        found = _load_manifest(self._manifest_path)
+        found = self._load_manifest()
         if found is None or found.identity() != self._identity:
             return False
-        if not all(map(os.path.exists, self._documents)):
+        if not all(self._sink.size(path) is not None for path in self._documents):
             return False
         for shard in found.shards:
             path = os.path.join(self._root, shard.path)
-            if _size(path) != shard.bytes or (self._with_index and not os.path.exists(path + ".idx")):
+            if self._sink.size(path) != shard.bytes or (self._with_index and self._sink.size(path + ".idx") is None):
                 return False
         return True
 
@@ -231,7 +233,9 @@ class Commit:
         while not self._is_locked():
             if time.monotonic() > deadline:
                 raise SinkError(
-                    "another tar2tf is writing this output", shard=self._manifest_path, hint="wait until it is done"
+                    "another tar2tf is writing this output",
+                    shard=self._sink.locate(self._manifest_path),
+                    hint="wait until it is done",
                 )
             time.sleep(0.05)
 
@@ -251,7 +255,7 @@ class Commit:
         """See what an earlier run left, keep what is ours, refuse what is not."""
         head, lines = _read_journal(self._file("journal"))
         ours = head is not None and head["identity"] == self._identity
-        previous = _load_manifest(self._manifest_path)
+        previous = self._load_manifest()
         if previous is not None and not self._overwrite:
             self._check_previous(previous)
         claimed = self._inside(shard.path for shard in previous.shards) if previous else set()
@@ -263,7 +267,7 @@ class Commit:
         left = [path for line in lines for path in line.get("paths", [])]
         if head is not None:
             claimed = self._inside(head["replaces"]) if ours else claimed | self._inside([*head["replaces"], *left])
-        self._stale = {path for path in claimed if os.path.lexists(path)}
+        self._stale = {path for path in claimed if self._sink.exists(path)}
         if ours and self._resumable:
             self._resume(lines)
         else:
@@ -279,34 +283,40 @@ class Commit:
                 if changed
                 else "is there already, and whether the input is still the same cannot be known"
             )
-            raise OutputExistsError(reason, shard=self._manifest_path, hint=_OVERWRITE)
+            raise OutputExistsError(reason, shard=self._sink.locate(self._manifest_path), hint=_OVERWRITE)
 
     def _check_documents(self, *, claimed: bool) -> None:
         """Refuse to go on where documents are in the way, or inputs where documents belong."""
-        for path in filter(os.path.lexists, self._documents):
-            if _place(path) in {_place(name) for name in self._inputs}:
-                raise OutputExistsError("is an input of this conversion", shard=path, hint="choose another output path")
+        for path in filter(self._sink.exists, self._documents):
+            where = self._sink.locate(path)
+            if _place(where) in {_place(name) for name in self._inputs}:
+                raise OutputExistsError(
+                    "is an input of this conversion", shard=where, hint="choose another output path"
+                )
             if not claimed and not self._overwrite:
                 raise OutputExistsError(
-                    "is there already, and no manifest of this conversion claims it", shard=path, hint=_OVERWRITE
+                    "is there already, and no manifest of this conversion claims it", shard=where, hint=_OVERWRITE
                 )
 
     def _check_found(self, claimed: set[str], *, interrupted: bool) -> None:
         """Refuse to go on where files are in the way that this conversion does not claim."""
         for path in sorted(self._found):
-            if os.path.isdir(path):
+            if path in self._folders:
                 raise OutputExistsError(
                     "is a directory where a file belongs", shard=path, hint="remove it, or choose another output path"
                 )
         inputs = {_place(path) for path in self._inputs} if self._found else set()
         for path in sorted(self._found):
-            if _place(path) in inputs:
-                raise OutputExistsError("is an input of this conversion", shard=path, hint="choose another output path")
+            where = self._sink.locate(path)
+            if _place(where) in inputs:
+                raise OutputExistsError(
+                    "is an input of this conversion", shard=where, hint="choose another output path"
+                )
         unclaimed = sorted(path for path in self._found - claimed if path.removesuffix(".idx") not in claimed)
         if unclaimed and not self._overwrite:
             left = " by an interrupted run with other inputs or another spec"
             reason = left if interrupted else ", and no manifest of this conversion claims it"
-            raise OutputExistsError(f"is there already{reason}", shard=unclaimed[0], hint=_OVERWRITE)
+            raise OutputExistsError(f"is there already{reason}", shard=self._sink.locate(unclaimed[0]), hint=_OVERWRITE)
 
     def _resume(self, lines: list[dict[str, Any]]) -> None:
         for line in lines:
@@ -316,8 +326,8 @@ class Commit:
             report = ShardReport(line["size"], line["records"], line["crc"])
             part = self.unfinished_path(shard)
             in_part = os.path.exists(part) or self._by_total
-            whole = part if in_part else self._final_path(shard.lane, shard.number, 0)
-            if _size(whole) == report.size:
+            final = self._final_path(shard.lane, shard.number, 0)
+            if (_size(part) if in_part else self._sink.size(final)) == report.size:
                 self.sealed[shard.lane, shard.number] = report
         if self.sealed:
             self._events.resumed(len(self.sealed))
@@ -379,13 +389,23 @@ class Commit:
         regex = PathTemplate.parse(text).regex()
         exact = not self._template.fields & {"split", "input"}  # else a name says too little of a folder
         found = set()
-        for folder, folders, files in os.walk(self._root):
-            for path in (os.path.join(folder, name) for name in [*(folders if exact else []), *files]):
-                relative = os.path.relpath(path, self._root)
-                if regex.match(relative) or (self._with_index and regex.match(relative.removesuffix(".idx"))):
-                    found.add(os.path.normpath(path))
-            folders[:] = [name for name in folders if "/" in text and not name.startswith(".")]
+        for relative, is_folder in self._sink.walk(self._root, nested="/" in text):
+            if is_folder and not exact:
+                continue
+            if regex.match(relative) or (self._with_index and regex.match(relative.removesuffix(".idx"))):
+                path = os.path.normpath(os.path.join(self._root, relative))
+                found.add(path)
+                if is_folder:
+                    self._folders.add(path)
         return found - {os.path.normpath(self._manifest_path)}
+
+    def _load_manifest(self) -> Manifest | None:
+        """The manifest that is there; one of another kind stands for an empty one, which claims nothing."""
+        data = self._sink.read(self._manifest_path)
+        try:
+            return None if data is None else Manifest.from_bytes(data, self._sink.locate(self._manifest_path))
+        except DamagedShardError:
+            return Manifest({}, [])
 
     def _append(self, entry: dict[str, Any]) -> None:
         line = _encode(entry)
@@ -413,14 +433,6 @@ def _read_journal(path: str) -> tuple[dict[str, Any] | None, list[dict[str, Any]
         for line in file:
             entries.append(json.loads(line))
     return (entries[0], entries[1:]) if entries else (None, [])
-
-
-def _load_manifest(path: str) -> Manifest | None:
-    """The manifest at a path; one of another kind stands for an empty one, which claims nothing."""
-    try:
-        return Manifest.load(path)
-    except DamagedShardError:
-        return Manifest({}, [])
 
 
 def _what_changed(previous: Manifest, identity: dict[str, Any]) -> str:
@@ -453,14 +465,6 @@ def _place(path: str) -> tuple[int, int] | str:
 def _remove(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-
-
-def _sync_folder(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _failed(path: str, error: OSError) -> SinkError:

@@ -16,12 +16,12 @@ from tar2tf_cli.features import Schema
 from tar2tf_cli.job import ReadInput, ShardReport, Task, Worker, WriteShard
 from tar2tf_cli.layout import Layout, Shard
 from tar2tf_cli.manifest import Manifest, ShardEntry, input_entry
-from tar2tf_cli.paths import STDOUT
+from tar2tf_cli.paths import STDOUT, PathTemplate
 from tar2tf_cli.reading import InputReport
 from tar2tf_cli.samples import split_name
-from tar2tf_cli.sinks import Flusher
+from tar2tf_cli.sinks import Flusher, Sink, open_sink
 from tar2tf_cli.sinks.stdout import StandardOutput
-from tar2tf_cli.sources import Input, ListSource, Source, open_source
+from tar2tf_cli.sources import Input, ListSource, Source, endpoint_for, open_source
 from tar2tf_cli.spec import Conversion
 from tar2tf_cli.spool import load_index
 
@@ -102,8 +102,12 @@ class Summary:
     seed: int = 0
 
 
-def make_plan(conversion: Conversion) -> Plan:
+def make_plan(conversion: Conversion, *, endpoint: str | None = None) -> Plan:
     """Find a conversion's inputs.
+
+    Args:
+        conversion: what to convert.
+        endpoint: where the store of the bucket answers.
 
     Raises:
         SourceError: when the bucket or an input is not there.
@@ -113,7 +117,7 @@ def make_plan(conversion: Conversion) -> Plan:
         raise UsageError(
             f"the output path {conversion.output.path!r} names a directory", hint="such as 'out/train-<>.record'"
         )
-    source = _source(conversion)
+    source = _source(conversion, endpoint)
     inputs = source.list(conversion.input.template)
     if "input" in conversion.output.template.fields:
         stems = Counter(item.stem for item in inputs)
@@ -123,7 +127,7 @@ def make_plan(conversion: Conversion) -> Plan:
     return Plan(conversion, source, inputs)
 
 
-def _source(conversion: Conversion) -> Source:
+def _source(conversion: Conversion, endpoint: str | None) -> Source:
     """Where a conversion's inputs are, by their kind."""
     spec, seed = conversion.input, conversion.seed if conversion.shuffle else None
     if spec.kind == "imagefolder":
@@ -141,7 +145,7 @@ def _source(conversion: Conversion) -> Source:
             rows=spec.rows,
             limit=conversion.limit,
         )
-    return open_source(spec.bucket)
+    return open_source(spec.bucket, endpoint=endpoint_for(spec.bucket, conversion.output.path, endpoint))
 
 
 def convert(
@@ -149,6 +153,7 @@ def convert(
     *,
     workers: int | None = None,
     overwrite: bool = False,
+    endpoint: str | None = None,
     events: Events | None = None,
 ) -> Summary:
     """Convert shards to TFRecord; the output does not depend on the number of workers.
@@ -157,6 +162,7 @@ def convert(
         conversion: what to convert, and how.
         workers: how many processes work at once; as many as there are CPUs when None.
         overwrite: replace files that this conversion did not write.
+        endpoint: where the store of the bucket answers; of the output, too, when both are of one kind.
         events: hears of progress.
 
     Returns:
@@ -166,34 +172,38 @@ def convert(
         Tar2tfError: whatever went wrong; the same call continues where this one stopped.
     """
     events = events or Events()
-    plan = make_plan(conversion)
+    plan = make_plan(conversion, endpoint=endpoint)
+    path = conversion.output.path
+    sink = open_sink(path, endpoint=endpoint_for(path, conversion.input.bucket, endpoint))
     engine = make_engine(min(workers or cpu_count(), max(len(plan.inputs), 2)))
     manifest = plan.manifest()
-    template = conversion.output.template
-    if conversion.output.path == STDOUT:
+    template = PathTemplate.parse(sink.inside(conversion.output.template.text))
+    if path == STDOUT:
         target: Commit | StandardOutput = StandardOutput()
     else:
         target = Commit(
             template,
+            sink,
             manifest,
             events,
             overwrite=overwrite,
             resumable=plan.source.repeatable,
             inputs=[plan.source.locate(item.name) for item in plan.inputs],
             lanes=list(conversion.split) or [item.stem for item in plan.inputs],
-            documents=list(plan.documents()),
+            documents=[sink.inside(name) for name in plan.documents()],
         )
     with target as commit:
         if commit.up_to_date:
-            return _up_to_date(template.manifest())
+            return _up_to_date(sink, template.manifest())
         worker = Worker(plan.work, plan.source, plan.inputs, commit.folder)
         run = _Run(plan, worker, engine, events, commit)
         run.run()
         manifest.features.update(run.features())
         manifest.skipped.update(run.skipped())
         summary = run.summary
-        summary.shards = commit.finish(manifest, plan.documents("".join(run.described)))
-    summary.manifest = None if conversion.output.path == STDOUT else template.manifest()
+        documents = plan.documents("".join(run.described))
+        summary.shards = commit.finish(manifest, {sink.inside(name): data for name, data in documents.items()})
+    summary.manifest = None if path == STDOUT else sink.locate(template.manifest())
     return summary
 
 
@@ -202,12 +212,13 @@ def cpu_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _up_to_date(path: str) -> Summary:
-    manifest = Manifest.load(path)
-    if manifest is None:
-        raise SinkError("vanished", shard=path)
+def _up_to_date(sink: Sink, path: str) -> Summary:
+    data = sink.read(path)
+    if data is None:
+        raise SinkError("vanished", shard=sink.locate(path))
+    manifest = Manifest.from_bytes(data, sink.locate(path))
     return Summary(
-        path,
+        sink.locate(path),
         len(manifest.inputs),
         manifest.shards,
         manifest.records,
@@ -254,11 +265,11 @@ class _Run:
         Raises:
             Tar2tfError: the first error in input order.
         """
-        size = self._plan.size
         engine = self._engine
+        engine.on_progress = self._tell_progress
         try:
             engine.start(self._worker)
-            self._events.planned(len(self._plan.inputs), size)
+            self._events.planned(len(self._plan.inputs), self._plan.size)
             self._advance()
             while True:
                 while engine.free and (task := self._next_task()):
@@ -269,7 +280,7 @@ class _Run:
                     self._take(outcome.task, outcome.result, outcome.error)
                 for shard, report in self._flusher.done(0 if engine.busy else _TICK_SECONDS):
                     self._seal(shard, report)
-                self._events.progress(engine.bytes_read if size is None else min(engine.bytes_read, size))
+                self._tell_progress()
         finally:
             engine.close()
             self._flusher.close()
@@ -342,6 +353,10 @@ class _Run:
             raise error
         elif isinstance(task, WriteShard) and isinstance(result, ShardReport):
             self._flusher.submit([path for path in (task.path, task.index_path) if path], (task.shard, result))
+
+    def _tell_progress(self) -> None:
+        size = self._plan.size
+        self._events.progress(self._engine.bytes_read if size is None else min(self._engine.bytes_read, size))
 
     def _name(self, task: Task) -> str | None:
         """The shard that a task reads or writes."""

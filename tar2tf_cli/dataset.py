@@ -44,6 +44,8 @@ _INTEGER_ENTRIES: Final = frozenset(["cls", "cls2", "class", "count", "index", "
 
 _AHEAD: Final = 4  # samples per thread that are converted ahead of the one asked for
 
+_CHUNK_BYTES: Final = 1 << 22
+
 _SHUFFLED: Final = 1000  # samples that wait in memory while a shard is shuffled
 
 
@@ -226,27 +228,33 @@ class _Stream:
         """The `tf.data.Dataset`; its element spec is as given, or as the first element looks."""
         import tensorflow as tf
 
-        if types is not None and shapes is not None:
-            spec = tf.nest.map_structure(
-                lambda dtype, shape: tf.TensorSpec(shape, dtype),
-                types,
-                tf.nest.map_structure_up_to(types, tf.TensorShape, shapes),
-            )
-        else:
-            spec = self._spec(types, shapes)
+        spec = self._spec(types) if types is None or shapes is None else None
+        if shapes is not None:
+            spec = _given_spec(types if spec is None else tf.nest.map_structure(lambda leaf: leaf.dtype, spec), shapes)
         leaves = tf.nest.flatten(spec)
 
         def elements() -> Iterator[Any]:
             for key, element in self._elements():
                 values = tf.nest.flatten(element)
                 if len(values) != len(leaves):
-                    raise SampleError(f"is made of {len(values)} values, others of {len(leaves)}", key=key)
-                typed = [_as_dtype(value, leaf.dtype, key) for value, leaf in zip(values, leaves, strict=True)]
-                yield tf.nest.pack_sequence_as(spec, typed)
+                    raise SampleError(f"is made of {len(values)} values where {len(leaves)} are expected", key=key)
+                yield [_as_leaf(value, leaf, key) for value, leaf in zip(values, leaves, strict=True)]
 
-        return tf.data.Dataset.from_generator(elements, output_signature=spec)
+        def structures() -> Iterator[Any]:
+            for values in elements():
+                yield tf.nest.pack_sequence_as(spec, values)
 
-    def _spec(self, types: Any, shapes: Any) -> Any:
+        if not all(leaf.shape.is_fully_defined() for leaf in leaves):
+            return tf.data.Dataset.from_generator(structures, output_signature=spec)
+
+        def chunks() -> Iterator[Any]:
+            for chunk in _chunks(elements(), _chunk_length(leaves)):
+                yield tf.nest.pack_sequence_as(spec, chunk)
+
+        chunk_spec = tf.nest.map_structure(lambda leaf: tf.TensorSpec([None, *leaf.shape], leaf.dtype), spec)
+        return tf.data.Dataset.from_generator(chunks, output_signature=chunk_spec).unbatch()
+
+    def _spec(self, types: Any) -> Any:
         """The element spec that the first element suggests, as far as it is not given."""
         import tensorflow as tf
 
@@ -268,9 +276,6 @@ class _Stream:
         if types is not None:
             given = tf.nest.flatten(types)
             specs = [tf.TensorSpec(item.shape, dtype) for item, dtype in zip(specs, given, strict=True)]
-        if shapes is not None:
-            given = tf.nest.flatten_up_to(element, shapes)
-            specs = [tf.TensorSpec(shape, item.dtype) for item, shape in zip(specs, given, strict=True)]
         return tf.nest.pack_sequence_as(element, specs)
 
     def _elements(self) -> Iterator[tuple[str, Any]]:
@@ -313,6 +318,34 @@ class _Stream:
                 raise SampleError(what) from error
         parts = tuple(_picked(item, sample) for item in self._make)
         return parts[0] if len(parts) == 1 else parts
+
+
+def _chunk_length(leaves: Sequence[tf.TensorSpec]) -> int:
+    """How many elements are handed to TensorFlow at once: a call into Python costs as much as copying a megabyte."""
+    size = sum((leaf.shape.num_elements() or 1) * (leaf.dtype.size or _CHUNK_BYTES // 64) for leaf in leaves)
+    return max(1, min(64, _CHUNK_BYTES // max(size, 1)))
+
+
+def _chunks(elements: Iterator[list[Any]], length: int) -> Iterator[list[Any]]:
+    """Elements stacked leaf by leaf; what came before an error is given out before it is raised."""
+    import numpy as np
+
+    waiting: list[list[Any]] = []
+    error: Exception | None = None
+    while error is None:
+        try:
+            waiting.extend(islice(elements, length))
+        except Exception as fault:
+            error = fault
+        if waiting:
+            yield [
+                np.array(column, dtype=object) if isinstance(column[0], (bytes, str)) else np.stack(column)
+                for column in zip(*waiting, strict=True)
+            ]
+        if len(waiting) < length and error is None:
+            return
+        waiting = []
+    raise error
 
 
 def _shuffled(samples: Iterator[Sample]) -> Iterator[Sample]:
@@ -387,6 +420,24 @@ def _as_structure(value: Any) -> Any:
     return value
 
 
+def _given_spec(types: Any, shapes: Any) -> Any:
+    """The element spec that dtypes and shapes of the same structure mean.
+
+    Raises:
+        UsageError: when their structures differ.
+    """
+    import tensorflow as tf
+
+    try:
+        if isinstance(types, dict):
+            return {name: _given_spec(dtype, shapes[name]) for name, dtype in types.items()}
+        if isinstance(types, (list, tuple)):
+            return tuple(_given_spec(dtype, shape) for dtype, shape in zip(types, shapes, strict=True))
+        return tf.TensorSpec(shapes, types)
+    except (KeyError, TypeError, ValueError):
+        raise UsageError(f"output_shapes {shapes!r} do not fit output_types {types!r}") from None
+
+
 def _tensor_spec(value: Any, size_is_fixed: bool, key: str) -> tf.TensorSpec:
     import numpy as np
     import tensorflow as tf
@@ -404,6 +455,21 @@ def _tensor_spec(value: Any, size_is_fixed: bool, key: str) -> tf.TensorSpec:
     if type(value) not in natural:
         raise SampleError(f"{value!r} cannot become a tensor", key=key)
     return tf.TensorSpec(shape, natural[type(value)])
+
+
+def _as_leaf(value: Any, leaf: tf.TensorSpec, key: str) -> Any:
+    """A value as the spec of its place demands.
+
+    Raises:
+        SampleError: when it is of another shape, or cannot be of the dtype.
+    """
+    import numpy as np
+
+    typed = _as_dtype(value, leaf.dtype, key)
+    shape = np.shape(typed)
+    if not leaf.shape.is_compatible_with(shape):
+        raise SampleError(f"has a value of shape {list(shape)} where {leaf.shape} is expected", key=key)
+    return typed
 
 
 def _as_dtype(value: Any, dtype: tf.DType, key: str) -> Any:

@@ -43,7 +43,7 @@ class Tar2tfError(Exception):
         shard: the shard's path or URL.
         key: the sample's key.
         member: the member of the shard, or the record's number as text.
-        offset: byte offset in the shard as stored (compressed bytes for gzip).
+        offset: byte offset in the tar or TFRecord, or in the compressed bytes for a fault of the gzip around it.
         hint: what to do next, one line.
     """
 

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 from tar2tf_cli.errors import SampleError
@@ -100,7 +101,7 @@ def _by_value(value: Any) -> bytes | Feature:
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
     if isinstance(value, (bool, int)):
-        return scalar(int64_list([value]))
+        return _one_integer(int(value))
     if isinstance(value, float):
         return scalar(float_list([value]))
     if isinstance(value, (list, tuple)):
@@ -110,6 +111,11 @@ def _by_value(value: Any) -> bytes | Feature:
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return _array(value)
     raise TypeError(f"{type(value).__name__} is no type of a feature; select a part of it")
+
+
+@lru_cache(maxsize=4096)
+def _one_integer(value: int) -> Feature:
+    return scalar(int64_list([value]))
 
 
 def _list(values: list[Any]) -> Feature:
@@ -135,6 +141,8 @@ def _array(value: Any) -> bytes | Feature:
     if dtype == "uint8" and array.shape:
         return raw(np.ascontiguousarray(array).tobytes(), array.shape)
     if array.dtype.kind == "f":
+        if dtype == "float32":
+            return packed_floats(np.ascontiguousarray(array, dtype="<f4").tobytes(), array.shape)
         with np.errstate(over="ignore"):
             narrow = np.ascontiguousarray(array, dtype="<f4")
         if dtype == "float64" and not np.array_equal(np.isinf(narrow), np.isinf(array)):

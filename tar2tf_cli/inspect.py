@@ -124,22 +124,24 @@ def inspect(
     *,
     rules: TarRules | None = None,
     workers: int | None = None,
+    endpoint: str | None = None,
     events: Events | None = None,
 ) -> Contents:
     """Look into shards.
 
     Args:
-        bucket: a directory, a tar or TFRecord file, or `-`.
+        bucket: a directory, a tar or TFRecord file, `-`, or a URL.
         templates: which shards of the bucket; every tar and TFRecord when there is none.
         rules: how tars are read.
         workers: how many shards are read at once; as many as there are CPUs when None.
+        endpoint: where the store of the bucket answers, as `open_source` takes it.
         events: hears of progress.
 
     Raises:
         SourceError: when there is nothing to look into, a shard is damaged or cannot be read.
     """
     events = events or Events()
-    source = open_source(bucket)
+    source = open_source(bucket, endpoint=endpoint)
     inputs = list_files(source, templates)
     sizes = [item.size for item in inputs]
     known = [size or 0 for size in sizes]
@@ -360,14 +362,19 @@ class Shown:
 
 
 def first_samples(
-    bucket: str, templates: Sequence[str] = (), *, most: int, rules: TarRules | None = None
+    bucket: str,
+    templates: Sequence[str] = (),
+    *,
+    most: int,
+    rules: TarRules | None = None,
+    endpoint: str | None = None,
 ) -> Iterator[Shown]:
     """The first samples of a bucket's shards; no more is read than they take.
 
     Raises:
         SourceError: when there is no shard, or one is damaged before so many samples are found.
     """
-    source = open_source(bucket)
+    source = open_source(bucket, endpoint=endpoint)
     rules = rules or TarRules()
     found = False
     for item in list_files(source, templates):

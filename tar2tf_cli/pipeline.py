@@ -187,6 +187,7 @@ class Pipeline:
         self._samples: list[Callable[[Run], Stage]] = []
         self._examples: list[Callable[[Run], Stage]] = []
         self._workers = 1
+        self._plain = False
 
     # --- TarStage ---
 
@@ -287,6 +288,7 @@ class Pipeline:
                     hint=f"types: {', '.join(TYPES)}",
                 )
         features = FeatureMap(types or {}, _selections(select), find_preset(preset) if preset else None, self._context)
+        self._plain = features.plain
         stage = elementwise(lambda items, fault: to_examples(items, features, fault))
         return self._set("Sample2TFExampleStage", "sample_to_tf_example", stage)
 
@@ -337,7 +339,7 @@ class Pipeline:
             raise UsageError(f"num_workers must be a number of threads, 1 or more, not {num_workers!r}")
 
         def write(records: Iterator[Framed], run: Run) -> None:
-            add = run.schema.add
+            add: Callable[[TFExample], None] = run.schema.add_plain if self._keeps_entries else run.schema.add
             with TFRecordWriter(out, overwrite=overwrite) as writer:
                 for example, parts, size in records:
                     try:
@@ -407,6 +409,12 @@ class Pipeline:
                 for stage in group:
                     opened.append(stage.run(opened[-1], at_shard(run) if straight and together else run.fault))
             straight = False
+
+    @property
+    def _keeps_entries(self) -> bool:
+        """Whether every feature is an entry of a tar, byte for byte."""
+        from_tars = self._once["TarStage"][0] != "with_tar_stage"
+        return from_tars and self._plain and not self._samples and not self._examples
 
     def _set(self, kind: str, method: str, stage: Any) -> Pipeline:
         if kind in self._once:

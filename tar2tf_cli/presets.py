@@ -70,9 +70,11 @@ def imagenet_tensor(sample: Sample, context: OpContext) -> dict[str, Any]:
         raise SampleError(f"the preset imagenet-tensor needs an image, and this is {type(pixels).__name__}")
     if pixels.shape[2] != 3:
         pixels = np.repeat(pixels[:, :, :1], 3, axis=2) if pixels.shape[2] < 3 else pixels[:, :, :3]
+    dtype = pixels.dtype
     if context.image_size:
         pixels = image.resize(image.center_crop(pixels), context.image_size, context.image_size)
-    pixels = image.cast(pixels, "uint8")
+    # what lies between values of uint8 needs no clamping, and a plain conversion takes a third of the time
+    pixels = pixels.astype(np.uint8) if dtype == np.uint8 else image.cast(pixels, "uint8")
     height, width, _ = pixels.shape
     return {**_imagenet(sample, height, width, "tensor"), "image/encoded": raw(pixels.tobytes(), pixels.shape)}
 

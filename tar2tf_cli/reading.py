@@ -49,7 +49,7 @@ class InputReport:
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
-        return {**asdict(self), "schema": self.schema.to_json()}
+        return {**asdict(self), "skipped": dict(self.skipped), "schema": self.schema.to_json()}
 
     @classmethod
     def from_json(cls, whole: dict[str, Any]) -> InputReport:

@@ -28,6 +28,7 @@ from __future__ import annotations
 import inspect
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import index
 from typing import Any, ClassVar, Final
 
 from tar2tf_cli.errors import SampleError, UsageError
@@ -68,11 +69,20 @@ class _Attribute(property):
     def deleter(self, fdel: Callable[[Any], None]) -> _Attribute:
         return _attribute(super().deleter(fdel), self.dtype)
 
+    def __reduce__(self) -> Any:
+        """By value, as a class of a script has to be pickled for a worker."""
+        return _rebuilt, (self.fget, self.fset, self.fdel, self.__doc__, self.dtype)
+
 
 def _attribute(made: property, dtype: str) -> _Attribute:
-    attribute = _Attribute(made.fget, made.fset, made.fdel, made.__doc__)
+    attribute = _Attribute(made.fget, made.fset, made.fdel)
+    attribute.__doc__ = made.__doc__
     attribute.dtype = dtype
     return attribute
+
+
+def _rebuilt(fget: Any, fset: Any, fdel: Any, doc: str | None, dtype: str) -> _Attribute:
+    return _attribute(property(fget, fset, fdel, doc), dtype)
 
 
 def tfrecordable(dtype: str) -> Callable[[Callable[[Any], Any]], _Attribute]:
@@ -96,6 +106,14 @@ class Example:
     """
 
     Field: ClassVar[type[Field]] = Field
+    _stored: ClassVar[tuple[tuple[str, str], ...]] = ()  # names and types, those of bases first
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        stored = {}
+        for base in reversed(cls.__mro__):
+            stored.update({name: item.dtype for name, item in vars(base).items() if isinstance(item, _Attribute)})
+        cls._stored = tuple(stored.items())
 
     @classmethod
     def from_csv_row(cls, row: list[str], **kwargs: Any) -> Any:
@@ -123,7 +141,7 @@ class Example:
 
     def release(self) -> None:
         """Called when the example has been stored: let go of what takes memory; by default, every setter gets None."""
-        for name in self.fields():
+        for name, _ in self._stored:
             if getattr(type(self), name).fset is not None:
                 setattr(self, name, None)
 
@@ -134,10 +152,7 @@ class Example:
     @classmethod
     def fields(cls) -> dict[str, str]:
         """What each stored attribute is stored as, in the order in which they were declared."""
-        found: dict[str, str] = {}
-        for base in reversed(cls.__mro__):
-            found.update({name: item.dtype for name, item in vars(base).items() if isinstance(item, _Attribute)})
-        return found
+        return dict(cls._stored)
 
     def values(self) -> dict[str, Any]:
         """The value of each stored attribute, in the order in which they were declared, as what it is stored as.
@@ -146,7 +161,7 @@ class Example:
             SampleError: when one is not of its type.
         """
         values = {}
-        for name, dtype in self.fields().items():
+        for name, dtype in self._stored:
             value = getattr(self, name)
             if value is None:
                 raise SampleError(f"{name!r} has no value", hint="set it in load")
@@ -157,17 +172,14 @@ class Example:
         return values
 
 
-def _integer(dtype: str) -> Callable[[Any], Any]:
+def _integer(bits: int) -> Callable[[Any], Any]:
     def convert(value: Any) -> Any:
-        import operator
-
         import numpy as np
 
-        number = operator.index(value)
-        limits = np.iinfo(dtype)
-        if not limits.min <= number <= limits.max:
+        number = index(value)
+        if not -(1 << bits - 1) <= number < 1 << bits - 1:
             raise OverflowError(f"{number} does not fit")
-        return np.dtype(dtype).type(number)
+        return np.int32(number) if bits == 32 else np.int64(number)
 
     return convert
 
@@ -206,6 +218,8 @@ def _float_array(value: Any) -> Any:
     import numpy as np
 
     array = np.asarray(value)
+    if array.dtype == np.float32:
+        return array
     if array.dtype.kind not in "fiub":
         raise TypeError(f"an array of {array.dtype} holds no numbers")
     with np.errstate(over="raise"):
@@ -225,8 +239,8 @@ def _int_array(value: Any) -> Any:
 
 _VALUES: Final[Mapping[str, Callable[[Any], Any]]] = {
     Field.TYPE_BOOL: _bool,
-    Field.TYPE_INT32: _integer("int32"),
-    Field.TYPE_INT64: _integer("int64"),
+    Field.TYPE_INT32: _integer(32),
+    Field.TYPE_INT64: _integer(64),
     Field.TYPE_FLOAT: _float,
     Field.TYPE_DOUBLE: _double,
     Field.TYPE_STRING: _string,

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Literal, TypeAlias
 
-from tar2tf_cli.errors import SampleError
+from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.tar import Member
 
 __all__ = ["KEY", "Grouper", "KeySplit", "Sample", "split_name"]
@@ -144,15 +144,21 @@ class Grouper:
         names: tuple[str, ...] = ()
         held: Sample | None = None
         held_offset = 0
-        for sample in samples:
-            if held is not None:
-                if tuple(held) != names:
-                    names = tuple(held)
-                    common = set(names) if common is None else common & set(names)
-                self.offset, offset = held_offset, self.offset
+        try:
+            for sample in samples:
+                if held is not None:
+                    if tuple(held) != names:
+                        names = tuple(held)
+                        common = set(names) if common is None else common & set(names)
+                    self.offset, offset = held_offset, self.offset
+                    yield held
+                    self.offset = offset
+                held, held_offset = sample, self.offset
+        except DamagedShardError:
+            if held is not None:  # another sample began behind it, so it is whole
+                self.offset = held_offset
                 yield held
-                self.offset = offset
-            held, held_offset = sample, self.offset
+            raise
         if held is None:
             return
         self.offset = held_offset

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from tar2tf_cli.errors import DamagedShardError, SourceError
+from tar2tf_cli.errors import DamagedShardError, SourceError, UsageError
 from tar2tf_cli.samples import KeySplit
-from tar2tf_cli.sources import Input, Source
+from tar2tf_cli.sources import Input, Source, is_remote
 from tar2tf_cli.sources.base import ByteStream
 from tar2tf_cli.streams import PlainStream, open_stream
 from tar2tf_cli.tar import BLOCK, is_header
@@ -40,8 +40,8 @@ def list_files(source: Source, templates: Sequence[str]) -> list[Input]:
         return source.list(templates)
     try:
         found = source.list(("*",))
-    except SourceError as error:
-        if "://" in source.bucket:
+    except (SourceError, UsageError) as error:
+        if is_remote(source.bucket):  # the URL of an object, or of a store without a listing
             return source.list(())
         if error.message.startswith("has no "):
             raise nothing_found(source.bucket) from None
@@ -51,7 +51,7 @@ def list_files(source: Source, templates: Sequence[str]) -> list[Input]:
 
 def is_folder(bucket: str) -> bool:
     """Whether a bucket can hold more than one shard."""
-    return os.path.isdir(bucket) or "://" in bucket
+    return os.path.isdir(bucket) or is_remote(bucket)
 
 
 def nothing_found(bucket: str) -> SourceError:

@@ -66,6 +66,8 @@ class Input:
             raise UsageError("--labels names the classes of an image folder", hint="add --from imagefolder")
         if (self.example_class or self.example_args or self.rows) and self.kind != "examples":
             raise UsageError("--example-class and --example-arg are for examples", hint="add --from examples")
+        if self.rows and (len(self.rows) != 2 or not 0 <= self.rows[0] <= self.rows[1]):
+            raise UsageError(f"rows are a first row and the one behind the last, not {list(self.rows)}")
         if self.kind == "examples" and not self.example_class:
             raise UsageError(
                 "--from examples needs the class that makes them", hint="add --example-class FILE.py:CLASS"

@@ -73,6 +73,7 @@ class Run:
 
     Attributes:
         shard: the tar being read.
+        failure: the first error, which a later stage may have swallowed.
     """
 
     def __init__(self, on_error: Literal["fail", "skip"], max_errors: int | None) -> None:
@@ -81,17 +82,17 @@ class Run:
         self.shard: str | None = None
         self.on_error = on_error
         self._max_errors = max_errors
-        self._failure: Exception | None = None
+        self.failure: Exception | None = None
 
     def fail(self, error: Exception) -> Exception:
         """Take note of an error that is about to be raised."""
-        self._failure = self._failure or error
+        self.failure = self.failure or error
         return error
 
     def check(self) -> None:
         """Raise the first error, should a stage have swallowed it."""
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
 
     def fault(self, error: SampleError) -> None:
         """Pass over a faulty sample, or raise the error, as the policy is."""
@@ -225,10 +226,12 @@ def own(
                 if check and (what := check(item)):
                     raise StageError(f"{where} gave {what}")
                 yield item
-        except Tar2tfError as error:
-            raise run.fail(error)  # noqa: B904  # it is the same one
         except Exception as error:
-            raise run.fail(StageError(f"{where} raised {type(error).__name__}: {error}")) from error
+            if error is run.failure:  # a stage before this one has raised it
+                raise
+            if not isinstance(error, StageError):
+                raise run.fail(StageError(f"{where} raised {type(error).__name__}: {error}")) from error
+            raise run.fail(error)  # noqa: B904  # it is the same one
         finally:
             close(made)
 

@@ -37,6 +37,7 @@ MAX_RECORD: Final = 2**31 - 1
 _HEADER: Final = struct.Struct("<QI")
 _CRC: Final = struct.Struct("<I")
 _JOIN_BELOW: Final = 16 * 1024
+_LARGE: Final = 32 * 1024
 _CACHE_SIZE: Final = 8192
 _MASK: Final = 0xA282EAD8
 _headers: Final[dict[int, bytes]] = {}
@@ -117,6 +118,7 @@ class RecordReader:
         self._check_data = check_data
         self._buffer = b""
         self._position = 0
+        self._damaged = 0
         self.offset = 0
         self.count = 0
 
@@ -133,24 +135,26 @@ class RecordReader:
                     continue
                 length = self._check_header(buffer[position : position + 12])
             end = position + 12 + length
-            if len(buffer) < end + 4:
+            if len(buffer) >= end + 4:
+                self._position = end + 4
+                data, stored = buffer[position + 12 : end], buffer[end : end + 4]
+            elif length < _LARGE or len(buffer) > end:
                 self._fill(length + FRAMING)
                 continue
-            data = buffer[position + 12 : end]
+            else:
+                data, stored = self._read_large(length)
             if check_data:
                 crc = crc_of(data)
-                if ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF != number(buffer[end : end + 4], "little"):
+                if ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF != number(stored, "little"):
+                    self._damaged = length
                     raise self._damage("data-crc", "the CRC of the record's data does not match")
-            self._position = end + 4
             yield self.offset, data
             self.offset += length + FRAMING
             self.count += 1
 
     def skip_damaged(self) -> None:
         """After a "data-crc" error: go on behind the damaged record."""
-        length = int.from_bytes(self._buffer[self._position : self._position + 8], "little")
-        self._position += length + FRAMING
-        self.offset += length + FRAMING
+        self.offset += self._damaged + FRAMING
         self.count += 1
 
     def _check_header(self, header: bytes) -> int:
@@ -170,15 +174,39 @@ class RecordReader:
         chunks = [self._buffer[self._position :]]
         have = len(chunks[0])
         while have < size:
-            chunk = self._stream.read(min(max(self.CHUNK, size - have), 16 * self.CHUNK))
+            chunk = self._stream.read(max(self.CHUNK, size - have))
             if not chunk:
                 break
             chunks.append(chunk)
             have += len(chunk)
         self._buffer, self._position = b"".join(chunks), 0
         if 0 < have < size:
-            raise self._damage("truncated", f"the file ends {size - have:,} bytes short of a record's end")
+            raise self._cut(size - have)
         return have > 0
+
+    def _read_large(self, length: int) -> tuple[bytes, bytes]:
+        """Data and CRC of a record of which the buffer has the beginning; only the next header is read with it.
+
+        What is copied once less is read a third faster.
+        """
+        data = self._exactly(length, self._buffer[self._position + 12 :])
+        tail = self._exactly(FRAMING) if len(data) == length else b""
+        if len(tail) < 4:
+            raise self._cut(length + 4 - len(data) - len(tail))
+        self._buffer, self._position = tail[4:], 0
+        return data, tail[:4]
+
+    def _exactly(self, size: int, head: bytes = b"") -> bytes:
+        """So many bytes, the first of which are there already; fewer at the end of the stream."""
+        chunks = [head] if head else []
+        have = len(head)
+        while have < size and (chunk := self._stream.read(min(size - have, 16 * self.CHUNK))):
+            chunks.append(chunk)
+            have += len(chunk)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def _cut(self, missing: int) -> DamagedShardError:
+        return self._damage("truncated", f"the file ends {missing:,} bytes short of a record's end")
 
     def _damage(self, kind: str, message: str) -> DamagedShardError:
         where = {"shard": self._name, "member": f"record {self.count}", "offset": self.offset}

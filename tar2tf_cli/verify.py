@@ -66,15 +66,17 @@ def verify(
     *,
     rules: TarRules | None = None,
     workers: int | None = None,
+    endpoint: str | None = None,
     events: Events | None = None,
 ) -> Report:
     """Check shards, or everything that a manifest lists.
 
     Args:
-        bucket: a directory, a tar or TFRecord file, `-`, or the path of a manifest.
+        bucket: a directory, a tar or TFRecord file, `-`, a URL, or the path of a manifest.
         templates: which shards of the bucket; every tar and TFRecord when there is none.
         rules: how tars are read.
         workers: how many files are checked at once; as many as there are CPUs when None.
+        endpoint: where the store of the bucket answers, as `open_source` takes it.
         events: hears of progress.
 
     Raises:
@@ -85,7 +87,7 @@ def verify(
         if templates:
             raise UsageError("a manifest names its shards itself, so it takes no template")
         return run.manifest(bucket)
-    return run.bucket(bucket, templates)
+    return run.bucket(open_source(bucket, endpoint=endpoint), templates)
 
 
 class _Run:
@@ -96,16 +98,15 @@ class _Run:
         self._workers = workers
         self._events = events
 
-    def bucket(self, bucket: str, templates: Sequence[str]) -> Report:
+    def bucket(self, source: Source, templates: Sequence[str]) -> Report:
         """Check what templates stand for, or all that is a shard by its content."""
-        source = open_source(bucket)
         inputs = list_files(source, templates)
         report = Report(self._check(Context(source, self._rules), [CheckFile(item) for item in inputs]))
         names = [item.name for item in inputs]
-        if is_folder(bucket) and not templates:
+        if is_folder(source.bucket) and not templates:
             names = _set_aside(names, report)
         if not report.files:
-            raise nothing_found(bucket)
+            raise nothing_found(source.bucket)
         if not templates or any(map(is_glob, templates)):
             _add_gaps(source, names, report)
         return report
@@ -120,8 +121,8 @@ class _Run:
         found = [_find(source, shard, nearby) for shard in manifest.shards]
         tasks = [CheckFile(item, shard) for item, shard in zip(found, manifest.shards, strict=True) if item]
         schema = {name: expected(described) for name, described in manifest.features.items()}
-        required = {name for name, described in manifest.features.items() if described.get("count") == manifest.records}
-        checked = iter(self._check(Context(source, self._rules, schema, frozenset(required)), tasks))
+        required = frozenset(name for name in schema if manifest.features[name].get("count") == manifest.records)
+        checked = iter(self._check(Context(source, self._rules, schema, required), tasks))
         there = zip(found, manifest.shards, strict=True)
         report = Report([next(checked) if item else _missing(source, shard) for item, shard in there])
         _look_around(source, manifest, nearby, report)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+
 from tar2tf_cli.recorder import Example, IgnoreExample, tfrecordable
 
 

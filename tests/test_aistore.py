@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import ais_cluster, free_ports
-from test_sinks import RemoteSinkSuite
-from test_sources import BIG, SourceSuite, read_all, tar2tf, tar_of
 
+from servers import ais_cluster, faulty_server, free_ports
 from tar2tf_cli.errors import SinkError, SourceError, UsageError
 from tar2tf_cli.sinks.objects import ObjectSink
 from tar2tf_cli.sources import Input, open_source, open_store, resume
 from tar2tf_cli.sources.objects import ObjectSource
+from test_sinks import RemoteSinkSuite
+from test_sources import BIG, SourceSuite, read_all, tar2tf, tar_of
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +176,22 @@ class TestTransfers:
             read_all(source, source.list(["x.tar"])[0])
 
 
+class TestEndpoint:
+    def test_an_option_tells_where_the_cluster_is_for_both_ends(
+        self, ais: Any, bucket: str, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("AIS_ENDPOINT")
+        put(ais, "in.tar", tar_of(20))
+        command = ("convert", bucket, "in.tar", "-o", f"{bucket}/out/t-<>.record")
+        environment = {"XDG_CACHE_HOME": str(tmp_path)}
+        assert tar2tf(*command, **environment).returncode == 2
+        done = tar2tf(*command, "--endpoint", endpoint.removeprefix("http://"), **environment)
+        assert done.returncode == 0, done.stderr
+        assert f"manifest {bucket}/out/t-manifest.json" in done.stderr
+        names = [item.name for item in open_source(f"{bucket}/out", endpoint=endpoint).list(["*"])]
+        assert names == ["t-1.record", "t-manifest.json"]
+
+
 class TestErrors:
     def test_a_missing_bucket_is_named(self, endpoint: str) -> None:
         with pytest.raises(SourceError, match="does not exist") as caught:
@@ -199,6 +215,11 @@ class TestErrors:
         with pytest.raises(SourceError, match="Connection refused; given up after 5 attempts"):
             open_source("ais://b", endpoint=f"http://127.0.0.1:{free_ports(1)[0]}").list(["*.tar"])
         assert time.monotonic() - began < 8
+
+    def test_a_server_that_is_no_aistore_is_told_apart(self) -> None:
+        with faulty_server() as state, pytest.raises(SourceError, match="what answers is no AIStore") as caught:
+            open_source("ais://b", endpoint=state.url).list(["*.tar"])
+        assert caught.value.shard == state.url
 
     def test_without_an_endpoint_the_user_is_told_how_to_give_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("AIS_ENDPOINT", raising=False)

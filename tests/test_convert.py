@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+
 from shards import (
     COMMAND,
     PHOTOS,

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tar2tf_cli.ops import OPS
 from tar2tf_cli.presets import PRESETS
 

@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from shards import examples, write_tar
 from tar2tf_cli import load_dataset
 from tar2tf_cli.convert import Summary, convert
@@ -46,9 +47,7 @@ def loaded(folder: Path, made: Made, **options: Any) -> list[dict[str, tf.Tensor
 
 ARRAYS = {
     dtype: np.arange(24).astype(dtype).reshape(2, 3, 4)
-    for dtype in (
-        *("uint8", "int8", "uint16", "int16", "uint32", "int32", "int64", "float16", "float32", "bool"),
-    )
+    for dtype in (*("uint8", "int8", "uint16", "int16", "uint32", "int32", "int64", "float16", "float32", "bool"),)
 }
 
 
@@ -74,7 +73,9 @@ def test_an_array_comes_back_in_its_dtype_and_shape(dtype: str, tmp_path: Path) 
     ],
     ids=str,
 )
-def test_arrays_of_any_shapes_come_back_in_their_own(dtype: str, shapes: Sequence[tuple[int, ...]], tmp_path: Path) -> None:
+def test_arrays_of_any_shapes_come_back_in_their_own(
+    dtype: str, shapes: Sequence[tuple[int, ...]], tmp_path: Path
+) -> None:
     arrays = [(np.arange(np.prod(shape)) + 1).astype(dtype).reshape(shape) for shape in shapes]
     found = loaded(tmp_path, [{"a": array} for array in arrays])
     spec = load_dataset(manifest_of(tmp_path)).element_spec["a"]
@@ -202,7 +203,9 @@ def test_arrays_of_differing_sizes_that_some_samples_lack_come_back(tmp_path: Pa
 
 
 def test_with_a_limit_the_dataset_is_that_of_the_samples_written(tmp_path: Path) -> None:
-    made = [{"a": number} if number % 2 else {"a": number, "b": np.full((number, 2), 3, "uint8")} for number in range(1, 9)]
+    made = [
+        {"a": number} if number % 2 else {"a": number, "b": np.full((number, 2), 3, "uint8")} for number in range(1, 9)
+    ]
     found = loaded(tmp_path, made, limit=5, shards=2)
     assert [int(tf.reshape(item["a"], [])) for item in found] == [1, 2, 3, 4, 5]
     assert [tuple(item["b"].shape) for item in found] == [(0, 0), (2, 2), (0, 0), (4, 2), (0, 0)]
@@ -295,7 +298,7 @@ def test_ragged_images_in_several_gzip_shards_and_splits_come_back(workers: int,
     for n, item in whole.items():
         if "image" in made[n]:
             np.testing.assert_array_equal(item["image"], made[n]["image"])
-    with pytest.raises(UsageError, match="'test'.*train, val"):
+    with pytest.raises(UsageError, match=r"'test'.*train, val"):
         load_dataset(summary.manifest, split="test")
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import simplejpeg
 from PIL import Image
+
 from shards import convert, end, examples, shards_in, start, tar2tf, tree, wait_until
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.labels import Label, load_labels, number_classes, parse_labels, to_bytes
@@ -102,7 +103,7 @@ def test_bytes_are_the_same_for_any_number_of_workers(tmp_path, options):
 
 def test_a_killed_run_continues_and_a_finished_one_does_nothing(tmp_path):
     photos = make(tmp_path / "photos", each=200)
-    options = ["--preset", "imagenet-tensor", "--image-size", "120", "--records-per-shard", "50", "--shuffle", "-j", "2"]
+    options = ["--preset", "imagenet-tensor", "--image-size", "120", "--records-per-shard", "50", "--shuffle"]
     run(photos, "-o", tmp_path / "whole" / "t-<>.record", *options)
     out = tmp_path / "killed"
     arguments = ["convert", "--from", "imagefolder", photos, "-o", out / "t-<>.record", *options]
@@ -394,7 +395,8 @@ def test_a_tensor_is_what_tensorflow_decodes_crops_resizes_and_casts(photos, tmp
 def test_the_readmes_example_parses_tensors_with_decode_raw(photos, tmp_path, monkeypatch):
     from test_docs import block
 
-    run(photos, "-o", tmp_path / "out" / "train-<00000>-of-<total>", "--preset", "imagenet-tensor", "--image-size", "300")
+    output = tmp_path / "out" / "train-<00000>-of-<total>"
+    run(photos, "-o", output, "--preset", "imagenet-tensor", "--image-size", "300")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     exec(block("imagefolder"), names)
@@ -408,8 +410,8 @@ def test_the_readmes_example_parses_tensors_with_decode_raw(photos, tmp_path, mo
 
 
 def test_ops_select_and_types_work_as_for_tars(photos, tmp_path):
-    options = ["--op", "decode:image", "--op", "resize:image,8x8", "--op", "cast:image,uint8", "--select", "image,y=label"]
-    run(photos, "-o", tmp_path / "t.record", *options, "--type", "y=float")
+    ops = ["--op", "decode:image", "--op", "resize:image,8x8", "--op", "cast:image,uint8"]
+    run(photos, "-o", tmp_path / "t.record", *ops, "--select", "image,y=label", "--type", "y=float")
     for example in examples(tmp_path / "t.record"):
         assert set(example) == {"image", "image/shape", "y"}
         assert len(example["image"][0]) == 192

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import pytest
 import skimage.data
 import tensorflow as tf
 from ruamel.yaml import YAML
+
 from shards import examples, tree, write_tar
 from tar2tf_cli import load_dataset
 from tar2tf_cli.convert import Summary, convert
@@ -387,7 +388,7 @@ def test_a_wrong_op_says_which_what_and_the_nearest_name(flag: str, words: list[
     ],
 )
 def test_a_wrong_op_of_a_spec_file_says_what_is_wrong(item: Any, words: list[str]) -> None:
-    with pytest.raises(ValueError, match=".") as caught:
+    with pytest.raises(ValueError, match=r".") as caught:
         from_yaml(item)
     for word in words:
         assert word in str(caught.value)
@@ -411,7 +412,7 @@ def test_a_wrong_op_of_a_spec_file_says_what_is_wrong(item: Any, words: list[str
     ],
 )
 def test_wrong_arguments_of_a_class_are_value_errors(make: Callable[[], Op]) -> None:
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         make()
 
 
@@ -475,7 +476,7 @@ def test_a_conversion_that_drops_everything_leaves_an_empty_dataset(bucket: Path
 
 # --- Your function ---
 
-FUNCTIONS = '''
+FUNCTIONS = """
 import numpy as np
 
 def upper(sample):
@@ -523,7 +524,7 @@ class Namespace:
     @staticmethod
     def inner(sample):
         return {"inner": 1}
-'''
+"""
 
 
 @pytest.fixture
@@ -536,9 +537,7 @@ def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_a_function_is_found_in_a_module_in_a_file_and_as_it_is(
-    functions: Path, bucket: Path, tmp_path: Path
-) -> None:
+def test_a_function_is_found_in_a_module_in_a_file_and_as_it_is(functions: Path, bucket: Path, tmp_path: Path) -> None:
     ways = {
         "file": Func(f"{functions}:upper"),
         "module": Func(f"{functions.stem}:upper"),
@@ -734,11 +733,5 @@ def test_an_op_on_an_entry_that_is_not_there_names_those_that_are(bucket: Path, 
 
 
 def test_encode_refuses_floats(bucket: Path, tmp_path: Path) -> None:
-    with pytest.raises(Tar2tfError, match="sample 0000.*encode.*float32"):
+    with pytest.raises(Tar2tfError, match=r"sample 0000.*encode.*float32"):
         run(bucket, tmp_path, Decode("jpg"), Resize("jpg", 8), Encode("jpg"))
-
-
-@pytest.fixture(autouse=True)
-def _no_warnings_from_tensorflow() -> Iterator[None]:
-    tf.get_logger().setLevel("ERROR")
-    yield

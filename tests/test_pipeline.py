@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shards import PHOTOS, convert, examples, records, samples, tree, write_members, write_tar
 
 import tar2tf_cli.pipeline
+from shards import PHOTOS, convert, examples, records, samples, tree, write_members, write_tar
 from tar2tf_cli.errors import (
     DamagedShardError,
     ImageError,
@@ -107,7 +107,7 @@ def test_several_tars_follow_each_other(tmp_path: Path) -> None:
     paths = sorted(PHOTOS.glob("photos-?.tar*"))
     convert(PHOTOS, "-o", tmp_path / "theirs.record")
     Pipeline().from_tar(*paths).sample_to_tf_example().to_tf_record(tmp_path / "each.record").do()
-    Pipeline().from_tar(paths).sample_to_tf_example().to_tf_record(tmp_path / "list.record").do()
+    Pipeline().from_tar(iter(paths)).sample_to_tf_example().to_tf_record(tmp_path / "list.record").do()
     Pipeline().from_tar(PHOTOS).sample_to_tf_example().to_tf_record(tmp_path / "folder.record").do()
     assert len({path.read_bytes() for path in tmp_path.glob("*.record")}) == 1
 
@@ -588,6 +588,11 @@ def test_exceptions_in_the_first_and_last_stage_name_the_stage(tar: Path) -> Non
         ("with_samples_stage", lambda items: [{"jpg": b""}], r"gave a sample without a text as its '__key__'"),
         ("with_tfexamples_stage", lambda items: [{"jpg": b""}], r"gave dict where a TFExample is needed"),
         ("with_tfexamples_stage", lambda items: [TFExample(x=5)], r"gave a TFExample with int as 'x', which add_int64"),
+        (
+            "with_tfexamples_stage",
+            lambda items: (item for item in items if item.get_int64("none")),
+            r"TFExamplesStage .*<lambda> raised SampleError: has no feature 'none', only __key__, cls, jpg",
+        ),
         ("transform_tf_examples", lambda example: {"jpg": b""}, "sample 0000: dict was made where a TFExample"),
         ("transform_tf_examples", lambda example: TFExample(x=5), "the example has int as 'x', which add_int64"),
         ("transform_samples", lambda sample: sample["none"], r"sample 0000: the function .* raised KeyError"),

@@ -14,6 +14,7 @@ import PIL.Image
 import pytest
 import skimage.data
 import tensorflow as tf
+
 from shards import PHOTOS, records, tar2tf, write_tar
 from tar2tf_cli import default_record_parser, load_dataset
 from tar2tf_cli.convert import convert

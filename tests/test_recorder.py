@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded import AllTypes, Fickle, ToyExample
+
+from recorded import AllTypes, ToyExample
 from shards import COMMAND, convert, end, examples, shards_in, start, tar2tf, tree, wait_until
 from tar2tf_cli import load_dataset
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
@@ -119,7 +120,9 @@ def test_the_readmes_example_runs_as_a_script(toys, tmp_path):
     (tmp_path / "toy.py").write_text(block("recorder"))
     done = subprocess.run([sys.executable, "toy.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == len(examples(*map(Path, get_tfrecord_filepaths(tmp_path / "out" / "train"))))
+    assert len(done.stdout.splitlines()) == len(
+        examples(*map(Path, get_tfrecord_filepaths(tmp_path / "out" / "train")))
+    )
     words = ["--from", "examples", "--example-class", "toy.py:ToyExample", "--example-arg", "src_data_dirpath=data"]
     convert(*words, "examples.csv", "-o", "cli/train-<>.record", cwd=tmp_path)
 
@@ -386,7 +389,12 @@ def test_each_part_is_let_go_when_it_is_stored_and_the_whole_behind_them(tmp_pat
 
 @pytest.mark.parametrize(
     ("data", "fault"),
-    [(b"", "holds no rows"), (b'a,"b\nc', "line 2"), (b"a\n\xff\n", "line 2: it is not UTF-8"), (None, "cannot be read")],
+    [
+        (b"", "holds no rows"),
+        (b'a,"b\nc', "line 2"),
+        (b"a\n\xff\n", "line 2: it is not UTF-8"),
+        (None, "cannot be read"),
+    ],
 )
 def test_a_file_that_is_no_csv_is_named(tmp_path, data, fault):
     path = tmp_path / "examples.csv"
@@ -449,9 +457,11 @@ def test_bytes_are_the_same_for_any_number_of_workers(tmp_path, options):
 
 def test_the_parts_of_an_example_stay_on_one_side_of_a_split(tmp_path):
     path, data = make_toys(tmp_path, 60)
-    done = run(path, tmp_path / "<split>.record", "--split", "a=0.5,b=0.5", "--example-arg", f"src_data_dirpath={data}")
+    done = run(
+        path, tmp_path / "out" / "<split>.record", "--split", "a=0.5,b=0.5", "--example-arg", f"src_data_dirpath={data}"
+    )
     assert done.returncode == 0, done.stderr
-    sides = [{example["__key__"][0] for example in examples(tmp_path / f"{name}.record")} for name in "ab"]
+    sides = [{example["__key__"][0] for example in examples(tmp_path / "out" / f"{name}.record")} for name in "ab"]
     assert not sides[0] & sides[1]
     assert len(sides[0]) + len(sides[1]) == 60
 
@@ -495,6 +505,33 @@ def test_ops_select_and_types_work_as_for_tars(toys, tmp_path):
     assert first["y"] == [0.0]
 
 
+def test_a_spec_file_says_the_same_as_the_flags(toys, tmp_path):
+    path, data = toys
+    assert run(path, tmp_path / "one" / "t.record", "--example-arg", f"src_data_dirpath={data}").returncode == 0
+    spec = tmp_path / "spec.yaml"
+    inputs = f"{{bucket: {path}, from: examples, example_class: '{TOY}', example_args: {{src_data_dirpath: {data}}}"
+    spec.write_text(f"input: {inputs}}}\noutput: {{path: {tmp_path}/two/t.record}}\n")
+    convert("--spec", spec)
+    assert tree(tmp_path / "one") == tree(tmp_path / "two")
+    again = json.loads((tmp_path / "one" / "t-manifest.json").read_text())["spec"]
+    again["output"]["path"] = str(tmp_path / "three" / "t.record")
+    spec.write_text(json.dumps(again))
+    convert("--spec", spec)
+    assert tree(tmp_path / "one") == tree(tmp_path / "three")
+    spec.write_text(f"input: {inputs}, rows: [10, 20]}}\noutput: {{path: {tmp_path}/four/t.record}}\n")
+    convert("--spec", spec)
+    assert rows_of(tmp_path / "four" / "t-examples.csv") == rows_of(path)[10:20]
+    spec.write_text(f"input: {inputs}, rows: [20, 10]}}\noutput: {{path: {tmp_path}/five/t.record}}\n")
+    assert tar2tf("convert", "--spec", spec).returncode == 2
+
+
+def test_a_dry_run_shows_the_first_example(toys, tmp_path):
+    done = run(toys[0], tmp_path / "t.record", "--example-arg", f"src_data_dirpath={toys[1]}", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "float32 [5, 4]" in done.stdout
+    assert not (tmp_path / "t.record").exists()
+
+
 def test_a_class_in_a_file_is_found_by_workers_that_cannot_be_forked(toys, tmp_path):
     code = (
         "import sys, threading, tensorflow\n"
@@ -502,11 +539,10 @@ def test_a_class_in_a_file_is_found_by_workers_that_cannot_be_forked(toys, tmp_p
         "generate(sys.argv[1], sys.argv[2], sys.argv[3], examples_num_workers=2, src_data_dirpath=sys.argv[4])\n"
     )
     done = subprocess.run(
-        [COMMAND[0], "-c", code, str(tmp_path / "out"), TOY, *map(str, toys)], capture_output=True, text=True, timeout=120
+        [COMMAND[0], "-c", code, str(tmp_path / "out"), TOY, *map(str, toys)],
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     assert len(rows_of(tmp_path / "out" / "train" / "examples.csv")) == 32
-
-
-def test_fickle_is_an_example_like_any_other():
-    assert list(Fickle.fields()) == list(AllTypes.fields())

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import io
+import itertools
 
 import pytest
 from hypothesis import example as example_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from makers import tar_of
 from webdataset.tariterators import group_by_keys
 
-from tar2tf_cli.errors import SampleError
+from makers import tar_of
+from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.samples import KEY, Grouper, _SeenKeys, split_name
 from tar2tf_cli.tar import Member, TarReader
 
@@ -259,6 +260,18 @@ def test_a_half_last_sample_is_passed_over_where_faults_are():
     errors, keys = faults(["a.jpg", "a.cls", "b.jpg"])
     assert [error.key for error in errors] == ["b"]
     assert keys == ["a"]
+
+
+@pytest.mark.parametrize("whole", range(4))
+def test_samples_that_others_follow_are_given_before_the_damage_that_comes_after(whole):
+    def members():
+        yield from members_of([f"{number}.{extension}" for number in range(whole + 1) for extension in ("cls", "jpg")])
+        raise DamagedShardError("cut short")
+
+    samples = Grouper("x.tar", fail).samples(members())
+    assert [sample[KEY] for sample in itertools.islice(samples, whole)] == [str(number) for number in range(whole)]
+    with pytest.raises(DamagedShardError):
+        next(samples)
 
 
 def test_a_trusted_shard_is_not_compared_again():

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from shards import examples, tar2tf, write_tar
 from tar2tf_cli.convert import convert
 from tar2tf_cli.errors import SampleError, UsageError
@@ -170,7 +171,7 @@ def test_what_is_no_selection_is_an_error(value: Any) -> None:
 
 
 def test_a_list_that_names_a_feature_twice_is_an_error() -> None:
-    with pytest.raises(ValueError, match="'json'.*twice"):
+    with pytest.raises(ValueError, match=r"'json'.*twice"):
         select_from_yaml(["json:a", "json:b"])
 
 
@@ -245,7 +246,7 @@ def test_a_value_that_is_not_of_its_type_is_an_error_naming_both(
 
 
 def test_a_type_for_a_feature_that_is_not_selected_is_an_error(bucket: Path) -> None:
-    with pytest.raises(SampleError, match="'jpg'.*--type"):
+    with pytest.raises(SampleError, match=r"'jpg'.*--type"):
         chosen(bucket, ["cls"], ["jpg=bytes"])
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_sources import gcs, read_all, s3, s3_client, tar2tf, tar_of  # noqa: F401 - some are fixtures
 
 from tar2tf_cli.errors import SinkError, Tar2tfError, UsageError
 from tar2tf_cli.sinks import Sink, open_sink
 from tar2tf_cli.sinks.objects import ObjectSink
 from tar2tf_cli.sources import open_source
+from test_sources import gcs, read_all, s3, s3_client, tar2tf, tar_of  # noqa: F401 - some are fixtures
 
 
 class SinkSuite:

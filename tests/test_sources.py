@@ -20,10 +20,10 @@ from urllib.parse import urlsplit
 
 import pytest
 import requests
-from servers import FaultyServer, cutting_proxy, faulty_server, free_ports, gcs_server, moto_server
 
+from servers import FaultyServer, cutting_proxy, faulty_server, free_ports, gcs_server, moto_server
 from tar2tf_cli.errors import SourceError, UsageError
-from tar2tf_cli.sources import Input, Source, open_source, resume
+from tar2tf_cli.sources import Input, Source, open_source, read_document, resume
 from tar2tf_cli.templates import from_aistore
 
 BIG = os.urandom(1 << 20) * 5 + b"the end"
@@ -105,6 +105,13 @@ class SourceSuite:
         assert (item.name, item.size, item.stem) == ("one.tar", 8, "one")
         assert read_all(source, item) == b"just one"
         assert source.locate(item.name).endswith("folder/one.tar")
+
+    def test_a_document_is_read_by_its_url(self, bucket: str) -> None:
+        if "://" not in bucket:
+            pytest.skip("no URL")
+        self.put(bucket, "folder/t-manifest.json", b"{}")
+        assert read_document(f"{bucket}/folder/t-manifest.json", endpoint=self.endpoint) == b"{}"
+        assert read_document(f"{bucket}/folder/u-manifest.json", endpoint=self.endpoint) is None
 
     def test_names_are_relative_to_a_folder_of_the_bucket(self, bucket: str) -> None:
         self.fill(bucket, folder__one=b"1", one=b"outside")

@@ -8,8 +8,8 @@ import io
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from makers import Dribble, gzipped
 
+from makers import Dribble, gzipped
 from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.streams import GzipStream, PlainStream, open_stream
 

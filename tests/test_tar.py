@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from makers import END, Dribble, File, files_of, gzipped, header, long_name, member, pax, tar_of
 
+from makers import END, Dribble, File, files_of, gzipped, header, long_name, member, pax, tar_of
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.streams import open_stream
 from tar2tf_cli.tar import BLOCK, Member, TarReader
@@ -403,9 +403,16 @@ def test_an_extended_header_of_a_gibibyte_is_refused():
 @pytest.mark.parametrize("size", [2**31 - 1, 2**40, 2**62, 2**87], ids=lambda size: f"{size:,}")
 def test_a_claimed_size_takes_no_memory_before_its_bytes_are_there(size, kind, tmp_path):
     data = member(b"a.jpg", kind=kind, size=b"\x80" + size.to_bytes(11, "big")) + bytes(5000)
+
+    class Sparing(io.BytesIO):
+        def read(self, length=-1, /):
+            assert 0 < length <= 16 << 20
+            return super().read(length)
+
     tracemalloc.start()
     try:
-        assert damage(data).member == "a.jpg"
+        with pytest.raises(DamagedShardError, match=r"a\.jpg"):
+            list(TarReader(Sparing(data), "x.tar"))
         (tmp_path / "x.tar").write_bytes(data)
         with open(tmp_path / "x.tar", "rb", buffering=0) as file, pytest.raises(DamagedShardError, match="cut short"):
             list(TarReader(file, "x.tar", headers_only=True))
@@ -434,6 +441,13 @@ def test_archives_end_to_end_are_one_shard():
     assert files(one + two) == FILES + files_of(3)
 
 
+def test_a_second_archive_without_an_end_is_damage():
+    error = damage(tar_of(FILES) + tar_of(FILES, end=b""))
+    assert "no end-of-archive blocks" in str(error)
+    assert "--ignore-missing-end" in error.hint
+    assert files(tar_of(FILES) + tar_of(FILES, end=b""), need_end=False) == FILES * 2
+
+
 def test_an_archive_without_members_is_whole():
     assert read(END) == read(bytes(10240)) == []
 
@@ -450,6 +464,7 @@ def test_zeros_of_any_length_may_follow_the_end(zeros, most):
 def test_garbage_behind_the_end_is_damage(garbage, blocks):
     whole = tar_of(FILES, end=bytes(blocks * BLOCK))
     error = damage(whole + garbage)
+    assert "behind the end" in str(error) or "inside a header" in str(error)
     assert len(whole) <= error.offset <= len(whole) + garbage.index(garbage.strip(b"\0"))
 
 
@@ -493,8 +508,9 @@ def test_a_header_overwritten_by_zeros_is_found_where_it_stood():
     data = tar_of(files_of(6, 700))
     for _, _, _, offset in read(data)[1:]:
         zeroed = data[:offset] + bytes(BLOCK) + data[offset + BLOCK :]
-        error = damage(zeroed)
-        assert (error.kind, error.offset) == ("zeroed", offset)
+        for need_end in (True, False):
+            error = damage(zeroed, need_end=need_end)
+            assert (error.kind, error.offset) == ("zeroed", offset)
         assert "what stood here is lost" in str(error)
 
 

@@ -66,7 +66,7 @@ braces = st.recursive(
 
 
 @settings(max_examples=100)
-@given(braces)
+@given(braces.filter(lambda pattern: "{" in pattern))
 @example_of("train-{0000..0146}.tar.gz")
 @example_of("{train,val}-{0..3}.tar")
 @example_of("a{b,{c,d{e,f}}}g")
@@ -120,10 +120,9 @@ def test_braces_beyond_reason_are_refused(template):
 
 # --- Globs ---
 
-tokens = st.sampled_from(
-    ["*", "?", "**/", "*/", "[a-z]", "[!v]", "[^v]", "[0-9]", "[]x]", "[!]x]", "[.]", "[-a]", "[a-]", "train", "-", "0"]
-    + ["1", ".tar", ".", "t", "deep/", "er/", "x", "[", "]", "[1].tar", "v[a/]l", ".hidden", "/"]
-)
+WILDCARDS = ["*", "?", "**/", "*/", "[a-z]", "[!v]", "[^v]", "[0-9]", "[]x]", "[!]x]", "[.]", "[-a]", "[a-]", "[", "]"]
+LITERALS = ["train", "-", "0", "1", ".tar", ".", "t", "deep/", "er/", "x", "[1].tar", "v[a/]l", ".hidden", "/"]
+tokens = st.sampled_from([*WILDCARDS, *LITERALS])
 patterns = (
     st.lists(tokens, min_size=1, max_size=5)
     .map("".join)

@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from makers import Dribble, gzipped
 
+from makers import Dribble, gzipped
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.streams import open_stream
 from tar2tf_cli.tfrecord import (
@@ -28,7 +28,9 @@ from tar2tf_cli.tfrecord import (
     write_records,
 )
 
-few_records = st.lists(st.binary(max_size=60) | st.integers(0, 40_000).map(lambda size: bytes(size)), max_size=6)
+few_records = st.lists(
+    st.binary(max_size=60) | st.integers(0, 40_000).map(bytes) | st.integers(250_000, 600_000).map(bytes), max_size=6
+)
 
 SMALL = [b"one", b"", b"three" * 5]
 
@@ -183,6 +185,34 @@ def test_a_file_cut_at_any_byte_but_between_records_is_truncated():
             read(data[:cut])
         assert caught.value.kind == "truncated"
         assert caught.value.offset == max(start for start in boundaries if start < cut)
+
+
+WITH_LARGE = [b"one", bytes(range(256)) * 3000, b"three"]
+EDGES = [0, 1, 7, 8, 11, 12, 13, 300_000, 767_999, 768_011, 768_012, 768_015]
+"""Places in the large record: in and beside its length, that one's CRC, its data and their CRC."""
+
+
+@pytest.mark.parametrize("most", [[1 << 20], [100_000, 3]], ids=["at once", "dribbling"])
+@pytest.mark.parametrize("place", EDGES)
+def test_damage_to_a_large_record_is_found_and_those_behind_it_are_read(place, most):
+    start = len(framed(WITH_LARGE[:1]))
+    damaged = bytearray(framed(WITH_LARGE))
+    damaged[start + place] ^= 4
+    reader = RecordReader(Dribble(bytes(damaged), most), "x")
+    with pytest.raises(DamagedShardError) as caught:
+        list(reader)
+    assert (caught.value.kind, caught.value.offset) == ("length-crc" if place < 12 else "data-crc", start)
+    if place >= 12:
+        reader.skip_damaged()
+        assert list(reader) == [(offsets_of(WITH_LARGE)[2], b"three")]
+
+
+@pytest.mark.parametrize("place", [*EDGES[1:], 768_014])
+def test_a_large_record_cut_anywhere_is_truncated(place):
+    start = len(framed(WITH_LARGE[:1]))
+    with pytest.raises(DamagedShardError, match="bytes short of a record's end") as caught:
+        read(framed(WITH_LARGE)[: start + place])
+    assert (caught.value.kind, caught.value.offset) == ("truncated", start)
 
 
 def claim(length: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
@@ -11,7 +12,10 @@ import struct
 import subprocess
 import sys
 import tarfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +29,7 @@ from hypothesis import strategies as st
 
 from tar2tf_cli import example, outline
 from tar2tf_cli.cli import main
-from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.errors import UsageError
 from tar2tf_cli.numbering import find_gaps
 from tar2tf_cli.outline import Checker, Expected, entries, expected
 from tar2tf_cli.shards import TarRules, sniff
@@ -207,17 +211,17 @@ def test_a_record_larger_than_any_buffer_is_whole(tmp_path: Path) -> None:
 # --- Damaged TFRecord ---
 
 PLACES = {
-    "length": (2, "length-crc", 2),
-    "length CRC": (9, "length-crc", 2),
-    "data": (30, "data-crc", 5),
-    "data CRC": (-2, "data-crc", 5),
+    "length": (2, "length-crc"),
+    "length CRC": (9, "length-crc"),
+    "data": (20, "data-crc"),
+    "data CRC": (-2, "data-crc"),
 }
 
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("number", [0, 2, 4])
 def test_a_flipped_byte_is_placed(tmp_path: Path, run: Callable[..., Ran], place: str, number: int) -> None:
-    position, kind, _ = PLACES[place]
+    position, kind = PLACES[place]
     records = [framed(record) for record in some_examples(5)]
     start = sum(map(len, records[:number]))
     records[number] = flipped(records[number], position)
@@ -258,6 +262,36 @@ def test_a_tfrecord_cut_anywhere_inside_a_record_is_found(tmp_path: Path) -> Non
         else:
             assert kinds(found) == ["truncated"], length
             assert found.records == sum(end < length for end in ends)
+
+
+LARGE = [an_example(x=bytes([65 + n]) * size) for n, size in enumerate((40_000, 100, 300_000, 33_000, 1_000_000, 10))]
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("number", range(len(LARGE)))
+def test_a_flipped_byte_is_placed_among_records_of_all_sizes(
+    tmp_path: Path, place: str, number: int, compress: Callable[[bytes], bytes]
+) -> None:
+    position, kind = PLACES[place]
+    records = [framed(record) for record in LARGE]
+    records[number] = flipped(records[number], position)
+    found = check(write(tmp_path / "x", compress(b"".join(records))))
+    assert kinds(found) == [kind]
+    assert (found.faults[0].record, found.faults[0].offset) == (number, sum(map(len, records[:number])))
+    assert found.records == (number if kind == "length-crc" else 6)
+
+
+@pytest.mark.parametrize("number", range(len(LARGE)))
+def test_large_records_cut_short_are_found(tmp_path: Path, number: int) -> None:
+    records = [framed(record) for record in LARGE]
+    start = sum(map(len, records[:number]))
+    end = start + len(records[number])
+    for length in {start + 1, start + 11, start + 12, start + 13, (start + end) // 2, *range(end - 5, end)}:
+        found = check(write(tmp_path / "x", b"".join(records)[:length]))
+        assert (kinds(found), found.records, found.faults[0].offset) == (["truncated"], number, start)
+        if length > start + 12:
+            assert f"ends {end - length:,} bytes short" in found.faults[0].message
 
 
 def test_several_damaged_records_are_all_found(tmp_path: Path, run: Callable[..., Ran]) -> None:
@@ -943,11 +977,17 @@ def test_a_manifest_takes_no_template(out: Path) -> None:
         verify(str(manifest_of(out)), ["*"])
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_what_may_not_be_read_is_an_error_not_a_fault(tmp_path: Path) -> None:
-    write(tmp_path / "x.record", framed(*some_examples(2))).chmod(0)
-    with pytest.raises(SourceError, match="Permission denied"):
-        verify(str(tmp_path), workers=1)
+def test_what_may_not_be_read_is_an_error_not_a_fault(
+    tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    write(tmp_path / "x.record", framed(*some_examples(2)))
+    monkeypatch.setattr("tar2tf_cli.sources.directory.FileIO", refuse)  # root, as whom tests may run, reads anything
+    ran = run(tmp_path, "--json")
+    assert (ran.code, ran.out) == (3, "")
+    assert "x.record: cannot be opened: Permission denied" in ran.err
 
 
 def test_a_shard_on_standard_input_is_checked() -> None:
@@ -955,6 +995,22 @@ def test_a_shard_on_standard_input_is_checked() -> None:
     assert in_a_process("verify", "-", "--json", stdin=data).json["records"] == 5
     ran = in_a_process("verify", "-", "--json", stdin=gzip.compress(data)[:-1])
     assert (ran.code, ran.json["files"][0]["path"]) == (1, "<stdin>")
+
+
+def test_a_shard_behind_a_url_is_checked() -> None:
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *arguments: Any) -> None: ...
+
+    handler = partial(Quiet, directory=str(PHOTOS))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/"
+        assert in_a_process("verify", url + "photos-1.tar", "--json").json["records"] == 6
+        assert in_a_process("verify", url, "photos-{0,3}.tar*", "--json").code == 2
+        ran = in_a_process("verify", url, "photos-{0..2}.tar", "--json")
+        assert (ran.code, ran.json["records"], ran.json["files"][2]["path"]) == (0, 18, url + "photos-2.tar")
+        assert in_a_process("inspect", url + "photos-3.tar.gz", "--json").json["samples"] == 6
+        server.shutdown()
 
 
 def test_a_name_that_could_steer_a_terminal_is_written_as_escapes(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The algorithm of the first AIS tar2tf client: decode_jpeg per image to learn its size, tf.train.Example, TFRecordWriter.
+"""The algorithm of the first AIS tar2tf client: decode_jpeg per image for its size, tf.train.Example, TFRecordWriter.
 
 python image_label.py OUT TAR...
 """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
-from tar2tf_cli.cli.options import MAX_PIXELS, SIZE, input_options, output_options
+from tar2tf_cli.cli.options import MAX_PIXELS, SIZE, endpoint_option, input_options, output_options
 from tar2tf_cli.cli.output import Terminal, count, message, print_json, size
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ __all__ = ["command"]
     metavar="NAME=VALUE",
     help="What its methods are called with; a VALUE that is JSON is read as JSON.",
 )
+@endpoint_option
 @input_options
 @click.option("--shuffle", is_flag=True, help="Shuffle the records of all shards with each other.")
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="What the order is drawn from.")
@@ -131,7 +132,8 @@ __all__ = ["command"]
 def command(ctx: click.Context, /, **options: Any) -> int:
     """Convert tar shards to TFRecord shards.
 
-    BUCKET is a directory, a tar file, or - for one tar on standard input; with --from, a folder that has a folder of
+    BUCKET is a directory, a tar file, - for one tar on standard input, or a URL that begins with ais://, ais+s3://,
+    ais+gs://, s3://, gs://, http:// or https://; with --from, a folder that has a folder of
     images for each class, or a CSV file whose rows describe examples. TEMPLATE names shards in it, with bash
     braces or as a glob; without one, every *.tar, *.tar.gz and *.tgz is converted in sorted order.
 
@@ -152,14 +154,20 @@ def command(ctx: click.Context, /, **options: Any) -> int:
     if options["as_json"] and conversion.output.path == "-" and not options["dry_run"]:
         raise click.UsageError("--json would print among the records on standard output: use one of the two")
     if options["dry_run"]:
-        return _show_plan(make_plan(conversion), as_json=options["as_json"])
+        return _show_plan(make_plan(conversion, endpoint=options["endpoint"]), as_json=options["as_json"])
     with Terminal(
         quiet=options["quiet"],
         verbose=options["verbose"],
         progress=options["progress"],
         errors_path=options["errors_path"],
     ) as terminal:
-        summary = convert(conversion, workers=options["num_workers"], overwrite=options["overwrite"], events=terminal)
+        summary = convert(
+            conversion,
+            workers=options["num_workers"],
+            overwrite=options["overwrite"],
+            endpoint=options["endpoint"],
+            events=terminal,
+        )
     if options["as_json"]:
         print_json(_document(summary))
     _print_summary(summary, quiet=options["quiet"])
@@ -189,7 +197,18 @@ _NAMES: Final = {"output": "path", "from_": "from"}
 """What options are called there, where it is not the same."""
 
 _NOT_IN_SPEC: Final = frozenset(
-    ["num_workers", "errors_path", "overwrite", "dry_run", "spec_path", "as_json", "quiet", "verbose", "progress"]
+    {
+        "num_workers",
+        "endpoint",
+        "errors_path",
+        "overwrite",
+        "dry_run",
+        "spec_path",
+        "as_json",
+        "quiet",
+        "verbose",
+        "progress",
+    }
 )
 
 

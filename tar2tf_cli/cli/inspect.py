@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tar2tf_cli.cli.options import input_options, output_options, workers_option
+from tar2tf_cli.cli.options import endpoint_option, input_options, output_options, workers_option
 from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, size
 from tar2tf_cli.cli.table import table, terminal_width
 
@@ -30,11 +29,12 @@ _MOST_EXAMPLE: Final = 60
 )
 @workers_option
 @input_options
+@endpoint_option
 @output_options
 def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     """Show what tar and TFRecord shards hold.
 
-    BUCKET is a directory, a single shard, or - for standard input. TEMPLATE names shards in a directory, with bash
+    BUCKET is a directory, a URL, a single shard, or - for standard input. TEMPLATE names shards in it, with bash
     braces or as a glob; without one, every file that is a tar or a TFRecord by its content is looked into.
 
     \b
@@ -49,18 +49,19 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     from tar2tf_cli.shards import TarRules
 
     rules = TarRules(options["key_split"], options["regroup"], options["ignore_missing_end"])
-    if options["samples"] and not options["as_json"]:
-        for shown in first_samples(bucket, template, most=options["samples"], rules=rules):
+    where: dict[str, Any] = {"rules": rules, "endpoint": options["endpoint"]}
+    most, as_json = options["samples"], options["as_json"]
+    if most and not as_json:
+        for shown in first_samples(bucket, template, most=most, **where):
             _print_sample(shown)
         return 0
+    if most and bucket == "-":
+        raise click.UsageError("Standard input can be read only once: use -n or --json.")
     with Terminal(quiet=options["quiet"], verbose=False, progress=options["progress"]) as terminal:
-        contents = inspect(bucket, template, rules=rules, workers=options["num_workers"], events=terminal)
-    if options["as_json"]:
-        document = contents.to_json()
-        if options["samples"]:
-            found = first_samples(bucket, template, most=options["samples"], rules=rules)
-            document["first"] = [shown.to_json() for shown in found]
-        print_json(document)
+        contents = inspect(bucket, template, workers=options["num_workers"], events=terminal, **where)
+    if as_json:
+        first = [shown.to_json() for shown in first_samples(bucket, template, most=most, **where)] if most else None
+        print_json({**contents.to_json(), **({"first": first} if most else {})})
     else:
         _print_contents(bucket, contents, every_shard=options["verbose"])
     if not options["quiet"]:
@@ -69,35 +70,39 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
 
 
 def _print_contents(bucket: str, contents: Contents, *, every_shard: bool) -> None:
-    noun = {"tar": "sample", "tfrecord": "record"}.get(contents.format, "sample")
-    kind = {"tar": "tar ", "tfrecord": "TFRecord "}.get(contents.format, "tar and TFRecord ")
+    what = {"tar": "tar", "tfrecord": "TFRecord"}.get(contents.format, "tar and TFRecord")
+    shards, samples = count(len(contents.shards), f"{what} shard"), count(contents.samples, _noun(contents))
+    echo(f"{bucket}: {shards}, {samples}, {size(contents.bytes)}")
+    if len(contents.shards) > 1:
+        _print_shards(contents, every_shard=every_shard)
+    if contents.entries:
+        _print_entries(contents)
+
+
+def _noun(contents: Contents) -> str:
+    return "record" if contents.format == "tfrecord" else "sample"
+
+
+def _print_shards(contents: Contents, *, every_shard: bool) -> None:
     shards = contents.shards
-    total = f"{count(len(shards), f'{kind}shard')}, {count(contents.samples, noun)}, {size(contents.bytes)}"
-    echo(f"{bucket}: {total}")
-    width = terminal_width()
-    if len(shards) > 1:
-        echo("")
-        shown = shards if every_shard or len(shards) <= _MOST_SHARDS else shards[: _MOST_SHARDS // 2]
-        rows = [(shard.name, f"{shard.samples:,}", _bytes(shard.bytes)) for shard in shown]
-        for line in table([("shard", f"{noun}s", "size"), *rows], right={1, 2}, shrink={0: 12}, width=width):
-            echo(line)
-        if len(shown) < len(shards):
-            echo(f"and {len(shards) - len(shown):,} more, which -v lists")
+    shown = shards if every_shard or len(shards) <= _MOST_SHARDS else shards[: _MOST_SHARDS // 2]
+    rows = [(shard.name, f"{shard.samples:,}", _bytes(shard.bytes)) for shard in shown]
+    heading = ("shard", f"{_noun(contents)}s", "size")
+    echo("")
+    for line in table([heading, *rows], right={1, 2}, shrink={0: 12}, width=terminal_width()):
+        echo(line)
+    if len(shown) < len(shards):
+        echo(f"and {len(shards) - len(shown):,} more, which -v lists")
+
+
+def _print_entries(contents: Contents) -> None:
     entries = contents.entries
-    if entries:
-        echo("")
-        heading = (
-            "feature" if contents.format == "tfrecord" else "entry",
-            "count",
-            "kind",
-            "min",
-            "mean",
-            "max",
-            "example",
-        )
-        rows_ = [_row(name, stats) for name, stats in list(entries.items())[:_MOST_ENTRIES]]
-        for line in table([heading, *rows_], right={1, 3, 4, 5}, shrink={6: 6, 2: 16, 0: 8}, width=width):
-            echo(line)
+    rows = [_row(name, stats) for name, stats in list(entries.items())[:_MOST_ENTRIES]]
+    name = "feature" if contents.format == "tfrecord" else "entry"
+    heading = (name, "count", "kind", "min", "mean", "max", "example")
+    echo("")
+    for line in table([heading, *rows], right={1, 3, 4, 5}, shrink={6: 6, 2: 16, 0: 8}, width=terminal_width()):
+        echo(line)
     if len(entries) > _MOST_ENTRIES:
         echo(f"and {len(entries) - _MOST_ENTRIES:,} more, which --json lists")
 
@@ -123,15 +128,10 @@ def _bytes(number: int) -> str:
 def _print_sample(shown: Shown) -> None:
     place = f"record {shown.number}" if shown.key is None else f"sample {shown.number}, {shown.key}"
     echo(f"{shown.path}: {place}")
-    rows = [(name, stats.kind, _amount(stats.most, stats.unit), stats.example or "") for name, stats in _sorted(shown)]
-    for line in (
-        table(rows, right={2}, shrink={3: 6, 1: 16, 0: 8}, width=terminal_width(), indent="  ") if rows else ()
-    ):
+    entries = sorted(shown.entries.items())
+    rows = [(name, stats.kind, _amount(stats.most, stats.unit), stats.example or "") for name, stats in entries]
+    for line in table(rows, right={2}, shrink={3: 6, 1: 16, 0: 8}, width=terminal_width(), indent="  "):
         echo(line)
-
-
-def _sorted(shown: Shown) -> Iterator[tuple[str, Stats]]:
-    yield from sorted(shown.entries.items())
 
 
 def _print_notes(contents: Contents) -> None:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-__all__ = ["SIZE", "input_options", "output_options", "workers_option"]
+__all__ = ["SIZE", "endpoint_option", "input_options", "output_options", "workers_option"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,6 +30,13 @@ class Size(click.ParamType):  # type: ignore[type-arg]
 SIZE = Size()
 
 MAX_PIXELS = 2**27
+
+
+endpoint_option = click.option(
+    "--endpoint",
+    metavar="URL",
+    help="Where the store of BUCKET answers, such as AIStore's proxy.  [default: AIS_ENDPOINT, AWS_ENDPOINT_URL]",
+)
 
 
 def input_options(command: F) -> F:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tar2tf_cli.cli.options import input_options, output_options, workers_option
+from tar2tf_cli.cli.options import endpoint_option, input_options, output_options, workers_option
 from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, size
 
 if TYPE_CHECKING:
@@ -24,12 +24,13 @@ _MOST_LINES: Final = 3
 @click.argument("template", nargs=-1)
 @workers_option
 @input_options
+@endpoint_option
 @output_options
 def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     """Prove that TFRecord and tar shards are whole.
 
-    BUCKET is a manifest, a directory, a single shard, or - for standard input. TEMPLATE names shards in a directory,
-    with bash braces or as a glob; without one, every file that is a tar or a TFRecord by its content is checked.
+    BUCKET is a manifest, a directory, a URL, a single shard, or - for standard input. TEMPLATE names shards in it, with
+    bash braces or as a glob; without one, every file that is a tar or a TFRecord by its content is checked.
 
     \b
     tar2tf verify out/train-manifest.json
@@ -47,7 +48,14 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
 
     rules = TarRules(options["key_split"], options["regroup"], options["ignore_missing_end"])
     with Terminal(quiet=options["quiet"], verbose=options["verbose"], progress=options["progress"]) as terminal:
-        report = verify(bucket, template, rules=rules, workers=options["num_workers"], events=terminal)
+        report = verify(
+            bucket,
+            template,
+            rules=rules,
+            workers=options["num_workers"],
+            endpoint=options["endpoint"],
+            events=terminal,
+        )
     if options["as_json"]:
         print_json(report.to_json())
     else:

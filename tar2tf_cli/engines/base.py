@@ -66,9 +66,11 @@ class Engine(Protocol):
         free: how many more tasks it takes now.
         busy: how many it has.
         bytes_read: stored bytes of input that its tasks have read so far.
+        on_progress: called now and then by an engine whose `wait` does not come back while a task runs.
     """
 
     bytes_read: int
+    on_progress: Callable[[], None] | None
 
     @property
     def free(self) -> int: ...

@@ -44,6 +44,7 @@ def gather(
         return []
     run = _Run(tasks, sorted(range(len(tasks)), key=lambda number: -costs[number]))
     engine = make_engine(min(workers or cpu_count(), len(tasks)))
+    engine.on_progress = lambda: progress(engine.bytes_read)
     try:
         engine.start(context)
         while True:

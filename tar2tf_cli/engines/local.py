@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from tar2tf_cli.engines.base import Context, Outcome, Task, attempt
@@ -36,6 +36,7 @@ class LocalEngine:
 
     def __init__(self, workers: int) -> None:
         self.bytes_read = 0
+        self.on_progress: Callable[[], None] | None = None  # `wait` comes back in time
         self._count = workers
         self._idle: list[_Process] = []
         self._working: dict[_Process, Task] = {}

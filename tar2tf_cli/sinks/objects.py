@@ -13,8 +13,8 @@ from typing import Final
 
 from tar2tf_cli.errors import SinkError, SourceError
 from tar2tf_cli.sources import Input
-from tar2tf_cli.sources.objects import Store
-from tar2tf_cli.sources.resume import ResumingStream, hasher, persist
+from tar2tf_cli.sources.objects import Store, read_object
+from tar2tf_cli.sources.resume import hasher, persist
 
 __all__ = ["ObjectSink"]
 
@@ -72,12 +72,8 @@ class ObjectSink:
 
     def read(self, path: str) -> bytes | None:
         """The whole object."""
-        item = self._head(path)
-        if item is None:
-            return None
-        stream = ResumingStream(lambda start: self._store.fetch(item, start), item, self.locate(path))
-        with _sink_errors(), contextlib.closing(stream):
-            return b"".join(iter(lambda: stream.read(_CHUNK), b""))
+        with _sink_errors():
+            return read_object(self._store, path)
 
     def publish(self, part: str, path: str) -> None:
         """Upload in a thread; waits while enough uploads run, so that the local disk does not fill up."""

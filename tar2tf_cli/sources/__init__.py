@@ -18,6 +18,7 @@ __all__ = [
     "is_remote",
     "open_source",
     "open_store",
+    "read_document",
     "without_secrets",
 ]
 
@@ -44,6 +45,20 @@ def open_source(bucket: str, *, endpoint: str | None = None) -> Source:
     from tar2tf_cli.sources.directory import DirectorySource
 
     return DirectorySource(bucket)
+
+
+def read_document(url: str, *, endpoint: str | None = None) -> bytes | None:
+    """The bytes of a small object behind a URL, such as a manifest; None when there is none.
+
+    Raises:
+        SourceError: when it cannot be read.
+        UsageError: for a URL that is none of ours.
+    """
+    from tar2tf_cli.sources.objects import read_object
+
+    store = open_store(url, endpoint=endpoint)
+    name = store.single()
+    return read_object(store, name) if name else None
 
 
 def without_secrets(bucket: str) -> str:

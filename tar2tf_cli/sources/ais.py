@@ -164,20 +164,27 @@ class AisStore(Store):
         from aistore.sdk.errors import APIRequestError, NoTargetError
 
         try:
-            with network_errors(self._endpoint, "set AIS_CLIENT_CA to the cluster's CA certificate"):
+            hint = "set AIS_CLIENT_CA to the cluster's CA certificate"
+            with network_errors(self._endpoint, hint, asked=self._endpoint):
                 yield
         except APIRequestError as error:
             message = _message(_document(error))
-            hint = None
+            hint = ""
             if error.status_code in (401, 403):
                 hint = "log in with `ais auth login`, or set AIS_AUTHN_TOKEN or AIS_AUTHN_TOKEN_FILE"
-            elif error.status_code == 404:
-                raise SourceError(message or "no such bucket or object", shard=where) from None
-            status_error(error.status_code, message, where, hint)
+            elif error.status_code == 404 and message:
+                raise SourceError(message, shard=where) from None
+            elif error.status_code < 500 and not message:
+                raise self._no_cluster(f"it answered {error.status_code}") from None
+            status_error(error.status_code, message, where, hint or None)
         except NoTargetError:
             raise SourceError("the cluster has no targets", shard=self._endpoint) from None
-        except ValueError as error:  # an answer that is no AIStore's
-            raise SourceError(f"no AIStore answers there: {error}", shard=self._endpoint) from None
+        except ValueError as error:  # of msgspec or JSON
+            raise self._no_cluster(str(error)) from None
+
+    def _no_cluster(self, why: str) -> SourceError:
+        hint = "check --endpoint or AIS_ENDPOINT"
+        return SourceError(f"what answers is no AIStore: {why}", shard=self._endpoint, hint=hint)
 
 
 def _document(error: Any) -> Mapping[str, Any]:

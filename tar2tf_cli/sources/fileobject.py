@@ -141,21 +141,21 @@ def sources_of(inputs: Iterable[Readable], *, gzip: bool = False) -> Iterable[So
 
 
 def check_inputs(inputs: Iterable[Any]) -> list[Readable]:
-    """The inputs as a list; lists among them stand for what they hold.
+    """The inputs as a list; lists and other iterables among them stand for what they hold.
 
     Raises:
         UsageError: for what is neither path nor open binary file, or when there is none.
     """
     flat: list[Readable] = []
     for item in inputs:
-        if isinstance(item, (list, tuple)):
-            flat += check_inputs(item)
-            continue
         if isinstance(item, TextIOBase):
             raise UsageError(f"{name_of(item, 'an input')} is open as text", hint="open it with mode 'rb'")
-        if not isinstance(item, (str, os.PathLike)) and not callable(getattr(item, "read", None)):
+        if isinstance(item, (str, os.PathLike)) or callable(getattr(item, "read", None)):
+            flat.append(item)
+        elif isinstance(item, Iterable) and not isinstance(item, (bytes, bytearray)):
+            flat += check_inputs(item)
+        else:
             raise UsageError(f"{type(item).__name__} is no input; give a path, or a file open for reading bytes")
-        flat.append(item)
     if not flat:
         raise UsageError("there are no inputs", hint="give a path, or a file open for reading bytes")
     return flat

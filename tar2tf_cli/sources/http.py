@@ -153,8 +153,17 @@ def status_error(status: int, message: str, url: str, hint: str | None = None) -
 
 
 @contextlib.contextmanager
-def network_errors(url: str, tls_hint: str = "set REQUESTS_CA_BUNDLE to the server's CA") -> Iterator[None]:
-    """What requests and urllib3 raise, as `Transient` or SourceError."""
+def network_errors(
+    url: str, tls_hint: str = "set REQUESTS_CA_BUNDLE to the server's CA", *, asked: str = ""
+) -> Iterator[None]:
+    """What requests and urllib3 raise, as `Transient` or SourceError.
+
+    Args:
+        url: the server or object, for errors that are final.
+        tls_hint: what to do when a certificate is refused.
+        asked: the server, put before what may pass, where the object's URL does not name it.
+    """
+    prefix = f"{asked}: " if asked else ""
     import requests
     import urllib3
 
@@ -167,9 +176,9 @@ def network_errors(url: str, tls_hint: str = "set REQUESTS_CA_BUNDLE to the serv
     except requests.exceptions.TooManyRedirects:
         raise SourceError("the server redirects without end", shard=url) from None
     except (requests.Timeout, urllib3.exceptions.TimeoutError):
-        raise Transient(f"no answer within {READ_SECONDS:.0f} s") from None
+        raise Transient(f"{prefix}no answer within {READ_SECONDS:.0f} s") from None
     except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-        raise Transient(_reason(error)) from None
+        raise Transient(prefix + _reason(error)) from None
 
 
 def _reason(error: BaseException) -> str:

@@ -49,7 +49,8 @@ class ImageFolderSource(ListSource):
         self, bucket: str, *, labels: str | None = None, seed: int | None = None, limit: int | None = None
     ) -> None:
         if not os.path.isdir(bucket):
-            raise SourceError("no such directory", shard=bucket)
+            hint = "image folders are read from a local disk" if "://" in bucket else None
+            raise SourceError("no such directory", shard=bucket, hint=hint)
         super().__init__(bucket)
         self._labels_path = labels
         self._labels: Labels = {}

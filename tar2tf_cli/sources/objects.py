@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import Any, Final, TypeAlias
 
 from tar2tf_cli.errors import SourceError
@@ -12,12 +13,14 @@ from tar2tf_cli.sources.base import ByteStream, Input
 from tar2tf_cli.sources.resume import Body, ResumingStream, persist
 from tar2tf_cli.templates import expand, is_glob, resolve
 
-__all__ = ["ObjectSource", "Store"]
+__all__ = ["ObjectSource", "Store", "read_object"]
 
 _LIST_FROM: Final = 16
 """Names from which one listing costs less than a request for each."""
 
 _PARALLEL: Final = 16
+
+_READ: Final = 1 << 20
 
 Inputs: TypeAlias = list[Input]
 
@@ -156,6 +159,21 @@ class ObjectSource:
 
     def _listing(self, prefix: str) -> Inputs:
         return persist(lambda: [*self._store.listing(prefix)], shard=self.bucket)
+
+
+def read_object(store: Store, name: str) -> bytes | None:
+    """A small object as a whole; None when there is none.
+
+    Raises:
+        SourceError: when it cannot be read.
+    """
+    where = store.locate(name)
+    item = persist(lambda: store.head(name), shard=where)
+    if item is None:
+        return None
+    stream = ResumingStream(lambda start: store.fetch(item, start), item, where)
+    with closing(stream):
+        return b"".join(iter(lambda: stream.read(_READ), b""))
 
 
 def in_parallel(function: Callable[[str], Input | None], names: Sequence[str]) -> list[Input | None]:

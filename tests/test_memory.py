@@ -1,0 +1,85 @@
+"""Memory of each process, measured from outside: it depends neither on a shard's size nor on how many there are."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+from shards import SECONDS, children, end, start
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+
+MOST = 120e6
+WAYS = {
+    "direct": ["-j", "2"],
+    "in one process": ["-j", "1"],
+    "spooled": ["-j", "2", "--on-error", "skip"],
+    "gzip": ["-j", "2", "--compression", "gzip", "--on-error", "skip"],
+}
+
+
+def large_tar(path: Path, size: int, entry: int) -> Path:
+    """A tar of about `size` bytes whose samples are a JPEG-like entry and a class."""
+    data = bytes(range(256)) * (entry // 256)
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for number in range(size // entry):
+            for name, content in ((f"{number:06d}.cls", b"7"), (f"{number:06d}.jpg", data)):
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+    return path
+
+
+@pytest.fixture(scope="module")
+def tars(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("tars")
+    return {
+        "30 MB": large_tar(root / "30.tar", 30_000_000, 50_000),
+        "300 MB": large_tar(root / "300.tar", 300_000_000, 50_000),
+    }
+
+
+def anonymous(pid: int) -> int:
+    """Anonymous resident bytes of a process; 0 when it is gone."""
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0
+
+
+def peak_of_each_process(*arguments: str | Path) -> int:
+    """The most anonymous memory that any one process of a run had."""
+    process = start("convert", *arguments, "-q", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    peak, workers, looked = 0, [], 0.0
+    try:
+        deadline = time.monotonic() + SECONDS
+        while process.poll() is None:
+            assert time.monotonic() < deadline
+            if time.monotonic() - looked > 0.02:
+                workers, looked = children(process.pid), time.monotonic()
+            peak = max([peak, *(anonymous(pid) for pid in (process.pid, *workers))])
+        assert process.returncode == 0, process.stderr.read() if process.stderr else ""
+    finally:
+        end(process)
+    return peak
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_memory_does_not_grow_with_the_shard(way: str, tars: dict[str, Path], tmp_path: Path) -> None:
+    peaks = {}
+    for name, tar in tars.items():
+        out = tmp_path / name
+        peaks[name] = max(peak_of_each_process(tar, "-o", out / f"{again}.record", *WAYS[way]) for again in range(2))
+        for path in out.iterdir():
+            path.unlink()
+    assert 5e6 < peaks["300 MB"] < MOST, peaks
+    assert peaks["300 MB"] < 1.15 * peaks["30 MB"], peaks
