@@ -25,7 +25,7 @@ EXIT_STATUS = {
 }
 
 FILES = {
-    "PATH with its fields read as `manifest`, suffix .json": "The manifest, written last: spec, inputs, shards, features.",
+    "PATH with its fields read as `manifest`, suffix .json": "The manifest: spec, inputs, shards, features.",
     ".NAME-manifest.tar2tf/": "Unfinished work beside the output; it goes when the manifest stands.",
     "SHARD.idx": "With --index: one line of byte offset and size, framing included, for each record.",
 }
@@ -79,7 +79,7 @@ def _group_page(context: click.Context) -> Iterator[str]:
 def _command_page(context: click.Context) -> Iterator[str]:
     command = context.command
     name = f"tar2tf-{context.info_name}"
-    yield from _head(name, command.get_short_help_str(200).rstrip(".").lower())
+    yield from _head(name, _lower_first(command.get_short_help_str(200).rstrip(".")))
     usage = " ".join(command.collect_usage_pieces(context))
     yield f".SH SYNOPSIS\n.B tar2tf {context.info_name}\n{_escape(usage)}"
     yield ".SH DESCRIPTION"
@@ -108,7 +108,7 @@ def _head(name: str, summary: str) -> Iterator[str]:
 
 def _tail() -> Iterator[str]:
     yield ".SH ENVIRONMENT"
-    yield ".TP\n.B TAR2TF_*\nEvery option, by its long name in capitals, such as TAR2TF_NUM_WORKERS=8; flags go over them."
+    yield ".TP\n.B TAR2TF_*\nOptions by their long names in capitals, such as TAR2TF_NUM_WORKERS=8; flags go over them."
     yield ".TP\n.B NO_COLOR, FORCE_COLOR, TERM=dumb\nColours off, on, and neither colours nor bars."
     yield ".SH EXIT STATUS"
     for code, meaning in EXIT_STATUS.items():
@@ -124,6 +124,10 @@ def _paragraphs(text: str) -> Iterator[str]:
             yield ".PP\n.nf\n" + "\n".join(_escape(line) for line in lines[1:]) + "\n.fi"
         else:
             yield ".PP\n" + _escape(re.sub(r"\s+", " ", paragraph.strip()))
+
+
+def _lower_first(text: str) -> str:
+    return text[:1].lower() + text[1:]
 
 
 def _escape(text: str) -> str:

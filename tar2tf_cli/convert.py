@@ -55,6 +55,13 @@ class Plan:
             return replace(self.conversion, shuffle=False, limit=None)
         return self.conversion
 
+    @property
+    def records(self) -> int | None:
+        """How many records there will be, where that is certain before anything is read."""
+        spec = self.conversion
+        certain = isinstance(self.source, ListSource) and not (spec.ops or spec.split or spec.on_error == "skip")
+        return self.source.count if isinstance(self.source, ListSource) and certain else None
+
     def manifest(self) -> Manifest:
         """The manifest as far as it is known before anything is read."""
         spec = self.conversion.canonical()
@@ -133,7 +140,9 @@ def _source(conversion: Conversion, endpoint: str | None) -> Source:
     if spec.kind == "imagefolder":
         from tar2tf_cli.sources.imagefolder import ImageFolderSource
 
-        return ImageFolderSource(spec.bucket, labels=spec.labels, seed=seed, limit=conversion.limit)
+        return ImageFolderSource(
+            spec.bucket, labels=spec.labels, seed=seed, limit=conversion.limit, shards=conversion.output.num_shards
+        )
     if spec.kind == "examples":
         from tar2tf_cli.sources.examples import ExamplesSource
 
@@ -240,8 +249,8 @@ class _Run:
         self._engine = engine
         self._events = events
         self._commit = commit
-        self._layout = Layout(plan.work, [item.stem for item in plan.inputs])
-        self._holds_all = plan.work.shuffle or plan.conversion.output.num_shards is not None
+        self._layout = Layout(plan.work, [item.stem for item in plan.inputs], plan.records)
+        self._holds_all = self._layout.holds_all
         self._next = 0  # the next input to be read
         self._frontier = 0  # the first input that is not laid out
         self._reports: dict[int, InputReport] = {}

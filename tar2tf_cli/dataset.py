@@ -44,7 +44,7 @@ _INTEGER_ENTRIES: Final = frozenset(["cls", "cls2", "class", "count", "index", "
 
 _AHEAD: Final = 4  # samples per thread that are converted ahead of the one asked for
 
-_CHUNK_BYTES: Final = 1 << 22
+_CHUNK_BYTES: Final = 1 << 20
 
 _SHUFFLED: Final = 1000  # samples that wait in memory while a shard is shuffled
 
@@ -244,11 +244,12 @@ class _Stream:
             for values in elements():
                 yield tf.nest.pack_sequence_as(spec, values)
 
-        if not all(leaf.shape.is_fully_defined() for leaf in leaves):
+        length = _chunk_length(leaves)
+        if length == 1:
             return tf.data.Dataset.from_generator(structures, output_signature=spec)
 
         def chunks() -> Iterator[Any]:
-            for chunk in _chunks(elements(), _chunk_length(leaves)):
+            for chunk in _chunks(elements(), length):
                 yield tf.nest.pack_sequence_as(spec, chunk)
 
         chunk_spec = tf.nest.map_structure(lambda leaf: tf.TensorSpec([None, *leaf.shape], leaf.dtype), spec)
@@ -322,6 +323,8 @@ class _Stream:
 
 def _chunk_length(leaves: Sequence[tf.TensorSpec]) -> int:
     """How many elements are handed to TensorFlow at once: a call into Python costs as much as copying a megabyte."""
+    if not all(leaf.shape.is_fully_defined() for leaf in leaves):
+        return 1
     size = sum((leaf.shape.num_elements() or 1) * (leaf.dtype.size or _CHUNK_BYTES // 64) for leaf in leaves)
     return max(1, min(64, _CHUNK_BYTES // max(size, 1)))
 

@@ -168,6 +168,9 @@ class WriteShard:
             SourceError: when an input changed after it was measured.
             SinkError: when the shard cannot be written or flushed.
         """
+        report = self._taken_over(worker)
+        if report:
+            return report
         output = worker.conversion.output
         chunks = copied(worker, self.shard)
         if output.compression == "gzip" and output.limit is None:
@@ -180,6 +183,20 @@ class WriteShard:
         if self.index_path:
             write_offsets(self.path, self.index_path)
         return ShardReport(file.size, self.shard.records, file.crc)
+
+    def _taken_over(self, worker: Worker) -> ShardReport | None:
+        """Make a spool the shard, where it holds the shard's bytes and no others."""
+        output, pieces = worker.conversion.output, self.shard.pieces
+        if len(pieces) != 1 or self.index_path or (output.compression == "gzip" and output.limit is None):
+            return None
+        spool, index = (worker.path(pieces[0].source, kind) for kind in ("spool", "index"))
+        if not os.path.exists(spool) or os.stat(spool).st_size != pieces[0].size:
+            return None
+        found = load_index(index)
+        if found is None or found[1]["spool_crc"] is None:
+            return None
+        os.replace(spool, self.path)
+        return ShardReport(pieces[0].size, self.shard.records, found[1]["spool_crc"])
 
     def _complete(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         total = 0

@@ -67,13 +67,15 @@ class Layout:
     Args:
         conversion: whose limits, split, shuffle and number of shards hold.
         stems: the inputs' stems, for a path with `<input>`.
+        records: how many records all inputs have together, where that is certain; else a number of shards is only
+            laid out when all indexes are there.
 
     Attributes:
         full: whether `--limit` is reached, so that further inputs add nothing.
         totals: shards per lane so far.
     """
 
-    def __init__(self, conversion: Conversion, stems: list[str]) -> None:
+    def __init__(self, conversion: Conversion, stems: list[str], records: int | None = None) -> None:
         output = conversion.output
         self._max_bytes = output.limit
         self._max_records = output.records_per_shard
@@ -85,6 +87,8 @@ class Layout:
         self._by_input = self._stems is not None or output.path == STDOUT
         self._held: list[tuple[int, Index]] = []
         self._quotas: dict[str, list[int]] = {}
+        if records is not None and self._num_shards and not self._shuffle:
+            self._quotas = {self._lanes[0]: _shares(records, self._num_shards)}
         self._open: dict[str, Shard] = {}
         self.totals: dict[str, int] = {}
 
@@ -94,13 +98,18 @@ class Layout:
         return self._remaining == 0
 
     @property
+    def holds_all(self) -> bool:
+        """Whether every index is needed before the first shard is known."""
+        return self._shuffle or (self._num_shards is not None and not self._quotas)
+
+    @property
     def open_sources(self) -> set[int]:
         """Inputs of which units lie in shards that are not complete."""
         return {piece.source for shard in self._open.values() for piece in shard.pieces}
 
     def add(self, source: int, index: Index) -> Iterator[Shard]:
         """Lay out an input's units; yields the shards that this completes."""
-        if self._shuffle or self._num_shards:
+        if self.holds_all:
             self._held.append((source, index))
             return
         for lane, first, count in self._runs(index):
@@ -114,7 +123,7 @@ class Layout:
         if self._remaining is not None:
             units = _truncated(units, self._remaining)
             self._remaining = None
-        if self._num_shards:
+        if self._num_shards and units:
             self._quotas = self._equal_shares(units, self._num_shards)
         for lane, source, index, first, count in units:
             yield from self._place(lane, source, index, first, count)
@@ -155,11 +164,7 @@ class Layout:
         totals: dict[str, int] = {}
         for lane, _, _, _, count in units:
             totals[lane] = totals.get(lane, 0) + count
-        shares = {}
-        for lane, total in totals.items():
-            least, larger = divmod(total, shards)
-            shares[lane] = [least + (number < larger) for number in range(shards)]
-        return shares
+        return {lane: _shares(total, shards) for lane, total in totals.items()}
 
     def _place(self, lane: str, source: int, index: Index, first: int, count: int) -> Iterator[Shard]:
         """Put a run of units into the lane's shards; yields those that are full."""
@@ -197,6 +202,12 @@ class Layout:
     def _close(self) -> Iterator[Shard]:
         for lane in list(self._open):
             yield self._closed(lane)
+
+
+def _shares(total: int, shards: int) -> list[int]:
+    """A number of records as equal shares, within one, the larger ones first."""
+    least, larger = divmod(total, shards)
+    return [least + (number < larger) for number in range(shards)]
 
 
 def _truncated(units: list[tuple[str, int, Index, int, int]], limit: int) -> list[tuple[str, int, Index, int, int]]:

@@ -509,7 +509,7 @@ def test_paths_that_cannot_be_read_or_written_are_errors(
 def test_a_pipe_where_a_shard_should_be_does_not_hang(kind: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.tar")
     arguments = [tmp_path / "x.tar"] if kind == "bucket" else [tmp_path, "x.tar"]
-    done = tar2tf("convert", *arguments, "-o", tmp_path / "x.record", timeout=5)
+    done = tar2tf("convert", *arguments, "-o", tmp_path / "x.record", timeout=3)
     assert done.returncode in (2, 3)
     assert "x.tar" in done.stderr
 
@@ -536,15 +536,21 @@ ODD_NAMES = [
 ]
 
 
-@pytest.mark.parametrize("name", ODD_NAMES)
-def test_odd_file_names_are_just_names(name: str, tmp_path: Path) -> None:
-    tar = write_tar(tmp_path / "in" / f"{name}.tar", [(f"{name}/x", {"txt": b"1"})])
-    convert(tmp_path / "in", "-o", tmp_path / name / f"{name}-<>.record", "-v")
-    assert contents(tmp_path / name / f"{name}-1.record") == samples_of(tar)
-    assert "up to date" in convert(tmp_path / "in", "-o", tmp_path / name / f"{name}-<>.record").stderr
-    convert(tar, "-o", tmp_path / "input" / "<input>.record")
-    assert contents(tmp_path / "input" / f"{name}.record") == samples_of(tar)
-    assert convert(tmp_path / "in", "-o", tmp_path / "x", "--dry-run").returncode == 0
+def test_odd_file_names_are_just_names(tmp_path: Path) -> None:
+    bucket, out = tmp_path / "in", tmp_path / "out" / " ".join(ODD_NAMES)
+    tars = {name: write_tar(bucket / f"{name}.tar", [(f"{name}/x", {"txt": name.encode()})]) for name in ODD_NAMES}
+    convert(bucket, "-o", out / "<input>-<>.record", "-v")
+    for name, tar in tars.items():
+        assert contents(out / f"{name}-1.record") == samples_of(tar)
+    assert "up to date" in convert(bucket, "-o", out / "<input>-<>.record").stderr
+    joined = f"{' '.join(ODD_NAMES)}-<>.record"
+    convert(bucket, "-o", out / joined, "--num-shards", "2", "--index", "--overwrite")
+    convert(bucket, "--dry-run", "-o", out / joined)
+    for name, tar in list(tars.items())[-3:]:
+        convert(bucket, tar.name, "-o", tmp_path / "one" / f"{name}.record")
+        assert contents(tmp_path / "one" / f"{name}.record") == samples_of(tar)
+    convert(bucket / "-dash.tar", "--output=-dash.record", cwd=tmp_path)
+    assert contents(tmp_path / "-dash.record") == samples_of(tars["-dash"])
 
 
 def test_names_that_are_not_utf8_can_be_printed(tmp_path: Path) -> None:

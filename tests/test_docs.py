@@ -9,8 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
+from tar2tf_cli.cli import cli
 from tar2tf_cli.ops import OPS
 from tar2tf_cli.presets import PRESETS
 
@@ -30,16 +32,33 @@ def block(name: str) -> str:
     return re.search(rf"<!-- {name} -->\n```\w+\n(.*?)```", README, re.DOTALL).group(1)
 
 
-def test_man_pages_and_completions_are_as_the_generator_writes_them():
-    for path, text in generator().generated().items():
-        assert path.read_text(encoding="utf-8") == text, f"run python man/generate.py: {path.name} is out of date"
+@pytest.mark.parametrize("name", cli.list_commands(None))
+def test_the_man_page_of_a_command_tells_of_its_every_option(name):
+    page = (ROOT / "man" / f"tar2tf-{name}.1").read_text(encoding="utf-8").replace("\\-", "-")
+    assert page.startswith(".TH TAR2TF-")
+    for param in cli.get_command(None, name).params:
+        if isinstance(param, click.Option):
+            assert param.opts[-1] in page, f"run python man/generate.py: {param.opts[-1]} is missing"
 
 
-def test_man_pages_are_read_without_complaint():
-    for path in sorted((ROOT / "man").glob("*.1")):
-        text = path.read_text(encoding="utf-8")
-        assert text.startswith(".TH ")
-        assert not [line for line in text.splitlines() if line.startswith("'")]
+def test_the_man_page_of_convert_tells_of_every_op():
+    page = (ROOT / "man" / "tar2tf-convert.1").read_text(encoding="utf-8").replace("\\-", "-")
+    for op in OPS.values():
+        assert op.usage in page
+
+
+def test_pages_are_generated_for_every_command_and_shell():
+    names = {path.name for path in generator().generated()}
+    assert names == {path.name for folder in ("man", "completions") for path in (ROOT / folder).glob("tar2tf*")}
+
+
+@pytest.mark.parametrize("name", ["-h", *(f"{name} -h" for name in cli.list_commands(None))])
+def test_every_command_has_help_that_leads_with_examples(name):
+    run = subprocess.run(
+        [sys.executable, "-m", "tar2tf_cli", *name.split()], capture_output=True, text=True, timeout=60
+    )
+    assert run.returncode == 0
+    assert run.stdout.index("tar2tf ", 20) < run.stdout.index("Options:")
 
 
 @pytest.mark.parametrize("name", [*OPS, *PRESETS])

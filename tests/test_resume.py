@@ -311,7 +311,8 @@ def kill_parent(process: subprocess.Popen[bytes]) -> None:
     wait_until(lambda: not any(map(is_running, workers)), "the workers to end")
 
 
-@pytest.mark.parametrize(("way", "kill"), [(way, kill) for way in WAYS for kill in (kill_group, kill_parent)])
+@pytest.mark.parametrize("kill", [kill_group, kill_parent])
+@pytest.mark.parametrize("way", ["direct", "spooled"])
 def test_a_run_killed_at_random_moments_continues_to_the_same_bytes(
     way: str,
     kill: Callable[[subprocess.Popen[bytes]], None],
@@ -348,7 +349,7 @@ def test_a_run_killed_at_random_moments_continues_to_the_same_bytes(
             shutil.rmtree(out)
     assert tar2tf(*command).returncode == 0
     assert tree(out) == expected, "the same bytes, and no working folder is left"
-    assert resumed or way == "shuffled", "at least one kill hit a run that had published some of its shards"
+    assert resumed, "at least one kill hit a run that had published some of its shards"
 
 
 def test_what_an_interrupted_run_published_is_kept(bucket: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import tarfile
 import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -527,6 +528,51 @@ class TestS3(SourceSuite):
         assert time.monotonic() - began < 15
 
 
+class _Refusal(BaseHTTPRequestHandler):
+    status, code, asked = 403, "AccessDenied", 0
+
+    def do_GET(self) -> None:
+        type(self).asked += 1
+        body = f"<Error><Code>{self.code}</Code><Message>said the server</Message></Error>".encode()
+        self.send_response(self.status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    do_HEAD = do_GET
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.usefixtures("s3", "hurry")
+@pytest.mark.parametrize(
+    ("status", "code", "words", "attempts"),
+    [
+        (403, "AccessDenied", "permission denied", 1),
+        (400, "ExpiredToken", "permission denied", 1),
+        (403, "InvalidAccessKeyId", "permission denied", 1),
+        (404, "NoSuchBucket", "no such bucket", 1),
+        (503, "SlowDown", "given up after 5 attempts", 5),
+    ],
+)
+def test_a_refusal_of_s3_is_one_clear_error(status: int, code: str, words: str, attempts: int) -> None:
+    handler = type("Handler", (_Refusal,), {"status": status, "code": code, "asked": 0})
+    server = HTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        with pytest.raises(SourceError, match=words) as caught:
+            open_source("s3://b", endpoint=f"http://127.0.0.1:{server.server_port}").list(["*.tar"])
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    assert caught.value.shard == "s3://b"
+    assert handler.asked == attempts
+
+
 @pytest.fixture(scope="module")
 def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     pytest.importorskip("gcsfs", reason="no gcsfs: pip install 'tar2tf-cli[gcs]'")
@@ -549,6 +595,11 @@ class TestGcs(SourceSuite):
         name = f"b{abs(hash(request.node.nodeid)):x}"
         requests.post(f"{gcs}/storage/v1/b", json={"name": name}, timeout=5).raise_for_status()
         return f"gs://{name}"
+
+    def test_a_missing_bucket_is_an_error(self, bucket: str) -> None:
+        with pytest.raises(SourceError) as caught:
+            open_source("gs://no-such-bucket-anywhere").list(["*.tar"])
+        assert caught.value.shard == "gs://no-such-bucket-anywhere"
 
     def put(self, bucket: str, name: str, data: bytes) -> None:
         url = f"{self.url}/upload/storage/v1/b/{bucket.removeprefix('gs://')}/o"

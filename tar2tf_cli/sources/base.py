@@ -92,6 +92,7 @@ class ListSource(ABC):
 
     Attributes:
         skipped: what was passed over when the list was made, by reason.
+        count: how many samples the inputs have together, faulty ones included; None when only reading tells.
     """
 
     seekable = False
@@ -100,6 +101,7 @@ class ListSource(ABC):
     def __init__(self, bucket: str) -> None:
         self.bucket = bucket
         self.skipped: Counter[str] = Counter()
+        self.count: int | None = None
 
     @property
     @abstractmethod

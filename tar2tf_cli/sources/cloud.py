@@ -284,4 +284,5 @@ def _s3_checksum(answer: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _gone(error: FileNotFoundError) -> str:
-    return "no such bucket" if "bucket" in str(error).lower() else "no such object"
+    is_bucket = _code(error) == "NoSuchBucket" or "bucket" in str(error).lower()
+    return "no such bucket" if is_bucket else "no such object"

@@ -40,13 +40,21 @@ class ImageFolderSource(ListSource):
         labels: path of a label map; without one the classes are numbered in sorted order.
         seed: shuffle the files, the order drawn from it.
         limit: take the first of them only, this many.
+        shards: how many shards of equal count are to be made of them; where inputs end with these, nothing has to be
+            copied from one to the other.
 
     Raises:
         SourceError: when there is no such folder.
     """
 
     def __init__(
-        self, bucket: str, *, labels: str | None = None, seed: int | None = None, limit: int | None = None
+        self,
+        bucket: str,
+        *,
+        labels: str | None = None,
+        seed: int | None = None,
+        limit: int | None = None,
+        shards: int | None = None,
     ) -> None:
         if not os.path.isdir(bucket):
             hint = "image folders are read from a local disk" if "://" in bucket else None
@@ -56,6 +64,7 @@ class ImageFolderSource(ListSource):
         self._labels: Labels = {}
         self._seed = seed
         self._limit = limit
+        self._shards = shards
         self._chunks: dict[
             str, str
         ] = {}  # NUL-joined, as a million names are large enough without objects of their own
@@ -91,7 +100,8 @@ class ImageFolderSource(ListSource):
         else:
             self._labels = self._known(self._labels_path, {_class(name) for name in names})
         names = shuffled(names, self._seed, str)[: self._limit]
-        return [self._input(span, [files[name] for name in chunk]) for span, chunk in chunks(names)]
+        self.count = len(names)
+        return [self._input(span, [files[name] for name in chunk]) for span, chunk in chunks(names, self._shards)]
 
     def samples(
         self,

@@ -118,7 +118,8 @@ def hasher(kind: str) -> Hasher | None:
     if kind in ("xxhash", "xxhash2"):  # both are XXH64
         import xxhash
 
-        return xxhash.xxh64()
+        digest: Hasher = xxhash.xxh64()
+        return digest
     if kind == "crc32c":
         from tar2tf_cli.tfrecord import crc32c
 
