@@ -161,9 +161,11 @@ def _unknown(head: bytes) -> Fault:
     return Fault("unknown-format", "the file is neither a tar nor a TFRecord, or its first bytes are damaged", offset=0)
 
 
-def _fault(error: DamagedShardError, record: int | None = None) -> Fault:
+def _fault(error: DamagedShardError, record: int | None = None, *, last: bool = True) -> Fault:
+    """The fault that an error tells of; with `last`, one behind which nothing can be found any more."""
     member = f"{error.member}: " if error.member and record is None else ""
-    return Fault(error.kind, member + error.message, record, error.offset)
+    rest = "; the rest of the file cannot be read" if last and error.kind != "truncated" else ""
+    return Fault(error.kind, f"{member}{error.message}{rest}", record, error.offset)
 
 
 # --- TFRecord ---
@@ -183,7 +185,7 @@ def _check_records(shard: OpenShard, checker: Checker, report: FileReport) -> No
             report.examined = True
             break
         except DamagedShardError as error:
-            report.add(_fault(error, reader.count))
+            report.add(_fault(error, reader.count, last=error.kind != "data-crc"))
             if error.kind != "data-crc":
                 break
             reader.skip_damaged()

@@ -214,6 +214,33 @@ def test_of_a_name_that_comes_twice_the_last_counts_as_in_protobuf():
     assert [name for name, _, _ in spans(message)] == ["x", "x"]
 
 
+def in_example(feature: bytes) -> bytes:
+    """An example whose feature `x` is these bytes."""
+    entry = b"\x0a\x01x\x12" + varint(len(feature)) + feature
+    features = b"\x0a" + varint(len(entry)) + entry
+    return b"\x0a" + varint(len(features)) + features
+
+
+@pytest.mark.parametrize(
+    "feature",
+    [b"\x0a\x03\x0a\x01y\x1a\x03\x0a\x01\x07", b"\x0a\x03\x0a\x01y\x0a\x03\x0a\x01z", b"\x1a\x00\x20\x01"],
+    ids=["two kinds", "one kind twice", "an unknown field"],
+)
+def test_a_feature_that_holds_more_than_one_list_is_refused(feature):
+    assert parsed(in_example(feature))
+    with pytest.raises(ValueError, match="unexpected bytes behind a feature's list"):
+        decode(in_example(feature))
+
+
+@pytest.mark.parametrize(
+    "number", [b"\xff" * 9 + b"\x7f", b"\x81" + b"\x80" * 8 + b"\x02", b"\x81\x80\x80\x00"], ids=repr
+)
+def test_varints_longer_than_need_be_are_read_as_protobuf_reads_them(number):
+    for values in (b"\x08" + number, b"\x0a" + varint(len(number)) + number):
+        message = in_example(b"\x1a" + varint(len(values)) + values)
+        assert decode(message) == parsed(message)
+
+
 def agrees_with_protobuf(message: bytes) -> None:
     """Decoding refuses with ValueError, or gives what protobuf gives."""
     try:

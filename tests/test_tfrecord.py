@@ -30,8 +30,6 @@ from tar2tf_cli.tfrecord import (
 
 lengths = st.integers(0, 40_000) | st.integers(250_000, 600_000)
 few_records = st.lists(st.binary(max_size=60) | lengths.map(bytes), max_size=6)
-    st.binary(max_size=60) | st.integers(0, 40_000).map(bytes) | st.integers(250_000, 600_000).map(bytes), max_size=6
-)
 
 SMALL = [b"one", b"", b"three" * 5]
 

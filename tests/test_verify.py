@@ -241,6 +241,7 @@ def test_a_flipped_byte_is_placed(tmp_path: Path, run: Callable[..., Ran], place
     (line,) = ran.lines
     assert line.startswith(f"{path}: record {number}, offset {start}: the CRC of the record's {place.split()[0]} does")
     assert line.endswith(f" ({kind})")
+    assert ("the rest of the file cannot be read" in line) == (kind == "length-crc")
     assert "not whole: 1 of 1 file faulty" in ran.err
 
 

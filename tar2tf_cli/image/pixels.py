@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -171,10 +172,25 @@ def _rounding_gap(size_in: int, size_out: int) -> float:
 def _resize_fast(image: Image, height: int, width: int) -> NDArray[np.float32]:
     rows, columns, channels = image.shape
     fx, fy = _opencv_factor(columns, width), _opencv_factor(rows, height)
-    source = np.ascontiguousarray(image, np.float32)
+    source = _as_float32(image)
     with opencv("resize"):
         resized: Any = cv2.resize(source, None, fx=fx, fy=fy, interpolation=cv2.INTER_LINEAR)
     return np.ascontiguousarray(resized.reshape(height, width, channels))
+
+
+_MOST_KEPT: Final = 1 << 24
+_kept: Final = threading.local()
+
+
+def _as_float32(image: Image) -> NDArray[np.float32]:
+    """The image as float32, in memory that each thread keeps: fresh pages would cost more than the copy itself."""
+    if image.size > _MOST_KEPT or image.dtype == np.float32:
+        return np.ascontiguousarray(image, np.float32)
+    if not hasattr(_kept, "floats") or _kept.floats.size < image.size:
+        _kept.floats = np.empty(image.size, np.float32)
+    floats: NDArray[np.float32] = _kept.floats[: image.size].reshape(image.shape)
+    floats[...] = image
+    return floats
 
 
 @contextmanager

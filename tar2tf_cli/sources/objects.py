@@ -182,5 +182,6 @@ def in_parallel(function: Callable[[str], Input | None], names: Sequence[str]) -
         return [function(name) for name in names]
     from concurrent.futures import ThreadPoolExecutor
 
+    first = function(names[0])  # alone, as it makes the client that all use
     with ThreadPoolExecutor(min(_PARALLEL, len(names))) as pool:
-        return list(pool.map(function, names))
+        return [first, *pool.map(function, names[1:])]
