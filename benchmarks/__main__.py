@@ -25,9 +25,7 @@ def main() -> int:
             print(f"{name:<14}{(function.__doc__ or '').partition(chr(10))[0]}")
         return 0
     cores = use_cores(options.cores)
-    print(
-        f"Python {platform.python_version()}, {cores} cores, medians of {options.rounds} interleaved rounds"
-    )
+    print(f"Python {platform.python_version()}, {cores} cores, medians of {options.rounds} interleaved rounds")
     bench = Bench(Store(options.data, options.scale), options.rounds)
     for name in options.names or SCENARIOS:
         SCENARIOS[name](bench)

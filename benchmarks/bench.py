@@ -191,9 +191,7 @@ def print_table(heading: str, rows: Iterable[tuple[str, ...]]) -> None:
             print(f"  {row[0]:<28}{row[1]:>9}  {row[2]}")
         else:
             name, middle, extent, rate, ratio, wanted, verdict = row
-            print(
-                f"  {name:<28}{middle:>9}  {extent:<13}{rate:>11}  {ratio:<16}{wanted:<14}{verdict}".rstrip()
-            )
+            print(f"  {name:<28}{middle:>9}  {extent:<13}{rate:>11}  {ratio:<16}{wanted:<14}{verdict}".rstrip())
     sys.stdout.flush()
 
 

@@ -218,9 +218,7 @@ def jpegs() -> list[bytes]:
     random = np.random.default_rng(2)
 
     def one() -> bytes:
-        scene: np.ndarray = cv2.resize(
-            random.uniform(0, 255, (6, 8, 3)), (500, 375), interpolation=cv2.INTER_CUBIC
-        )
+        scene: np.ndarray = cv2.resize(random.uniform(0, 255, (6, 8, 3)), (500, 375), interpolation=cv2.INTER_CUBIC)
         grain = random.normal(0, random.uniform(3, 6), (375, 500, 1))
         pixels = np.clip(scene + grain, 0, 255).astype(np.uint8)
         return bytes(simplejpeg.encode_jpeg(pixels, quality=90, colorsubsampling="420"))

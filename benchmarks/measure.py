@@ -54,9 +54,7 @@ def peak_anonymous(command: Command) -> int:
 
 
 def start(command: Command, out: IO[bytes], err: IO[bytes]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=ROOT, env=ENVIRONMENT
-    )
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=ROOT, env=ENVIRONMENT)
 
 
 def text(log: IO[bytes]) -> str:

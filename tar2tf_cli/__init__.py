@@ -6,10 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from tar2tf_cli.convert import convert
+    from tar2tf_cli.conductor import convert
     from tar2tf_cli.dataset import AisDataset, Dataset, default_record_parser, load_dataset
+    from tar2tf_cli.inspector import inspect
     from tar2tf_cli.pipeline import Pipeline
     from tar2tf_cli.spec import Conversion, Input, Output
+    from tar2tf_cli.verifier import verify
 
 __version__ = "0.1.0"
 
@@ -22,7 +24,9 @@ __all__ = [
     "Pipeline",
     "convert",
     "default_record_parser",
+    "inspect",
     "load_dataset",
+    "verify",
 ]
 
 _HOMES: Final = {
@@ -32,9 +36,11 @@ _HOMES: Final = {
     "Input": "spec",
     "Output": "spec",
     "Pipeline": "pipeline",
-    "convert": "convert",
+    "convert": "conductor",
     "default_record_parser": "dataset",
+    "inspect": "inspector",
     "load_dataset": "dataset",
+    "verify": "verifier",
 }
 
 

@@ -19,7 +19,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from tar2tf_cli.convert import convert, make_plan
+from tar2tf_cli.conductor import convert, make_plan
 from tar2tf_cli.errors import OutputExistsError, SampleError, SourceError, UsageError
 from tar2tf_cli.manifest import Manifest
 from tar2tf_cli.ops import Convert, Decode, Func, Op, Rename, Resize, Select, SelectDict, Selection, SelectList

@@ -12,7 +12,7 @@ from tar2tf_cli.reading import Reading
 from tar2tf_cli.samples import KEY
 
 if TYPE_CHECKING:
-    from tar2tf_cli.convert import Plan
+    from tar2tf_cli.conductor import Plan
 
 __all__ = ["Step", "trace"]
 

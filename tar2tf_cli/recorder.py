@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from tar2tf_cli.convert import convert
+from tar2tf_cli.conductor import convert
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.manifest import Manifest

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from shards import examples, write_tar
 from tar2tf_cli import load_dataset
-from tar2tf_cli.convert import Summary, convert
+from tar2tf_cli.conductor import Summary, convert
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
 from tar2tf_cli.example import bytes_list, float_list, int64_list, scalar
 from tar2tf_cli.features import FeatureMap, Schema

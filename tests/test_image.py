@@ -255,9 +255,7 @@ def test_a_lossless_or_hierarchical_jpeg_is_refused(marker: int) -> None:
 @pytest.mark.parametrize("interlaced", [False, True])
 @pytest.mark.parametrize("size", [(1, 1), (3, 5), (7, 13), (33, 40)], ids=str)
 @pytest.mark.parametrize(("color", "depth"), [(c, d) for c, depths in DEPTHS.items() for d in depths])
-def test_a_png_decodes_as_in_tensorflow(
-    color: int, depth: int, size: tuple[int, int], interlaced: bool
-) -> None:
+def test_a_png_decodes_as_in_tensorflow(color: int, depth: int, size: tuple[int, int], interlaced: bool) -> None:
     assert_decodes_as_in_tensorflow(png(color, depth, size, interlaced=interlaced))
 
 
@@ -315,9 +313,7 @@ WHOLE = zlib.compress(RAW)
             png(3, before=[(b"tRNS", b"\5")]).replace(chunk(b"tRNS", b"\5")[:9], chunk(b"tRNS", b"\6")[:9]),
             id="transparency of wrong CRC",
         ),
-        pytest.param(
-            png(3).replace(chunk(b"PLTE", PALETTE), chunk(b"PLTE", PALETTE[:99])), id="short palette"
-        ),
+        pytest.param(png(3).replace(chunk(b"PLTE", PALETTE), chunk(b"PLTE", PALETTE[:99])), id="short palette"),
     ],
 )
 def test_a_png_with_a_harmless_oddity_decodes_as_in_tensorflow(data: bytes) -> None:
@@ -656,9 +652,7 @@ def test_any_size_resizes_to_any_within_a_hundredth_of_a_level(
 
 @each_resize
 @pytest.mark.parametrize("channels", [1, 3, 6])
-def test_the_exact_way_to_resize_is_exact(
-    size: tuple[int, int], target: tuple[int, int], channels: int
-) -> None:
+def test_the_exact_way_to_resize_is_exact(size: tuple[int, int], target: tuple[int, int], channels: int) -> None:
     image = noise(*size, channels)
     np.testing.assert_array_equal(pixels._resize_exactly(image, *target), tf.image.resize(image, target))
 
@@ -713,9 +707,7 @@ def test_what_is_no_image_has_no_geometry(change: Any, shape: tuple[int, ...]) -
 
 
 @pytest.mark.parametrize("channels", [1, 3, 7])
-@pytest.mark.parametrize(
-    ("angle", "turns"), [(0, 0), (90, 3), (180, 2), (270, 1), (360, 0), (-90, 1), (450.0, 3)]
-)
+@pytest.mark.parametrize(("angle", "turns"), [(0, 0), (90, 3), (180, 2), (270, 1), (360, 0), (-90, 1), (450.0, 3)])
 def test_quarter_turns_are_clockwise_and_exact(angle: float, turns: int, channels: int) -> None:
     image = noise(5, 8, channels, "int32")
     turned = kernels.rotate(image, angle)
@@ -726,15 +718,11 @@ def test_quarter_turns_are_clockwise_and_exact(angle: float, turns: int, channel
 @pytest.mark.parametrize("dtype", kernels.DTYPES)
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 6])
 @pytest.mark.parametrize("angle", [1, 30, -45, 133.7, 359])
-def test_other_angles_keep_canvas_and_dtype_and_fill_with_zero(
-    angle: float, channels: int, dtype: str
-) -> None:
+def test_other_angles_keep_canvas_and_dtype_and_fill_with_zero(angle: float, channels: int, dtype: str) -> None:
     image = np.ascontiguousarray(np.repeat(photo(41, 60), 2, axis=2)[..., :channels] // 2).astype(dtype)
     turned = kernels.rotate(image, angle)
     assert (turned.dtype, turned.shape) == (image.dtype, image.shape)
-    expected = skimage.transform.rotate(
-        image.astype(np.float64), -angle, order=1, cval=0, preserve_range=True
-    )
+    expected = skimage.transform.rotate(image.astype(np.float64), -angle, order=1, cval=0, preserve_range=True)
     # The two treat the border of the canvas differently, hence not every pixel.
     assert np.quantile(np.abs(turned - expected), 0.97) <= (0.1 if dtype.startswith("f") else 0.51)
 

@@ -22,11 +22,11 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tar2tf_cli import inspect as inspection
+from tar2tf_cli import inspector as inspection
 from tar2tf_cli.cli import main
 from tar2tf_cli.cli.output import printable
 from tar2tf_cli.cli.table import table
-from tar2tf_cli.inspect import Contents, first_samples, inspect
+from tar2tf_cli.inspector import Contents, first_samples, inspect
 from tar2tf_cli.shards import TarRules
 from tar2tf_cli.sources.directory import DirectorySource
 from tar2tf_cli.values import Look, Stats, example_of, look_at

@@ -630,6 +630,8 @@ def test_templates_of_aistore_are_read(theirs: str, ours: str) -> None:
 
 
 def test_help_does_not_need_any_sdk() -> None:
-    code = "import sys, tar2tf_cli.cli, tar2tf_cli.convert; print({'requests', 'aistore', 'fsspec'} & set(sys.modules))"
+    code = (
+        "import sys, tar2tf_cli.cli, tar2tf_cli.conductor; print({'requests', 'aistore', 'fsspec'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -34,7 +34,7 @@ from tar2tf_cli.numbering import find_gaps
 from tar2tf_cli.outline import Checker, Expected, entries, expected
 from tar2tf_cli.shards import TarRules, sniff
 from tar2tf_cli.tfrecord import crc32c, frame, masked
-from tar2tf_cli.verify import Report, verify
+from tar2tf_cli.verifier import Report, verify
 
 PHOTOS = Path(__file__).parent / "data"
 SEVERAL = ("--num-workers", "2")

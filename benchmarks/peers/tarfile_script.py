@@ -30,8 +30,7 @@ def convert(source: Path, target: Path) -> int:
                 assert data is not None, f"{member.name} is no file"
                 entries[split(member)[1]] = data.read()
             feature = {
-                name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[data]))
-                for name, data in entries.items()
+                name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[data])) for name, data in entries.items()
             }
             example = tf.train.Example(features=tf.train.Features(feature=feature))
             writer.write(example.SerializeToString())

@@ -90,9 +90,7 @@ def memory(bench: Bench) -> None:
     for megabytes, peak in zip(sizes, (few, many), strict=True):
         print(f"  one shard of {megabytes:>5,.0f} MB {peak / 1e6:>8.1f} MB")
     met = max(few, many) < MEMORY_LIMIT and many < MEMORY_GROWTH * few
-    print(
-        f"  wanted: under {MEMORY_LIMIT / 1e6:.0f} MB, and the same for both: {'met' if met else 'NOT MET'}"
-    )
+    print(f"  wanted: under {MEMORY_LIMIT / 1e6:.0f} MB, and the same for both: {'met' if met else 'NOT MET'}")
 
 
 @scenario

@@ -14,7 +14,7 @@ from tar2tf_cli.cli.options import MAX_PIXELS, SIZE, endpoint_option, input_opti
 from tar2tf_cli.cli.output import Terminal, count, message, print_json, size
 
 if TYPE_CHECKING:
-    from tar2tf_cli.convert import Plan, Summary
+    from tar2tf_cli.conductor import Plan, Summary
     from tar2tf_cli.ops import Op, Selection
     from tar2tf_cli.spec import Conversion
 
@@ -148,7 +148,7 @@ def command(ctx: click.Context, /, **options: Any) -> int:
     In PATH, <> counts from 1 and <00000> from 00000; <total> is the number of shards, <split> the split, <input>
     the input's name. The manifest stands beside the shards. The same command continues an interrupted run.
     """
-    from tar2tf_cli.convert import convert, make_plan
+    from tar2tf_cli.conductor import convert, make_plan
 
     conversion = _conversion(ctx)
     if options["as_json"] and conversion.output.path == "-" and not options["dry_run"]:

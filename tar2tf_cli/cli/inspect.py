@@ -11,7 +11,7 @@ from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, si
 from tar2tf_cli.cli.table import table, terminal_width
 
 if TYPE_CHECKING:
-    from tar2tf_cli.inspect import Contents, Shown
+    from tar2tf_cli.inspector import Contents, Shown
     from tar2tf_cli.values import Stats
 
 __all__ = ["command"]
@@ -45,7 +45,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     Every sample is counted. Of each entry, or feature, about a hundred values are looked at to tell what they are:
     images with width x height x channels, text, JSON, arrays; sizes are in bytes, of lists of numbers in values.
     """
-    from tar2tf_cli.inspect import first_samples, inspect
+    from tar2tf_cli.inspector import first_samples, inspect
     from tar2tf_cli.shards import TarRules
 
     rules = TarRules(options["key_split"], options["regroup"], options["ignore_missing_end"])
