@@ -176,9 +176,12 @@ class Conversion:
 
         A spec file may hold the same.
         """
+        from tar2tf_cli.sources import without_secrets
+
         folder = self.output.template.manifest().rpartition("/")[0]
+        inputs = {**_changed(self.input), "bucket": without_secrets(self.input.bucket)}
         whole: dict[str, Any] = {
-            "input": {"from" if name == "kind" else name: item for name, item in _changed(self.input).items()},
+            "input": {"from" if name == "kind" else name: item for name, item in inputs.items()},
             "ops": [op.canonical() for op in self.ops],
             "select": None if self.select is None else {name: item.canonical() for name, item in self.select.items()},
             **_changed(self),

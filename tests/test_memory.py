@@ -75,11 +75,10 @@ def peak_of_each_process(*arguments: str | Path) -> int:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_memory_does_not_grow_with_the_shard(way: str, tars: dict[str, Path], tmp_path: Path) -> None:
-    peaks = {}
-    for name, tar in tars.items():
-        out = tmp_path / name
-        peaks[name] = max(peak_of_each_process(tar, "-o", out / f"{again}.record", *WAYS[way]) for again in range(2))
-        for path in out.iterdir():
-            path.unlink()
+    peaks: dict[str, int] = {}
+    for name in ("30 MB", "30 MB", "300 MB"):  # the short run twice, since its peak is easily missed
+        peak = peak_of_each_process(tars[name], "-o", tmp_path / "x.record", "--overwrite", *WAYS[way])
+        peaks[name] = max(peak, peaks.get(name, 0))
+    (tmp_path / "x.record").unlink()
     assert 5e6 < peaks["300 MB"] < MOST, peaks
     assert peaks["300 MB"] < 1.15 * peaks["30 MB"], peaks

@@ -131,6 +131,14 @@ def test_records_larger_than_the_reader_s_chunk_are_whole():
     assert [record for _, record in read(framed(records))] == records
 
 
+@pytest.mark.parametrize("size", [100, 40_000, 300_000])
+@pytest.mark.parametrize("beyond", range(-2, 18))
+def test_a_read_may_end_anywhere_around_a_record_s_end(size, beyond):
+    records = [b"one", bytes(size), b"three"]
+    stream = Dribble(framed(records), [3 + FRAMING + 12 + size + beyond, 1 << 20])
+    assert [record for _, record in RecordReader(stream, "x")] == records
+
+
 def test_the_reader_counts_records_and_bytes():
     reader = RecordReader(io.BytesIO(framed(SMALL)), "x")
     assert len(list(reader)) == reader.count == 3
