@@ -21,7 +21,7 @@ KeySplit: TypeAlias = Literal["first", "last"]
 
 
 def split_name(name: str, rule: KeySplit) -> tuple[str, str]:
-    """Key and extension of a member; both empty when the name has no extension or begins with a dot.
+    """Key and extension of a member; both empty when there is no dot to split at, or nothing before or behind it.
 
     `first` splits at the first dot of the base name, as WebDataset does, and lower-cases the extension as it does;
     `last` splits at the last dot, as the AIS tar2tf client and go-tfdata do, and leaves the case alone.

@@ -28,8 +28,12 @@ class PlainStream:
         self._on_read = on_read
         self.consumed = 0
         self.head = b""
-        while len(self.head) < 512 and (more := self._read(_HEAD)):
-            self.head += more
+        try:
+            while len(self.head) < 512 and (more := self._read(_HEAD)):
+                self.head += more
+        except BaseException:
+            raw.close()  # nobody else could
+            raise
         self._pending = self.head
 
     def read(self, size: int, /) -> bytes:

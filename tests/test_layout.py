@@ -173,6 +173,19 @@ def test_num_shards_gives_equal_counts_within_one_and_no_empty_shard(inputs, num
     assert [record for shard in shards for record in records_of(shard)] == all_records(inputs)
 
 
+@pytest.mark.parametrize("path", ["x-<>.record", "<input>-<>.record"])
+@given(inputs=inputs_of_any_sizes, number=counts)
+def test_a_number_of_records_known_beforehand_changes_no_shard(path, inputs, number):
+    spec = conversion(path, num_shards=number)
+    known = Layout(spec, list("abcdefgh"), len(all_records(inputs)))
+    shards = [
+        shard
+        for source, sizes in enumerate(inputs)
+        for shard in known.add(source, indexed(spec, str(source), sizes)[0])
+    ]
+    assert [*shards, *known.finish()] == laid_out(spec, inputs)
+
+
 @given(inputs_of_any_sizes, counts)
 def test_each_split_has_its_number_of_equal_shards(inputs, number):
     spec = conversion("<split>-<>.record", num_shards=number, split={"train": 0.5, "val": 0.5})

@@ -106,6 +106,7 @@ def test_shards_of_like_samples_are_grouped_as_in_webdataset(stems, extensions):
         ("a.b/noextension", ("", ""), ("", "")),
         ("trailing.", ("", ""), ("", "")),
         (".hidden", ("", ""), ("", "")),
+        (".a.jpg", ("", ""), (".a", "jpg")),
         ("a/.hidden", ("", ""), ("", "")),
         ("folder.jpg/", ("", ""), ("", "")),
         ("\udcff.jpg", ("\udcff", "jpg"), ("\udcff", "jpg")),

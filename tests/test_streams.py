@@ -121,6 +121,17 @@ def test_a_failing_read_is_an_error_that_says_where():
         assert caught.value.offset == stream.consumed >= 8192
 
 
+def test_an_input_whose_first_bytes_cannot_be_read_is_closed():
+    class Broken(io.BytesIO):
+        def read(self, size=-1, /):
+            raise OSError(5, "Input/output error")
+
+    raw = Broken()
+    with pytest.raises(SourceError, match=r"^x\.tar, offset 0: reading failed"):
+        open_stream(raw, "x.tar")
+    assert raw.closed
+
+
 # --- Accounts ---
 
 
