@@ -188,7 +188,10 @@ def _numbers(value: Any) -> list[Any]:
         return list(value) if isinstance(value, (list, tuple)) else [value]
     text = value.strip()
     if text.startswith("["):
-        return list(json.loads(text))
+        try:
+            return list(json.loads(text))
+        except RecursionError:
+            raise ValueError("the JSON is nested too deep") from None
     return text.replace(",", " ").split()
 
 

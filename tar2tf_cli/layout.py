@@ -87,7 +87,7 @@ class Layout:
         self._by_input = self._stems is not None or output.path == STDOUT
         self._held: list[tuple[int, Index]] = []
         self._quotas: dict[str, list[int]] = {}
-        if records is not None and self._num_shards and not self._shuffle:
+        if records is not None and self._num_shards and not (self._shuffle or self._stems):
             self._quotas = {self._lanes[0]: _shares(records, self._num_shards)}
         self._open: dict[str, Shard] = {}
         self.totals: dict[str, int] = {}

@@ -356,7 +356,8 @@ def _any_size(header: bytes) -> int:
     stored, size = _number(header[148:156]), _number(header[124:136])
     blanked = header[:148] + b" " * 8 + header[156:]
     unsigned = sum(blanked)
-    if stored not in (unsigned, unsigned - 256 * sum(byte > 127 for byte in blanked)) or size < 0:
+    signed = unsigned - 256 * sum(byte > 127 for byte in blanked)
+    if not stored or stored not in (unsigned, signed) or size < 0:
         raise ValueError("wrong checksum")
     return size
 

@@ -87,10 +87,10 @@ def _text(data: bytes) -> str | None:
 
 
 def example_of(data: bytes) -> str:
-    """How a value begins: text as it is, other bytes in hexadecimal."""
-    text = _text(data)
-    if text is not None:
-        return shortened(" ".join(text.split()) or text)
+    """How a value begins: text in one line, other bytes in hexadecimal."""
+    words = (_text(data) or "").split()
+    if words:
+        return shortened(" ".join(words))
     return data[:16].hex(" ") + (" …" if len(data) > 16 else "")
 
 

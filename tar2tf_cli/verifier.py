@@ -17,7 +17,6 @@ from tar2tf_cli.events import Events
 from tar2tf_cli.manifest import Manifest, ShardEntry
 from tar2tf_cli.numbering import Gap, find_gaps
 from tar2tf_cli.outline import expected
-from tar2tf_cli.paths import PathTemplate
 from tar2tf_cli.shards import TarRules, is_folder, list_files, nothing_found
 from tar2tf_cli.sources import Input, Source, open_source
 from tar2tf_cli.templates import is_glob
@@ -242,6 +241,8 @@ def _missing(source: Source, shard: ShardEntry) -> FileReport:
 
 def _look_around(source: Source, manifest: Manifest, nearby: dict[str, Input], report: Report) -> None:
     """Add a fault for each gap in the manifest's list, and for each shard that is there and not in it."""
+    from tar2tf_cli.paths import PathTemplate
+
     try:
         output = manifest.spec["output"]
         limited = not output.keys().isdisjoint(("max_shard_size", "num_shards", "records_per_shard"))

@@ -504,7 +504,6 @@ def test_paths_that_cannot_be_read_or_written_are_errors(
         assert not out.exists()
 
 
-@pytest.mark.xfail(reason="sources/directory.py opens pipes, which waits for a writer", strict=True)
 @pytest.mark.parametrize("kind", ["bucket", "member of the bucket"])
 def test_a_pipe_where_a_shard_should_be_does_not_hang(kind: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.tar")

@@ -488,16 +488,13 @@ def test_typed_features_are_numbers(tmp_path: Path) -> None:
     }
 
 
-TOO_DEEP = pytest.mark.xfail(reason="features.py lets json's RecursionError through", strict=True)
-
-
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
         *[("int64", text) for text in (b"", b"x", b"1.5", b"1 2", b"9223372036854775808", b"\xff", b"[1", b"{}")],
         *[("float", text) for text in (b"", b"one", b"1 2", b"[[1]]", b"null")],
         *[("int64_list", text) for text in (b"1 x", b"[1.5]", b'["a"]', b"[null]")],
-        pytest.param("int64_list", b"[" * 5000, marks=TOO_DEEP),
+        ("int64_list", b"[" * 5000),
         ("float_list", b"1 2 x"),
     ],
 )

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import humanfriendly
+import hypothesis
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -24,7 +26,7 @@ from hypothesis import strategies as st
 
 from tar2tf_cli import inspector as inspection
 from tar2tf_cli.cli import main
-from tar2tf_cli.cli.output import printable
+from tar2tf_cli.cli.output import printable, size
 from tar2tf_cli.cli.table import table
 from tar2tf_cli.inspector import Contents, first_samples, inspect
 from tar2tf_cli.shards import TarRules
@@ -358,6 +360,8 @@ def test_several_kinds_are_all_named_the_most_frequent_first(tmp_path: Path) -> 
 
 
 @given(st.binary(max_size=300))
+@hypothesis.example(b"\n")
+@hypothesis.example(b"a\r\n\tb")
 def test_an_example_value_is_short_and_of_one_line(data: bytes) -> None:
     assert "\n" not in example_of(data)
     assert len(example_of(data)) <= 200
@@ -369,9 +373,9 @@ def test_statistics_of_parts_add_up(parts: list[list[int]]) -> None:
     whole, merged = Stats(), Stats()
     for part in parts:
         stats = Stats()
-        for size in part:
-            stats.add(size)
-            whole.add(size)
+        for number in part:
+            stats.add(number)
+            whole.add(number)
         merged.update(stats)
     assert merged == whole
 
@@ -494,6 +498,11 @@ def test_a_table_keeps_all_of_the_columns_that_do_not_shrink(width: int | None) 
     lines = list(table(rows, shrink={1: 5}, width=width))
     assert lines[0].startswith("12345  abc")
     assert width is None or max(map(len, lines)) <= max(width, 12)
+
+
+@given(st.integers(0, 10**15) | st.integers(0, 15).map(lambda power: 10**power - 1))
+def test_sizes_are_written_as_humanfriendly_writes_them(number: int) -> None:
+    assert size(number) == humanfriendly.format_size(number)
 
 
 @given(st.text(max_size=30))

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from hypothesis import example as example_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -461,6 +462,7 @@ def test_zeros_of_any_length_may_follow_the_end(zeros, most):
 
 
 @given(st.integers(1024, 5000), st.binary(min_size=1, max_size=40).filter(all), st.integers(0, 1500))
+@example_of(1024, b"\x80\xff\x81", 509)  # whose signed sum is that of an empty checksum
 def test_garbage_behind_the_end_is_damage(zeros, garbage, more):
     whole = tar_of(FILES, end=bytes(zeros))
     error = damage(whole + garbage + bytes(more))

@@ -18,13 +18,16 @@ from tar2tf_cli.events import Events
 __all__ = ["Terminal", "count", "echo", "message", "print_error", "print_json", "printable", "size"]
 
 _PLAIN_SECONDS: Final = 30
+_UNITS: Final = ("KB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB")
 
 
 def size(number: int) -> str:
-    """Bytes for people: 1.5 GB."""
-    from humanfriendly import format_size
-
-    return str(format_size(number, keep_width=False))
+    """Bytes for people: 1.5 GB; what humanfriendly writes, without the 9 ms that its import takes."""
+    power = min((len(str(number)) - 1) // 3, len(_UNITS))
+    if power < 1:
+        return count(number, "byte")
+    digits = f"{number / 1000**power:.2f}".rstrip("0").rstrip(".")
+    return f"{digits} {_UNITS[power - 1]}"
 
 
 def count(number: int, noun: str) -> str:

@@ -70,7 +70,7 @@ class SelectJSON(Select):
         if isinstance(value, (bytes, str)):
             try:
                 value = json.loads(value)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise SampleError(f"entry {self.ext_name!r} is no JSON: {error}") from None
         for part in self.path:
             value = self._step(value, part)

@@ -72,6 +72,8 @@ class DirectorySource:
             raise SourceError(f"cannot be read: {error.strerror}", shard=path) from None
         if os.path.isdir(path):
             raise SourceError("is a directory where a shard should be", shard=path)
+        if not os.path.isfile(path):
+            raise SourceError("is no regular file", shard=path, hint="give a stream on standard input, as the bucket -")
         return Input(name, status.st_size, _version(status))
 
     def _exists(self, name: str) -> bool:
