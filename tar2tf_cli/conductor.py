@@ -10,10 +10,12 @@ from typing import Final
 
 from tar2tf_cli.commit import Commit
 from tar2tf_cli.engines import Engine, make_engine
+from tar2tf_cli.engines.base import Task
+from tar2tf_cli.engines.gather import cpu_count
 from tar2tf_cli.errors import SinkError, Tar2tfError, UsageError, WorkerError
 from tar2tf_cli.events import Events
 from tar2tf_cli.features import Schema
-from tar2tf_cli.job import ReadInput, ShardReport, Task, Worker, WriteShard
+from tar2tf_cli.job import ReadInput, ShardReport, Worker, WriteShard
 from tar2tf_cli.layout import Layout, Shard
 from tar2tf_cli.manifest import Manifest, ShardEntry, input_entry
 from tar2tf_cli.paths import STDOUT, PathTemplate
@@ -214,11 +216,6 @@ def convert(
         summary.shards = commit.finish(manifest, {sink.inside(name): data for name, data in documents.items()})
     summary.manifest = None if path == STDOUT else sink.locate(template.manifest())
     return summary
-
-
-def cpu_count() -> int:
-    """CPUs that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _up_to_date(sink: Sink, path: str) -> Summary:

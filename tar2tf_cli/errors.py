@@ -80,7 +80,7 @@ class Tar2tfError(Exception):
         """Shard, member or key, and offset, as far as they are known."""
         parts = [self.shard] if self.shard else []
         if self.member:
-            parts.append(f"member {self.member}")
+            parts.append(self.member if self.member.startswith("record ") else f"member {self.member}")
         elif self.key:
             parts.append(f"sample {self.key}")
         if self.offset is not None:

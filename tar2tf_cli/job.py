@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.example import Encoder
@@ -23,7 +23,7 @@ from tar2tf_cli.spec import Conversion
 from tar2tf_cli.spool import Index, Spool, gzip_stream, load_index, save_index, spool_is_whole
 from tar2tf_cli.tfrecord import FRAMING, RecordReader
 
-__all__ = ["ReadInput", "ShardReport", "Task", "Worker", "WriteShard", "copied"]
+__all__ = ["ReadInput", "ShardReport", "Worker", "WriteShard", "copied"]
 
 _LARGE_RECORD: Final = 8192
 _PROBE: Final = 64
@@ -55,13 +55,6 @@ class Worker:
     def read(self, number: int, **options: Any) -> Reading:
         """Begin to read an input."""
         return Reading(self.conversion, self.source, self.inputs[number], **options)
-
-
-class Task(Protocol):
-    """A unit of work; pickles, and so does what it returns."""
-
-    def run(self, worker: Worker, /) -> Any:
-        """Do the work."""
 
 
 @dataclass(frozen=True, slots=True)
