@@ -405,6 +405,9 @@ class _Run:
         self.summary.skipped_samples += len(report.errors)
         for fault in report.errors:
             self._events.fault(fault)
+        if report.archives > 1:
+            name = self._plan.source.locate(self._plan.inputs[number].name)
+            self._events.note(f"note: {name} holds {report.archives} archives end to end; all were read")
         if report.split_differs and not self._told_split:
             self._told_split = True
             self._events.note(_split_note(report.split_differs))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
 
-from tar2tf_cli.errors import SourceError
+from tar2tf_cli.errors import SampleError, SourceError
 from tar2tf_cli.example import Encoder
 from tar2tf_cli.layout import Piece, Shard
 from tar2tf_cli.reading import InputReport, Reading
@@ -108,7 +108,10 @@ def _measured(worker: Worker, number: int, index: Index) -> InputReport | None:
         for sample in islice(reading.samples(), worker.conversion.limit):
             sample[KEY] = len(sample[KEY].encode("utf-8", "surrogateescape"))
             signatures[tuple(sample)] += 1
-            index.sizes.append(encoder.size(sample) + FRAMING)
+            try:
+                index.sizes.append(encoder.size(sample) + FRAMING)
+            except SampleError as error:
+                raise error.at(shard=reading.name, offset=reading.offset) from None
             index.offsets.append(reading.offset)
             if len(index.sizes) == _PROBE and sum(index.sizes) < _PROBE * _LARGE_RECORD:
                 index.clear()
@@ -124,7 +127,8 @@ def _spooled(worker: Worker, number: int, index: Index) -> InputReport:
         RecordFile(worker.path(number, "spool")) as file,
     ):
         spool = Spool(worker.conversion, worker.inputs[number].name, file, index)
-        for key, parts, size in islice(reading.records(), worker.conversion.limit):
+        spec = worker.conversion
+        for key, parts, size in islice(reading.records(), None if spec.shuffle else spec.limit):
             spool.add(key, parts, size)
         spool.finish()
     reading.report.spool_crc = file.crc
