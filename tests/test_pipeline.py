@@ -1062,7 +1062,7 @@ def test_the_reader_compares_every_crc(tmp_path: Path, place: int, kind: str, nu
     path = tmp_path / "damaged.record"
     path.write_bytes(data)
     read = []
-    with pytest.raises(DamagedShardError, match=rf"damaged\.record, member record {number}, offset {half}") as caught:
+    with pytest.raises(DamagedShardError, match=rf"damaged\.record, record {number}, offset {half}") as caught:
         read.extend(TFRecordReader(path))
     assert caught.value.kind == kind
     path.write_bytes(out.getvalue()[:-1])
@@ -1075,7 +1075,7 @@ def test_a_record_that_is_no_example_is_an_error(tmp_path: Path) -> None:
     with TFRecordWriter(path) as writer:
         writer.write(example_of(1))
         writer.write(b"no example")
-    with pytest.raises(DamagedShardError, match=r"text\.record, member record 1, offset \d+: is no tf\.train\.Example"):
+    with pytest.raises(DamagedShardError, match=r"text\.record, record 1, offset \d+: is no tf\.train\.Example"):
         list(TFRecordReader(path))
     assert list(TFRecordReader(path).records())[1] == b"no example"
 
