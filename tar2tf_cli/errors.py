@@ -4,6 +4,7 @@ Tar2tfError                 exit code 3: input or output failed, the same comman
 ├── UsageError              exit code 2: the command, template or spec cannot be carried out
 │   └── OutputExistsError       something that this conversion did not write is in the way
 ├── SourceError             an input cannot be listed, opened or read
+│   ├── NothingFoundError       nothing answers to the names that were asked for
 │   └── DamagedShardError       bytes are there, but they are not a whole tar or TFRecord
 ├── SampleError             one sample cannot become an example (`--on-error skip` passes it over)
 │   └── ImageError              an image cannot be decoded, resized or encoded
@@ -24,6 +25,7 @@ __all__ = [
     "DamagedShardError",
     "ImageError",
     "Interrupted",
+    "NothingFoundError",
     "OutputExistsError",
     "SampleError",
     "SinkError",
@@ -113,6 +115,10 @@ class OutputExistsError(UsageError):
 
 class SourceError(Tar2tfError):
     """An input cannot be listed, opened or read."""
+
+
+class NothingFoundError(SourceError):
+    """A bucket was listed, and holds nothing of the names or kinds that were asked for."""
 
 
 class DamagedShardError(SourceError):

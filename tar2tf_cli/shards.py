@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from tar2tf_cli.errors import DamagedShardError, SourceError, UsageError
+from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError
 from tar2tf_cli.samples import KeySplit
 from tar2tf_cli.sources import Input, Source, is_remote
 from tar2tf_cli.sources.base import ByteStream
@@ -34,7 +34,7 @@ def list_files(source: Source, templates: Sequence[str]) -> list[Input]:
     """What templates stand for; without any, every file of a directory that is not hidden and no `*.idx`.
 
     Raises:
-        SourceError: when there is nothing.
+        NothingFoundError: when there is nothing.
     """
     if templates or not is_folder(source.bucket):
         return source.list(templates)
@@ -43,7 +43,7 @@ def list_files(source: Source, templates: Sequence[str]) -> list[Input]:
     except (SourceError, UsageError) as error:
         if is_remote(source.bucket):  # the URL of an object, or of a store without a listing
             return source.list(())
-        if error.message.startswith("has no "):
+        if isinstance(error, NothingFoundError):
             raise nothing_found(source.bucket) from None
         raise
     return [item for item in found if not item.name.endswith(".idx")]
@@ -54,9 +54,9 @@ def is_folder(bucket: str) -> bool:
     return os.path.isdir(bucket) or is_remote(bucket)
 
 
-def nothing_found(bucket: str) -> SourceError:
+def nothing_found(bucket: str) -> NothingFoundError:
     """The error for a bucket without shards."""
-    return SourceError(
+    return NothingFoundError(
         "holds no tar or TFRecord", shard=bucket, hint="name shards in folders below with a template such as '**/*'"
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Final
 
-from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.errors import NothingFoundError, UsageError
 
 __all__ = ["MAX_NAMES", "SHARD_TEMPLATES", "expand", "from_aistore", "glob_regex", "is_glob", "resolve"]
 
@@ -133,14 +133,14 @@ def resolve(
         exists: whether the bucket has an object of a name.
 
     Raises:
-        SourceError: for names and globs that nothing answers to, the first few named.
+        NothingFoundError: for names and globs that nothing answers to, the first few named.
     """
     chosen = list(templates)
     if not chosen:
         regexes = [glob_regex(template) for template in SHARD_TEMPLATES]
         names = sorted(name for name in listing("") if any(regex.match(name) for regex in regexes))
         if not names:
-            raise SourceError(f"holds no {', '.join(SHARD_TEMPLATES)}", hint="name the shards with a template")
+            raise NothingFoundError(f"holds no {', '.join(SHARD_TEMPLATES)}", hint="name the shards with a template")
         return names
     found: dict[str, None] = {}
     missing: list[str] = []
@@ -155,7 +155,7 @@ def resolve(
         found.update(dict.fromkeys(matches))
     if missing:
         more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
-        raise SourceError(
+        raise NothingFoundError(
             f"has no {', '.join(missing[:3])}{more}", hint="check the template against the bucket's listing"
         )
     return list(found)

@@ -12,7 +12,7 @@ from hypothesis import example as example_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.errors import NothingFoundError, UsageError
 from tar2tf_cli.templates import MAX_NAMES, _count, expand, glob_regex, is_glob, resolve
 
 NAMES = [
@@ -195,7 +195,9 @@ def test_without_a_template_every_tar_of_the_bucket_is_meant_in_sorted_order():
 
 
 def test_a_bucket_without_tars_is_an_error():
-    with pytest.raises(SourceError, match=r"holds no \*\.tar, \*\.tar\.gz, \*\.tgz; name the shards with a template"):
+    with pytest.raises(
+        NothingFoundError, match=r"holds no \*\.tar, \*\.tar\.gz, \*\.tgz; name the shards with a template"
+    ):
         resolved(names=["notes.txt", "deep/x.tar"])
 
 
@@ -223,7 +225,7 @@ def test_a_name_with_the_characters_of_a_glob_is_found_literally():
     ],
 )
 def test_names_that_nothing_answers_to_are_named(templates, message):
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises(NothingFoundError) as caught:
         resolved(*templates)
     assert message in str(caught.value)
 
