@@ -8,17 +8,19 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tar2tf_cli.check import CheckFile, Context, Fault, FileReport
 from tar2tf_cli.engines.gather import gather
-from tar2tf_cli.errors import DamagedShardError, SourceError, UsageError
+from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.manifest import Manifest, ShardEntry
 from tar2tf_cli.numbering import Gap, find_gaps
 from tar2tf_cli.outline import expected
+from tar2tf_cli.paths import PathTemplate
 from tar2tf_cli.shards import TarRules, is_folder, list_files, nothing_found
-from tar2tf_cli.sources import Input, Source, open_source
+from tar2tf_cli.sources import Folder, Input, Source, is_remote, open_source, read_with_folder, without_secrets
+from tar2tf_cli.sources.directory import DirectorySource
 from tar2tf_cli.templates import is_glob
 
 __all__ = ["Report", "verify"]
@@ -71,7 +73,7 @@ def verify(
     """Check shards, or everything that a manifest lists.
 
     Args:
-        bucket: a directory, a tar or TFRecord file, `-`, a URL, or the path of a manifest.
+        bucket: a directory, a tar or TFRecord file, `-`, a URL of any of these, or a manifest by its path or URL.
         templates: which shards of the bucket; every tar and TFRecord when there is none.
         rules: how tars are read.
         workers: how many files are checked at once; as many as there are CPUs when None.
@@ -82,10 +84,10 @@ def verify(
         SourceError: when there is nothing to check, or something cannot be read. Damage is no error but a fault.
     """
     run = _Run(rules or TarRules(), workers, events or Events())
-    if bucket.endswith(".json") and os.path.isfile(bucket):
+    if document := _open_document(bucket, endpoint):
         if templates:
             raise UsageError("a manifest names its shards itself, so it takes no template")
-        return run.manifest(bucket)
+        return run.manifest(document)
     return run.bucket(open_source(bucket, endpoint=endpoint), templates)
 
 
@@ -110,25 +112,42 @@ class _Run:
             _add_gaps(source, names, report)
         return report
 
-    def manifest(self, path: str) -> Report:
+    def manifest(self, document: _Document) -> Report:
         """Check everything that a manifest lists, and that nothing else is there."""
-        manifest, totals = _load(path)
+        manifest, totals = _parse(document)
         if not manifest.shards:
-            raise SourceError("the manifest lists no shards, so there is nothing to verify", shard=path)
-        source = open_source(os.path.dirname(path) or ".")
-        nearby = _nearby(source, manifest)
-        found = [_find(source, shard, nearby) for shard in manifest.shards]
+            raise SourceError("the manifest lists no shards, so there is nothing to verify", shard=document.path)
+        source, template = document.folder, _template(manifest)
+        nearby = self._nearby(source, manifest, template)
+        others = source.find([shard.path for shard in manifest.shards if shard.path not in nearby])
+        found = [nearby.get(shard.path) or others.get(shard.path) for shard in manifest.shards]
         tasks = [CheckFile(item, shard) for item, shard in zip(found, manifest.shards, strict=True) if item]
         schema = {name: expected(described) for name, described in manifest.features.items()}
         required = frozenset(name for name in schema if manifest.features[name].get("count") == manifest.records)
         checked = iter(self._check(Context(source, self._rules, schema, required), tasks))
         there = zip(found, manifest.shards, strict=True)
         report = Report([next(checked) if item else _missing(source, shard) for item, shard in there])
-        _look_around(source, manifest, nearby, report)
-        whole = _check_sums(path, manifest, totals, report)
+        if template:
+            _look_around(source, manifest, template, nearby, report)
+        whole = _check_sums(document.path, manifest, totals, report)
         if whole.faults:
             report.files.append(whole)
         return report
+
+    def _nearby(self, source: Source, manifest: Manifest, template: PathTemplate | None) -> dict[str, Input]:
+        """The files that may be a manifest's shards, by name; none where that cannot be told."""
+        prefix = re.split("[<{]", template.text)[0] if template else ""
+        if re.search(r"[*?\[\]{}%@\\]", prefix):  # it would not stand for itself
+            prefix = ""
+        deep = any("/" in shard.path for shard in manifest.shards)
+        glob = f"{prefix[: prefix.rfind('/') + 1]}**/*" if deep else f"{prefix}*"
+        try:
+            return {item.name: item for item in source.list((glob,))}
+        except (NothingFoundError, UsageError):  # of hidden files only, or of a store without a listing
+            return {}
+        except SourceError as error:
+            self._events.note(f"note: shards that the manifest does not list are not looked for: {error}")
+            return {}
 
     def _check(self, context: Context, tasks: list[CheckFile]) -> list[FileReport]:
         sizes = [task.item.size for task in tasks]
@@ -193,19 +212,45 @@ def _gap(source: Source, gap: Gap) -> FileReport:
 # --- A manifest ---
 
 
-def _load(path: str) -> tuple[Manifest, dict[str, Any]]:
+class _Document(NamedTuple):
+    """A manifest's path or URL, its bytes, and the folder that it lies in."""
+
+    path: str
+    data: bytes
+    folder: Folder
+
+
+def _open_document(bucket: str, endpoint: str | None) -> _Document | None:
+    """The manifest that a path or URL names by its suffix; None when it names something else.
+
+    Raises:
+        SourceError: when it cannot be read.
+    """
+    if is_remote(bucket):
+        path = without_secrets(bucket)
+        if not path.endswith(".json"):
+            return None
+        found = read_with_folder(bucket, endpoint=endpoint)
+        if found is None:
+            raise SourceError("there is no such manifest", shard=path)
+        return _Document(path, *found)
+    if not (bucket.endswith(".json") and os.path.isfile(bucket)):
+        return None
+    try:
+        with open(bucket, "rb") as file:
+            return _Document(bucket, file.read(), DirectorySource(os.path.dirname(bucket) or "."))
+    except OSError as error:
+        raise SourceError(f"cannot be read: {error.strerror}", shard=bucket) from None
+
+
+def _parse(document: _Document) -> tuple[Manifest, dict[str, Any]]:
     """A manifest, and the totals it states.
 
     Raises:
         DamagedShardError: when it is no manifest.
     """
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-    except OSError as error:
-        raise SourceError(f"cannot be read: {error.strerror}", shard=path) from None
-    manifest = Manifest.from_bytes(data, path)
-    totals = json.loads(data).get("totals", {})
+    manifest = Manifest.from_bytes(document.data, document.path)
+    totals = json.loads(document.data).get("totals", {})
     fields = [(shard.path, shard.digest, shard.records, shard.bytes) for shard in manifest.shards]
     well_formed = (
         isinstance(manifest.features, dict)
@@ -214,23 +259,17 @@ def _load(path: str) -> tuple[Manifest, dict[str, Any]]:
         and isinstance(totals, dict)
     )
     if not well_formed:
-        raise DamagedShardError("is not a tar2tf manifest", kind="manifest", shard=path)
+        raise DamagedShardError("is not a tar2tf manifest", kind="manifest", shard=document.path)
     return manifest, totals
 
 
-def _nearby(source: Source, manifest: Manifest) -> dict[str, Input]:
-    """The files that may be a manifest's shards, by name."""
-    deep = any("/" in shard.path for shard in manifest.shards)
+def _template(manifest: Manifest) -> PathTemplate | None:
+    """How the manifest's shards are named; None where it does not say."""
     try:
-        return {item.name: item for item in source.list(("**/*" if deep else "*",))}
-    except SourceError:  # a folder that may not be listed, or holds hidden files only
-        return {}
-
-
-def _find(source: Source, shard: ShardEntry, nearby: dict[str, Input]) -> Input | None:
-    try:
-        return nearby.get(shard.path) or source.list((shard.path,))[0]
-    except SourceError:
+        output = manifest.spec["output"]
+        limited = not output.keys().isdisjoint(("max_shard_size", "num_shards", "records_per_shard"))
+        return PathTemplate.parse(output["path"], numbered=limited)
+    except (KeyError, AttributeError, TypeError, UsageError):
         return None
 
 
@@ -239,16 +278,10 @@ def _missing(source: Source, shard: ShardEntry) -> FileReport:
     return FileReport(source.locate(shard.path), "tfrecord", faults=[fault], missing=True)
 
 
-def _look_around(source: Source, manifest: Manifest, nearby: dict[str, Input], report: Report) -> None:
+def _look_around(
+    source: Source, manifest: Manifest, template: PathTemplate, nearby: dict[str, Input], report: Report
+) -> None:
     """Add a fault for each gap in the manifest's list, and for each shard that is there and not in it."""
-    from tar2tf_cli.paths import PathTemplate
-
-    try:
-        output = manifest.spec["output"]
-        limited = not output.keys().isdisjoint(("max_shard_size", "num_shards", "records_per_shard"))
-        template = PathTemplate.parse(output["path"], numbered=limited)
-    except (KeyError, AttributeError, TypeError, UsageError):
-        return
     names = [shard.path for shard in manifest.shards]
     regex, listed = template.regex(), set(names)
     if "number" in template.fields and "input" not in template.fields:  # whose numbers are the inputs' own

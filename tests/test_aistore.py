@@ -20,6 +20,7 @@ from tar2tf_cli.sources import Input, open_source, open_store, resume
 from tar2tf_cli.sources.objects import ObjectSource
 from test_sinks import RemoteSinkSuite
 from test_sources import BIG, SourceSuite, read_all, tar2tf, tar_of
+from test_verify_remote import WritableManifestSuite, converted, run  # noqa: F401 - fixtures
 
 
 @pytest.fixture(scope="module")
@@ -304,6 +305,12 @@ class TestTokens:
     def test_the_sdk_writes_nothing_to_standard_error(self, guard: Any, capfd: pytest.CaptureFixture[str]) -> None:
         self.refused(guard)
         assert capfd.readouterr() == ("", "")
+
+
+class TestAistoreManifest(WritableManifestSuite):
+    @pytest.fixture
+    def place(self, ais: Any) -> str:
+        return f"ais://{ais.name}/folder"
 
 
 class TestAistoreSink(RemoteSinkSuite):

@@ -29,11 +29,13 @@ _MOST_LINES: Final = 3
 def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     """Prove that TFRecord and tar shards are whole.
 
-    BUCKET is a manifest, a directory, a URL, a single shard, or - for standard input. TEMPLATE names shards in it, with
-    bash braces or as a glob; without one, every file that is a tar or a TFRecord by its content is checked.
+    BUCKET is a manifest, a directory, a single shard, the URL of any of these, or - for standard input. TEMPLATE names
+    shards in it, with bash braces or as a glob; without one, every file that is a tar or a TFRecord by its content is
+    checked.
 
     \b
     tar2tf verify out/train-manifest.json
+    tar2tf verify s3://bucket/train-manifest.json
     tar2tf verify out
     tar2tf verify shards 'train-{0000..0146}.tar' --json
 

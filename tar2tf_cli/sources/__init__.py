@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tar2tf_cli.sources.base import ByteStream, Input, ListSource, Source
+from tar2tf_cli.sources.base import ByteStream, Folder, Input, ListSource, Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.sources.objects import Store
 
 __all__ = [
     "ByteStream",
+    "Folder",
     "Input",
     "ListSource",
     "Source",
@@ -19,6 +20,7 @@ __all__ = [
     "open_source",
     "open_store",
     "read_document",
+    "read_with_folder",
     "without_secrets",
 ]
 
@@ -54,11 +56,24 @@ def read_document(url: str, *, endpoint: str | None = None) -> bytes | None:
         SourceError: when it cannot be read.
         UsageError: for a URL that is none of ours.
     """
-    from tar2tf_cli.sources.objects import read_object
+    found = read_with_folder(url, endpoint=endpoint)
+    return found[0] if found else None
+
+
+def read_with_folder(url: str, *, endpoint: str | None = None) -> tuple[bytes, Folder] | None:
+    """The bytes of a small object behind a URL, and the folder that it lies in; None when there is none.
+
+    Raises:
+        SourceError: when it cannot be read.
+        UsageError: for a URL that is none of ours.
+    """
+    from tar2tf_cli.sources.objects import ObjectSource, read_object
 
     store = open_store(url, endpoint=endpoint)
     name = store.single()
-    return read_object(store, name) if name else None
+    data = read_object(store, name) if name else None
+    store.bucket = store.locate("").rstrip("/")
+    return None if data is None else (data, ObjectSource(store))
 
 
 def without_secrets(bucket: str) -> str:

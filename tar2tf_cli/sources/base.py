@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tar2tf_cli.reading import InputReport
     from tar2tf_cli.samples import Sample
 
-__all__ = ["ByteStream", "Input", "ListSource", "Source"]
+__all__ = ["ByteStream", "Folder", "Input", "ListSource", "Source"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,17 @@ class Source(Protocol):
 
     def locate(self, name: str) -> str:
         """The path or URL of an object, for messages and logs."""
+
+
+class Folder(Source, Protocol):
+    """A bucket that may be asked for objects by their exact names."""
+
+    def find(self, names: Sequence[str]) -> dict[str, Input]:
+        """Those of the names that are there; nothing in a name is a wildcard.
+
+        Raises:
+            SourceError: when that cannot be told.
+        """
 
 
 class ListSource(ABC):

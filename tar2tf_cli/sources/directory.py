@@ -60,6 +60,10 @@ class DirectorySource:
             )
         return file
 
+    def find(self, names: Sequence[str]) -> dict[str, Input]:
+        """The regular files among the names."""
+        return {name: self._input(name) for name in names if os.path.isfile(self.locate(name))}
+
     def locate(self, name: str) -> str:
         """The file's path."""
         return os.path.join(self._root, name)

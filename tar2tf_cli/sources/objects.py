@@ -23,6 +23,7 @@ _PARALLEL: Final = 16
 _READ: Final = 1 << 20
 
 Inputs: TypeAlias = list[Input]
+Found: TypeAlias = dict[str, Input]
 
 
 class Store(ABC):
@@ -110,7 +111,7 @@ class ObjectSource:
         if not templates and (only := self._only()):
             return [only]
         templates = [self._store.dialect(template) for template in templates]
-        found: dict[str, Input] = {}
+        found: Found = {}
         names = [name for template in templates for name in expand(template) if self._may_be_literal(name)]
         self._look_up(names, found)
 
@@ -129,6 +130,12 @@ class ObjectSource:
         """A stream that mends itself; errors show at its first read."""
         return ResumingStream(lambda start: self._store.fetch(item, start), item, self.locate(item.name))
 
+    def find(self, names: Sequence[str]) -> Found:
+        """The objects among the names, from as few requests as will do."""
+        found: Found = {}
+        self._look_up(names, found)
+        return found
+
     def locate(self, name: str) -> str:
         """The object's URL."""
         return self._store.locate(name)
@@ -146,7 +153,7 @@ class ObjectSource:
         self._store.root = root
         return None
 
-    def _look_up(self, names: Sequence[str], found: dict[str, Input]) -> None:
+    def _look_up(self, names: Sequence[str], found: Found) -> None:
         if self._store.can_list and len(names) > _LIST_FROM:
             wanted = set(names)
             prefix = os.path.commonprefix(names)  # noqa: RUF071 - of names, not of paths
