@@ -9,7 +9,17 @@ from typing import Final
 
 from tar2tf_cli.errors import NothingFoundError, UsageError
 
-__all__ = ["MAX_NAMES", "SHARD_TEMPLATES", "expand", "from_aistore", "glob_regex", "is_glob", "resolve"]
+__all__ = [
+    "MAX_NAMES",
+    "SHARD_TEMPLATES",
+    "expand",
+    "from_aistore",
+    "glob_regex",
+    "is_glob",
+    "is_numbered",
+    "number_regex",
+    "resolve",
+]
 
 SHARD_TEMPLATES: Final = ("*.tar", "*.tar.gz", "*.tgz")
 """What a bucket is searched for when no template is given."""
@@ -19,7 +29,7 @@ MAX_NAMES: Final = 1_000_000
 
 _GLOB_TOKEN: Final = re.compile(r"\*\*/|\[([!^]?)(\]?[^]/]*)\]|.", re.DOTALL)
 _AT: Final = re.compile(r"@(\d+)")
-_PERCENT: Final = re.compile(r"%(?:0(\d+))?d")
+_NUMBER: Final = re.compile(r"%(?:0(\d+))?d")
 _RANGE: Final = re.compile(r"(-?\d+|[A-Za-z])\.\.(-?\d+|[A-Za-z])(?:\.\.-?(\d+))?")
 _BRACE: Final = re.compile(r"\\.|[{},]", re.DOTALL)
 
@@ -80,21 +90,39 @@ def _count_range(text: str) -> int:
 
 
 def from_aistore(template: str) -> str:
-    """A template in AIStore's own styles as braces or a glob.
+    """A template in AIStore's own styles as braces: `p-@00100-s` counts from 0 to 100, padded as written.
 
-    `p-@00100-s` counts from 0 to 100, padded as written; `p-%06d-s` is any number of six digits. Text with braces
-    stays as it is, as the cluster too reads braces first (AIStore, cmn/cos/template.go).
+    `p-%06d-s` stays as it is, for `resolve` to find with `numbers`. Text with braces stays, too, as the cluster reads
+    braces first (AIStore, cmn/cos/template.go).
     """
     if "{" in template:
         return template
-    if _AT.search(template):
-        return _AT.sub(lambda match: f"{{{'0' * len(match[1])}..{match[1]}}}", template)
-    return _PERCENT.sub(lambda match: "[0-9]" * int(match[1]) if match[1] else "[0-9]*", template, count=1)
+    return _AT.sub(lambda match: f"{{{'0' * len(match[1])}..{match[1]}}}", template)
 
 
 def is_glob(name: str) -> bool:
     """Whether a name holds glob characters."""
     return any(character in name for character in "*?[")
+
+
+def is_numbered(name: str) -> bool:
+    """Whether a name holds a number as C's printf writes it, `%d` or `%06d`; with braces it is text."""
+    return "{" not in name and _NUMBER.search(name) is not None
+
+
+def number_regex(template: str) -> re.Pattern[str]:
+    """The regular expression of a template with one `%d` or `%06d`, which its only group matches; the rest is a glob.
+
+    `%06d` is what printf writes for a number: six digits, or more if it does not begin with 0. `%d` is any digits, so
+    that padded names are not left out.
+
+    Raises:
+        UsageError: for a range of characters that runs backwards.
+    """
+    head, width, tail = _NUMBER.split(template, maxsplit=1)
+    digits = rf"\d{{{width}}}|[1-9]\d{{{width},}}" if width else r"\d+"
+    before, behind = (glob_regex(part).pattern.removesuffix(r"\Z") for part in (head, f"0{tail}"))
+    return re.compile(rf"{before}({digits}){behind[1:]}\Z", re.ASCII)
 
 
 def glob_regex(pattern: str) -> re.Pattern[str]:
@@ -123,7 +151,11 @@ def glob_regex(pattern: str) -> re.Pattern[str]:
 
 
 def resolve(
-    templates: Iterable[str], listing: Callable[[str], Iterable[str]], exists: Callable[[str], bool]
+    templates: Iterable[str],
+    listing: Callable[[str], Iterable[str]],
+    exists: Callable[[str], bool],
+    *,
+    numbers: bool = False,
 ) -> list[str]:
     """Names of the objects that templates stand for: braces in bash's order, each glob's matches sorted.
 
@@ -131,6 +163,7 @@ def resolve(
         templates: as the user gave them; none stands for `SHARD_TEMPLATES`.
         listing: names of the bucket's objects that begin with a prefix.
         exists: whether the bucket has an object of a name.
+        numbers: whether `%d` and `%06d` stand for numbers, whose names come in the numbers' order.
 
     Raises:
         NothingFoundError: for names and globs that nothing answers to, the first few named.
@@ -145,11 +178,17 @@ def resolve(
     found: dict[str, None] = {}
     missing: list[str] = []
     for name in (name for template in chosen for name in expand(template)):
-        if not is_glob(name) or exists(name):
-            matches = [name] if exists(name) else []
-        else:
+        if exists(name):
+            matches = [name]
+        elif numbers and is_numbered(name):
+            regex = number_regex(name)
+            numbered = filter(None, map(regex.match, listing(re.split(r"[*?\[%]", name)[0])))
+            matches = [match.string for match in sorted(numbered, key=lambda match: (int(match[1]), match.string))]
+        elif is_glob(name):
             regex = glob_regex(name)
             matches = sorted(filter(regex.match, listing(re.split(r"[*?\[]", name)[0])))
+        else:
+            matches = []
         if not matches:
             missing.append(name)
         found.update(dict.fromkeys(matches))

@@ -21,7 +21,7 @@ from tar2tf_cli.paths import PathTemplate
 from tar2tf_cli.shards import TarRules, is_folder, list_files, nothing_found
 from tar2tf_cli.sources import Folder, Input, Source, is_remote, open_source, read_with_folder, without_secrets
 from tar2tf_cli.sources.directory import DirectorySource
-from tar2tf_cli.templates import is_glob
+from tar2tf_cli.templates import is_glob, is_numbered
 
 __all__ = ["Report", "verify"]
 
@@ -108,7 +108,7 @@ class _Run:
             names = _set_aside(names, report)
         if not report.files:
             raise nothing_found(source.bucket)
-        if not templates or any(map(is_glob, templates)):
+        if not templates or any(is_glob(name) or is_numbered(name) for name in templates):
             _add_gaps(source, names, report)
         return report
 

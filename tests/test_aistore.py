@@ -89,6 +89,13 @@ class TestListing:
         assert [item.name for item in source.list(["p-@002.tar"])] == ["p-000.tar", "p-001.tar", "p-002.tar"]
         assert len(source.list(["p-%03d.tar"])) == 12
 
+    def test_numbers_come_in_their_order(self, ais: Any, bucket: str) -> None:
+        for number in (10, 9, 2, 100):
+            put(ais, f"p-{number}.tar", b"p")
+        put(ais, "p-2-old.tar", b"p")
+        names = [item.name for item in open_source(bucket).list(["p-%d.tar"])]
+        assert names == ["p-2.tar", "p-9.tar", "p-10.tar", "p-100.tar"]
+
     def test_knows_namespaces(self, client: Any) -> None:
         from aistore.sdk.types import Namespace
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tar2tf_cli.errors import NothingFoundError, UsageError
-from tar2tf_cli.templates import MAX_NAMES, _count, expand, glob_regex, is_glob, resolve
+from tar2tf_cli.templates import MAX_NAMES, _count, expand, glob_regex, is_glob, number_regex, resolve
 
 NAMES = [
     "train-0.tar",
@@ -40,13 +40,13 @@ def bash(script: str, *arguments: str, folder: Path | None = None) -> list[str]:
     return done.stdout.decode().splitlines()
 
 
-def resolved(*templates: str, names: list[str] = NAMES) -> list[str]:
+def resolved(*templates: str, names: list[str] = NAMES, numbers: bool = False) -> list[str]:
     """What templates stand for in a bucket of these names; lists by prefix as object stores do."""
 
     def listing(prefix: str) -> Iterator[str]:
         return (name for name in reversed(names) if name.startswith(prefix))
 
-    return resolve(templates, listing, names.__contains__)
+    return resolve(templates, listing, names.__contains__, numbers=numbers)
 
 
 # --- Braces ---
@@ -213,6 +213,40 @@ def test_a_name_that_several_templates_stand_for_comes_once():
 
 def test_a_name_with_the_characters_of_a_glob_is_found_literally():
     assert resolved("[1].tar") == ["[1].tar"]
+
+
+SHARDS = ["s-1.tar", "s-10.tar", "s-2.tar", "s-02.tar", "s-123.tar", "s-1234.tar", "s-0123.tar", "s-1x.tar", "s-.tar"]
+
+
+@pytest.mark.parametrize(
+    ("template", "names"),
+    [
+        ("s-%d.tar", ["s-1.tar", "s-02.tar", "s-2.tar", "s-10.tar", "s-0123.tar", "s-123.tar", "s-1234.tar"]),
+        ("s-%01d.tar", ["s-1.tar", "s-2.tar", "s-10.tar", "s-123.tar", "s-1234.tar"]),
+        ("s-%02d.tar", ["s-02.tar", "s-10.tar", "s-123.tar", "s-1234.tar"]),
+        ("s-%03d.tar", ["s-123.tar", "s-1234.tar"]),
+        ("?-%02d.*", ["s-02.tar", "s-10.tar", "s-123.tar", "s-1234.tar"]),
+    ],
+)
+def test_a_number_as_printf_writes_it_stands_for_names_in_its_order(template, names):
+    assert resolved(template, names=SHARDS, numbers=True) == names
+    with pytest.raises(NothingFoundError):
+        resolved(template, names=SHARDS)
+
+
+@given(st.integers(0, 10**9), st.integers(0, 12))
+def test_what_printf_writes_is_matched(number, width):
+    template = f"s-%0{width}d.tar" if width else "s-%d.tar"
+    match = number_regex(template).match(template % number)
+    assert match
+    assert int(match[1]) == number
+
+
+def test_a_number_is_text_where_it_has_no_meaning():
+    names = ["s-%d.tar", "s-1.tar"]
+    assert resolved("s-%d.tar", names=names) == ["s-%d.tar"]
+    assert resolved("s-%d.tar", names=names, numbers=True) == ["s-%d.tar"]
+    assert resolved("s-{1,%d}.tar", names=names, numbers=True) == ["s-1.tar", "s-%d.tar"]
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ class AisStore(Store):
     PAGE: Final = 0  # objects in a page of a listing; 0 is as many as the cluster gives
 
     dialect = staticmethod(from_aistore)
+    numbers = True
 
     def __init__(self, bucket: str, endpoint: str | None = None) -> None:
         match = _URI.fullmatch(bucket)

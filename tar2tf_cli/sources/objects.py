@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.sources.base import ByteStream, Input
 from tar2tf_cli.sources.resume import Body, ResumingStream, persist
-from tar2tf_cli.templates import expand, is_glob, resolve
+from tar2tf_cli.templates import expand, is_glob, is_numbered, resolve
 
 __all__ = ["ObjectSource", "Store", "read_object"]
 
@@ -39,10 +39,12 @@ class Store(ABC):
     Attributes:
         can_list: whether the store tells what it holds.
         dialect: turns a template of the store's own kind into ours.
+        numbers: whether templates may hold `%d` and `%06d`.
     """
 
     can_list = True
     dialect: Callable[[str], str] = staticmethod(str)
+    numbers = False
 
     def __init__(self, bucket: str, root: str) -> None:
         self.bucket = bucket
@@ -121,7 +123,7 @@ class ObjectSource:
                 yield item.name
 
         try:
-            chosen = resolve(templates, listing, found.__contains__)
+            chosen = resolve(templates, listing, found.__contains__, numbers=self._store.numbers)
         except SourceError as error:
             raise error.at(shard=self.bucket) from None
         return [found[name] for name in chosen]
@@ -142,7 +144,8 @@ class ObjectSource:
 
     def _may_be_literal(self, name: str) -> bool:
         """Whether a name may be an object's own; a listing finds objects named like a glob, but for brackets."""
-        return not is_glob(name) or not self._store.can_list or "[" in name
+        wild = is_glob(name) or (self._store.numbers and is_numbered(name))
+        return not wild or not self._store.can_list or "[" in name
 
     def _only(self) -> Input | None:
         """The object that the bucket itself names."""
