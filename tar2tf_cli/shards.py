@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError
 from tar2tf_cli.samples import KeySplit
-from tar2tf_cli.sources import Input, Source, is_remote
+from tar2tf_cli.sources import Input, Source, is_remote, without_secrets
 from tar2tf_cli.sources.base import ByteStream
 from tar2tf_cli.streams import PlainStream, open_stream
 from tar2tf_cli.tar import BLOCK, is_header
@@ -57,7 +57,9 @@ def is_folder(bucket: str) -> bool:
 def nothing_found(bucket: str) -> NothingFoundError:
     """The error for a bucket without shards."""
     return NothingFoundError(
-        "holds no tar or TFRecord", shard=bucket, hint="name shards in folders below with a template such as '**/*'"
+        "holds no tar or TFRecord",
+        shard=without_secrets(bucket),
+        hint="name shards in folders below with a template such as '**/*'",
     )
 
 

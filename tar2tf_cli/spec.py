@@ -14,6 +14,7 @@ from tar2tf_cli.ops.select import Selection
 from tar2tf_cli.paths import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate
 from tar2tf_cli.presets import find_preset
 from tar2tf_cli.samples import KeySplit, Sample
+from tar2tf_cli.sources import check_url, without_secrets
 
 __all__ = [
     "TYPES",
@@ -60,6 +61,7 @@ class Input:
         Raises:
             UsageError: naming the options and what to do.
         """
+        check_url(self.bucket)
         if self.kind != "tar" and (self.regroup or self.ignore_missing_end or self.key_split != "first"):
             raise UsageError("--key-split, --regroup and --ignore-missing-end are for tars alone")
         if self.labels is not None and self.kind != "imagefolder":
@@ -84,6 +86,14 @@ class Output:
     records_per_shard: int | None = None
     compression: Literal["none", "gzip"] = "none"
     index: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse credentials in the path.
+
+        Raises:
+            UsageError: which does not repeat them.
+        """
+        check_url(self.path)
 
     @property
     def template(self) -> PathTemplate:
@@ -176,8 +186,6 @@ class Conversion:
 
         A spec file may hold the same.
         """
-        from tar2tf_cli.sources import without_secrets
-
         folder = self.output.template.manifest().rpartition("/")[0]
         inputs = {**_changed(self.input), "bucket": without_secrets(self.input.bucket)}
         whole: dict[str, Any] = {

@@ -323,6 +323,7 @@ def _grouped(errors: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 def _show_plan(plan: Plan, *, as_json: bool) -> int:
     """Print what would be done, and the first sample on its way through the ops; nothing is written."""
     from tar2tf_cli.dryrun import trace
+    from tar2tf_cli.sources import without_secrets
 
     conversion, steps = plan.conversion, trace(plan)
     template = conversion.output.template
@@ -331,7 +332,7 @@ def _show_plan(plan: Plan, *, as_json: bool) -> int:
         print_json({**plan.manifest().identity(), "output": output, "steps": [step.to_json() for step in steps]})
         return 0
     total = "of unknown size" if plan.size is None else size(plan.size)
-    click.echo(f"{count(len(plan.inputs), 'input')}, {total}, from {conversion.input.bucket}")
+    click.echo(f"{count(len(plan.inputs), 'input')}, {total}, from {without_secrets(conversion.input.bucket)}")
     for item in islice(plan.inputs, 3):
         click.echo(f"  {item.name}" + (f"  {size(item.size)}" if item.size is not None else ""))
     if len(plan.inputs) > 3:

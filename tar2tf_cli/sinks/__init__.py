@@ -14,13 +14,14 @@ def open_sink(path: str, *, endpoint: str | None = None) -> Sink:
     """The sink for an output path: a local folder, or the bucket of an `ais://`, `s3://` or `gs://` URL.
 
     Raises:
-        UsageError: for a URL that nothing can be written to.
+        UsageError: for a URL that nothing can be written to, or with credentials in it.
     """
     if "://" not in path:
         return DirectorySink()
     from tar2tf_cli.errors import UsageError
-    from tar2tf_cli.sources import open_store
+    from tar2tf_cli.sources import check_url, open_store
 
+    check_url(path)
     if path.startswith(("http://", "https://")):
         raise UsageError(
             "nothing can be written to http:// and https://", hint="write to a folder, ais://, s3:// or gs://"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
+from tar2tf_cli.errors import UsageError
 from tar2tf_cli.sources.base import ByteStream, Folder, Input, ListSource, Source
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ __all__ = [
     "Input",
     "ListSource",
     "Source",
+    "check_url",
     "endpoint_for",
     "is_remote",
     "open_source",
@@ -76,14 +79,35 @@ def read_with_folder(url: str, *, endpoint: str | None = None) -> tuple[bytes, F
     return None if data is None else (data, ObjectSource(store))
 
 
-def without_secrets(bucket: str) -> str:
-    """A bucket as it may be shown and kept: a web address without user, password and query, anything else as it is."""
-    if not bucket.startswith(("http://", "https://")):
-        return bucket
-    from urllib.parse import urlsplit
+_USER: Final = re.compile(r"(?<=://)(?:[^/@:]+:[^@]*|[^/@]+)@")  # a key of S3 may hold slashes
+_WEB_USER: Final = re.compile(r"(?<=://)[^/?#]*@")
+_WEB_QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
+_QUERY: Final = re.compile(r"\?[\w.~-]+=.*", re.DOTALL)
 
-    url = urlsplit(bucket)
-    return url._replace(netloc=url.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+def without_secrets(url: str) -> str:
+    """A URL as it may be shown and kept: without user, password and query; a path as it is."""
+    if not is_remote(url):
+        return url
+    if url.startswith(("http://", "https://")):
+        return _WEB_USER.sub("", _WEB_QUERY.sub("", url))
+    return _USER.sub("", _QUERY.sub("", url))
+
+
+def check_url(url: str) -> None:
+    """Refuse what may be secret in the URL of a store, which would end up in names, logs and manifests.
+
+    Web addresses may hold it: it is sent, and kept nowhere.
+
+    Raises:
+        UsageError: which does not repeat it.
+    """
+    shown = without_secrets(url)
+    if shown != url and not url.startswith(("http://", "https://")):
+        raise UsageError(
+            f"the URL {shown} comes with a user, password or query, and must not",
+            hint="give credentials as the store's own tools take them: by environment, profile or token file",
+        )
 
 
 def is_remote(bucket: str) -> bool:
@@ -110,8 +134,9 @@ def open_store(bucket: str, *, endpoint: str | None = None) -> Store:
     """The object store that a URL names.
 
     Raises:
-        UsageError: for a scheme that is none of ours.
+        UsageError: for a scheme that is none of ours, and for a URL with credentials where they do not belong.
     """
+    check_url(bucket)
     scheme = bucket.partition("://")[0]
     if scheme in ("http", "https"):
         from tar2tf_cli.sources.http import HttpStore
@@ -125,8 +150,6 @@ def open_store(bucket: str, *, endpoint: str | None = None) -> Store:
         from tar2tf_cli.sources.cloud import GcsStore, S3Store
 
         return (S3Store if scheme == "s3" else GcsStore)(bucket, endpoint)
-    from tar2tf_cli.errors import UsageError
-
     raise UsageError(
         f"there are no {scheme}:// buckets",
         hint="BUCKET is a directory, a tar file, - or begins with ais://, ais+s3://, ais+gs://, s3://, gs://, http(s)://",

@@ -13,6 +13,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.sources import without_secrets
 from tar2tf_cli.sources.base import Input
 from tar2tf_cli.sources.http import body_of, network_errors, status_error
 from tar2tf_cli.sources.objects import Store
@@ -53,7 +54,7 @@ class AisStore(Store):
         provider = _PROVIDERS.get(match[1] or "ais") if match else None
         if match is None or provider is None:
             raise UsageError(
-                f"{bucket!r} is not an AIStore bucket",
+                f"{without_secrets(bucket)!r} is not an AIStore bucket",
                 hint="write ais://BUCKET, ais://@UUID#NAMESPACE/BUCKET, ais+s3://BUCKET or ais+gs://BUCKET",
             )
         folder = (match[5] or "").strip("/")
@@ -67,6 +68,7 @@ class AisStore(Store):
                 hint="pass --endpoint http://PROXY:PORT or set AIS_ENDPOINT",
             )
         self._endpoint = address if "://" in address else f"http://{address}"
+        self._shown = without_secrets(self._endpoint)
 
     def connect(self) -> Any:
         """The SDK's bucket, with a client that attempts everything once."""
@@ -166,7 +168,7 @@ class AisStore(Store):
 
         try:
             hint = "set AIS_CLIENT_CA to the cluster's CA certificate"
-            with network_errors(self._endpoint, hint, asked=self._endpoint):
+            with network_errors(self._shown, hint, asked=self._shown):
                 yield
         except APIRequestError as error:
             message = _message(_document(error))
@@ -179,13 +181,13 @@ class AisStore(Store):
                 raise self._no_cluster(f"it answered {error.status_code}") from None
             status_error(error.status_code, message, where, hint or None)
         except NoTargetError:
-            raise SourceError("the cluster has no targets", shard=self._endpoint) from None
+            raise SourceError("the cluster has no targets", shard=self._shown) from None
         except ValueError as error:  # of msgspec or JSON
             raise self._no_cluster(str(error)) from None
 
     def _no_cluster(self, why: str) -> SourceError:
         hint = "check --endpoint or AIS_ENDPOINT"
-        return SourceError(f"what answers is no AIStore: {why}", shard=self._endpoint, hint=hint)
+        return SourceError(f"what answers is no AIStore: {why}", shard=self._shown, hint=hint)
 
 
 def _document(error: Any) -> Mapping[str, Any]:

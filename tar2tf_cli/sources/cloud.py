@@ -6,6 +6,7 @@ import base64
 import contextlib
 import logging
 import os
+import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -18,6 +19,7 @@ from tar2tf_cli.sources.resume import CONNECT_SECONDS, READ_SECONDS, Body, Trans
 __all__ = ["CloudStore", "GcsStore", "S3Store"]
 
 _WINDOW: Final = 8 << 20
+_USER: Final = re.compile(r"(?<=://)[^/@\s\"']+@")  # of an endpoint, in other libraries' words
 _ONE_PUT: Final = 1 << 30
 _PART: Final = 64 << 20
 _DENIED: Final = (
@@ -116,7 +118,7 @@ class CloudStore(Store):
     def told(self, error: Exception, where: str) -> Exception:
         """An error of another library's by its name and text."""
         kind, text = type(error).__name__, str(error) or type(error).__name__
-        text = text.splitlines()[0]
+        text = _USER.sub("", text.splitlines()[0])
         if "Credentials" in kind or "Credentials" in text or "RefreshError" in kind:
             return SourceError(f"no credentials: {text}", shard=where, hint=self.login)
         if _code(error) in _DENIED or any(word in text for word in _DENIED[:5]):

@@ -34,8 +34,12 @@ class HttpStore(Store):
     can_list = False
 
     def __init__(self, bucket: str) -> None:
-        self._url = urlsplit(bucket)
-        if not self._url.hostname:
+        try:
+            self._url = urlsplit(bucket)
+            named = self._url.hostname
+        except ValueError:  # which may repeat what is secret
+            raise UsageError(f"{without_secrets(bucket)!r} is no URL") from None
+        if not named:
             raise UsageError(f"{without_secrets(bucket)!r} names no host", hint="write http://HOST/FOLDER")
         path = self._url.path
         super().__init__(without_secrets(bucket), path if path.endswith("/") else f"{path}/")
@@ -171,8 +175,8 @@ def network_errors(
         yield
     except requests.exceptions.SSLError as error:
         raise SourceError(f"TLS failed: {_reason(error)}", shard=url or None, hint=tls_hint) from None
-    except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema) as error:
-        raise UsageError(f"{url!r} is no URL: {error}") from None
+    except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema):  # which repeats what may be secret
+        raise UsageError(f"{url!r}, or what it redirects to, is no URL that can be asked") from None
     except requests.exceptions.TooManyRedirects:
         raise SourceError("the server redirects without end", shard=url) from None
     except (requests.Timeout, urllib3.exceptions.TimeoutError):
