@@ -293,6 +293,69 @@ def cutting_proxy(port: int, cuts: list[tuple[int, str]]) -> Iterator[int]:
         listener.close()
 
 
+@contextmanager
+def refusing_proxy(url: str, *, after: int, status: int, code: str) -> Iterator[str]:
+    """The address of a server that passes requests on to another, but takes only some uploads.
+
+    Args:
+        url: the other server.
+        after: how many PUTs pass.
+        status: what the others are answered with, as S3 does; 0 breaks the connection amid the upload.
+        code: S3's word for it.
+    """
+    lock, passed = threading.Lock(), [0]
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            size = int(self.headers.get("Content-Length") or 0)
+            with lock:
+                passed[0] += self.command == "PUT"
+                refused = self.command == "PUT" and passed[0] > after
+            if refused and not status:
+                self.rfile.read(size // 2)
+                self.close_connection = True
+                return self.connection.shutdown(socket.SHUT_RDWR)
+            data = self.rfile.read(size)
+            if refused:
+                body = f"<Error><Code>{code}</Code><Message>said the server</Message></Error>".encode()
+                return self.answer(status, {}, body)
+            headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
+            with requests.request(self.command, url + self.path, headers=headers, data=data, stream=True) as told:
+                return self.answer(told.status_code, dict(told.headers), told.raw.read())
+
+        do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
+
+        def answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
+            self.send_response_only(status)
+            lengths = {"Content-Length": str(len(body))} if self.command != "HEAD" else {}
+            for name, value in {**headers, **lengths, "Connection": "keep-alive"}.items():
+                if name.lower() != "transfer-encoding":
+                    self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: object) -> None:
+            pass
+
+    server = Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
 @dataclass
 class Fault:
     """What the server does wrong with requests whose path matches, `times` times; -1 is for ever."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import resource
+import signal
 import subprocess
 import sys
 import time
@@ -11,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tar2tf_cli.errors import SinkError, Tar2tfError, UsageError
+from servers import refusing_proxy
+from tar2tf_cli.errors import NothingFoundError, SinkError, Tar2tfError, UsageError
 from tar2tf_cli.sinks import Sink, open_sink
 from tar2tf_cli.sinks.objects import ObjectSink
 from tar2tf_cli.sources import open_source
@@ -130,6 +135,7 @@ class RemoteSinkSuite(SinkSuite):
         with pytest.raises(SinkError, match="5 bytes were uploaded and 4 bytes arrived"):
             sink.flush([""])
         assert os.listdir(parts)
+        assert not open_sink(f"{place}/t-<>.record").exists(sink.inside(f"{place}/t-1.record"), now=True)
 
     @pytest.fixture
     def shards(self, tmp_path: Path) -> Path:
@@ -139,9 +145,11 @@ class RemoteSinkSuite(SinkSuite):
             (folder / f"s-{number}.tar").write_bytes(tar_of(40, 20_000, first=40 * number))
         return folder
 
-    def objects(self, place: str) -> dict[str, bytes]:
+    def objects(self, place: str, *, required: bool = True) -> dict[str, bytes]:
         source = open_source(place)
-        return {item.name: read_all(source, item) for item in source.list(["*"])}
+        with contextlib.nullcontext() if required else contextlib.suppress(NothingFoundError):
+            return {item.name: read_all(source, item) for item in source.list(["*"])}
+        return {}
 
     def local(self, shards: Path, *options: str) -> dict[str, bytes]:
         out = shards.parent / "local"
@@ -210,6 +218,110 @@ class RemoteSinkSuite(SinkSuite):
         assert done.stderr.count("error:") == 1
         assert "Traceback" not in done.stderr
 
+    def assert_the_same_command_continues(
+        self, failed: subprocess.CompletedProcess[str], place: str, shards: Path, tmp_path: Path, *words: str
+    ) -> None:
+        """One clear line, exit code 3, no half shard and no manifest; then the whole."""
+        expected = self.local(shards, "--records-per-shard", "30")
+        first = failed.stderr.splitlines()[0]
+        assert (failed.returncode, failed.stderr.count("error:")) == (3, 1), failed.stderr
+        assert all(word in first for word in words), first
+        assert "Traceback" not in failed.stderr
+        there = self.objects(place, required=False)
+        assert "t-manifest.json" not in there
+        assert there.items() <= expected.items()
+        again = tar2tf("convert", shards, "-o", f"{place}/t-<>.record", "--records-per-shard", "30")
+        assert again.returncode == 0, again.stderr
+        assert not there or "continuing an interrupted run" in again.stderr
+        assert self.objects(place) == expected
+        assert not os.listdir(tmp_path / "cache" / "tar2tf")
+
+    @pytest.mark.parametrize("room", [300_000, 2_000_000, 4_500_000])
+    def test_a_full_disk_below_the_working_folder_is_told_and_the_same_command_continues(
+        self, place: str, shards: Path, tmp_path: Path, room: int
+    ) -> None:
+        command = ("convert", shards, "-o", f"{place}/t-<>.record", "--records-per-shard", "30", "-j", "1")
+        failed = script(FULL_DISK, str(room), *command)
+        words = (os.strerror(errno.ENOSPC), str(tmp_path / "cache"))
+        self.assert_the_same_command_continues(failed, place, shards, tmp_path, *words)
+
+    def test_a_file_that_may_not_grow_is_told_by_workers_too(self, place: str, shards: Path, tmp_path: Path) -> None:
+        def small_files() -> None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+
+        command = ["convert", str(shards), "-o", f"{place}/t-<>.record", "--records-per-shard", "30", "-j", "2"]
+        failed = subprocess.run(
+            [sys.executable, "-m", "tar2tf_cli", *command],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            preexec_fn=small_files,
+            check=False,
+        )
+        words = (os.strerror(errno.EFBIG), str(tmp_path / "cache"))
+        self.assert_the_same_command_continues(failed, place, shards, tmp_path, *words)
+
+    @pytest.mark.parametrize("most", [0, 3])
+    @pytest.mark.parametrize(
+        ("fault", "words"),
+        [("refused", "permission denied"), ("full", "given up after 5 attempts"), ("half", "bytes were uploaded and")],
+    )
+    def test_a_refused_upload_is_told_and_the_same_command_continues(
+        self, place: str, shards: Path, tmp_path: Path, fault: str, words: str, most: int
+    ) -> None:
+        command = ("convert", shards, "-o", f"{place}/t-<>.record", "--records-per-shard", "30", "-j", "1")
+        failed = script(REFUSED_UPLOAD, place, fault, str(most), *command)
+        self.assert_the_same_command_continues(failed, place, shards, tmp_path, words, f"{place}/t-")
+
+
+FULL_DISK = """
+import errno, os, sys
+from tar2tf_cli.cli import main
+room, writev = int(sys.argv.pop(1)), os.writev
+def small_disk(descriptor, parts):
+    global room
+    data = b"".join(parts)
+    taken = writev(descriptor, [data[:max(room, 0)]])  # a full disk takes a part first
+    room -= len(data)
+    if room < 0:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return taken
+os.writev = small_disk
+main(sys.argv[1:])
+"""
+
+REFUSED_UPLOAD = """
+import os, sys
+from tar2tf_cli.cli import main
+from tar2tf_cli.errors import SourceError
+from tar2tf_cli.sources import open_store, resume
+place, fault, most = (sys.argv.pop(1) for _ in range(3))
+store = type(open_store(place))
+put, names = store.put, []
+def refuse(self, name, path):
+    names.append(name)
+    if len(names) <= int(most):
+        return put(self, name, path)
+    if fault == "refused":
+        raise SourceError("permission denied", shard=self.locate(name))
+    if fault == "full":
+        raise resume.Transient("the server answered 507")
+    with open(path + ".half", "wb") as half, open(path, "rb") as whole:
+        half.write(whole.read()[:-1000])
+    put(self, name, path + ".half")
+    os.unlink(path + ".half")
+store.put = refuse
+resume._PAUSES = (0.01,) * 4
+main(sys.argv[1:])
+"""
+
+
+def script(code: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process that does something wrong to it."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
 
 class TestDirectorySink(SinkSuite):
     @pytest.fixture
@@ -224,6 +336,32 @@ class TestS3Sink(RemoteSinkSuite):
         name = f"o{abs(hash(request.node.nodeid)):x}"
         s3_client.create_bucket(Bucket=name)
         return f"s3://{name}/folder"
+
+    @pytest.mark.parametrize(
+        ("status", "code", "words"),
+        [
+            (403, "AccessDenied", "permission denied"),
+            (507, "InsufficientStorage", "given up after 5 attempts"),
+            (0, "", "given up after 5 attempts"),
+        ],
+        ids=["403", "507", "broken off"],
+    )
+    def test_a_server_that_refuses_from_some_upload_on_is_told_and_the_same_command_continues(
+        self,
+        place: str,
+        shards: Path,
+        tmp_path: Path,
+        s3: str,  # noqa: F811
+        status: int,
+        code: str,
+        words: str,
+    ) -> None:
+        command = ("convert", shards, "-o", f"{place}/t-<>.record", "--records-per-shard", "30", "-j", "2")
+        with refusing_proxy(s3, after=3, status=status, code=code) as endpoint:
+            began = time.monotonic()
+            failed = tar2tf(*command, AWS_ENDPOINT_URL=endpoint)
+        assert time.monotonic() - began < 15
+        self.assert_the_same_command_continues(failed, place, shards, tmp_path, words, f"{place}/t-")
 
 
 class TestGcsSink(RemoteSinkSuite):

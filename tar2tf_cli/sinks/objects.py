@@ -112,18 +112,28 @@ class ObjectSink:
         os.unlink(part)
 
     def _check(self, part: str, path: str) -> None:
-        """See that the bucket has as many bytes as were sent, and the same ones where it tells a checksum."""
+        """See that the bucket has as many bytes as were sent, and the same ones where it tells a checksum.
+
+        What is another one does not stay under its name.
+        """
         found = self._head(path)
         size = os.stat(part).st_size
         if found is None or found.size != size:
             there = f"{found.size:,} bytes" if found and found.size is not None else "nothing"
+            self._discard(path)
             raise SinkError(f"{size:,} bytes were uploaded and {there} arrived", shard=self.locate(path))
         if found.checksum and (kind := found.checksum[0]) and (sum_of := hasher(kind)):
             with open(part, "rb", buffering=0) as file:
                 while data := file.read(_CHUNK):
                     sum_of.update(data)
             if sum_of.hexdigest() != found.checksum[1].lower():
+                self._discard(path)
                 raise SinkError(f"arrived with another {kind} than it was sent with", shard=self.locate(path))
+
+    def _discard(self, path: str) -> None:
+        """Delete an object if that can be; whatever is in the way, its upload has failed already."""
+        with contextlib.suppress(SourceError):
+            persist(lambda: self._store.remove(path), shard=self.locate(path))
 
     def _head(self, path: str) -> Input | None:
         with _sink_errors():
