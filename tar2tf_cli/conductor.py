@@ -24,6 +24,7 @@ from tar2tf_cli.samples import split_name
 from tar2tf_cli.sinks import Flusher, Sink, open_sink
 from tar2tf_cli.sinks.stdout import StandardOutput
 from tar2tf_cli.sources import Input, ListSource, Source, endpoint_for, open_source
+from tar2tf_cli.sources.pipeline import StagesSource
 from tar2tf_cli.spec import Conversion
 from tar2tf_cli.spool import load_index
 
@@ -64,6 +65,13 @@ class Plan:
         certain = isinstance(self.source, ListSource) and not (spec.ops or spec.split or spec.on_error == "skip")
         return self.source.count if isinstance(self.source, ListSource) and certain else None
 
+    @property
+    def paths(self) -> list[str]:
+        """Where the inputs are."""
+        if isinstance(self.source, StagesSource):
+            return self.source.paths
+        return [self.source.locate(item.name) for item in self.inputs]
+
     def manifest(self) -> Manifest:
         """The manifest as far as it is known before anything is read."""
         spec = self.conversion.canonical()
@@ -90,6 +98,7 @@ class Summary:
     Attributes:
         shards: the shards, with paths as seen from the manifest's folder.
         manifest: the manifest's path; None when records went to standard output.
+        features: the manifest's description of each feature.
         errors: faulty samples that were passed over: shard, key, member, offset, message.
         skipped: members passed over, by reason.
         skipped_samples: how many faulty samples were passed over; `errors` is empty when up to date.
@@ -105,18 +114,20 @@ class Summary:
     errors: list[dict[str, object]] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
     skipped_samples: int = 0
+    features: dict[str, dict[str, object]] = field(default_factory=dict)
     up_to_date: bool = False
     oversized: int = 0
     shuffled: bool = False
     seed: int = 0
 
 
-def make_plan(conversion: Conversion, *, endpoint: str | None = None) -> Plan:
+def make_plan(conversion: Conversion, *, endpoint: str | None = None, source: Source | None = None) -> Plan:
     """Find a conversion's inputs.
 
     Args:
         conversion: what to convert.
         endpoint: where the store of the bucket answers.
+        source: where they are; goes by the conversion's bucket when None.
 
     Raises:
         SourceError: when the bucket or an input is not there.
@@ -126,7 +137,7 @@ def make_plan(conversion: Conversion, *, endpoint: str | None = None) -> Plan:
         raise UsageError(
             f"the output path {conversion.output.path!r} names a directory", hint="such as 'out/train-<>.record'"
         )
-    source = _source(conversion, endpoint)
+    source = source or _source(conversion, endpoint)
     inputs = source.list(conversion.input.template)
     if "input" in conversion.output.template.fields:
         stems = Counter(item.stem for item in inputs)
@@ -166,6 +177,7 @@ def convert(
     overwrite: bool = False,
     endpoint: str | None = None,
     events: Events | None = None,
+    source: Source | None = None,
 ) -> Summary:
     """Convert shards to TFRecord; the output does not depend on the number of workers.
 
@@ -175,6 +187,7 @@ def convert(
         overwrite: replace files that this conversion did not write.
         endpoint: where the store of the bucket answers; of the output, too, when both are of one kind.
         events: hears of progress.
+        source: where the inputs are; goes by the conversion's bucket when None.
 
     Returns:
         What was written; the manifest beside the shards says the same.
@@ -183,7 +196,7 @@ def convert(
         Tar2tfError: whatever went wrong; the same call continues where this one stopped.
     """
     events = events or Events()
-    plan = make_plan(conversion, endpoint=endpoint)
+    plan = make_plan(conversion, endpoint=endpoint, source=source)
     path = conversion.output.path
     sink = open_sink(path, endpoint=endpoint_for(path, conversion.input.bucket, endpoint))
     engine = make_engine(min(workers or cpu_count(), max(len(plan.inputs), 2)))
@@ -199,7 +212,7 @@ def convert(
             events,
             overwrite=overwrite,
             resumable=plan.source.repeatable,
-            inputs=[plan.source.locate(item.name) for item in plan.inputs],
+            inputs=plan.paths,
             lanes=list(conversion.split) or [item.stem for item in plan.inputs],
             documents=[sink.inside(name) for name in plan.documents()],
         )
@@ -214,6 +227,7 @@ def convert(
         summary = run.summary
         documents = plan.documents("".join(run.described))
         summary.shards = commit.finish(manifest, {sink.inside(name): data for name, data in documents.items()})
+    summary.features = manifest.features
     summary.manifest = None if path == STDOUT else sink.locate(template.manifest())
     return summary
 
@@ -231,6 +245,7 @@ def _up_to_date(sink: Sink, path: str) -> Summary:
         sum(shard.bytes for shard in manifest.shards),
         skipped=Counter(manifest.skipped["members"]),
         skipped_samples=manifest.skipped["samples"],
+        features=manifest.features,
         up_to_date=True,
     )
 

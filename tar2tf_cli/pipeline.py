@@ -62,49 +62,76 @@ One that sends samples to an HTTP service and takes them back, eight on their wa
 Tars are read, samples grouped and examples written by the code of `tar2tf convert`, so the records are the same, byte
 for byte, and so are the errors: for a tar that is cut short, half and repeated samples, values that are not of their
 type. An error of a stage is raised by `do()` even if a later stage of your own has swallowed it.
+
+Shards come of a path with a field, or of a limit:
+
+    done = (
+        Pipeline(on_error="skip")
+        .from_tar("shards")
+        .transform_samples(rename("image", ["jpg", "jpeg"]))
+        .sample_to_tf_example({"cls": "int64"})
+        .to_tf_record("out/train-<>.record", max_shard_size="100MB", num_workers=4)
+        .do()
+    )
+    train = load_dataset(done.manifest)
+
+They and their manifest are what `tar2tf convert` writes with the same settings, for `tar2tf verify` and `load_dataset`
+alike. The same program continues a run that was killed, and does nothing when the run was finished; then
+`done.up_to_date` is true. When inputs, stages or settings have changed, it refuses to go on without `overwrite=True`.
+
+- Tars given by path, and no stage of your own: each tar is an input by itself, `num_workers` processes work on several,
+  and a run that continues does no finished tar again. Functions of your own are called in these processes, in this one
+  when there is one worker.
+- A stage of your own, or an open file: the whole stream is one input, which is read to its end before the first shard
+  appears. `num_workers` are threads, `<input>` cannot be in the path, and a run that is killed before the end of the
+  stream begins at its front. With compression and a limit, shards hold the records of `convert` in gzip blocks of
+  other lengths.
+
+Functions and stages of your own are known again by their name, by the file they stand in and by what they are bound to:
+numbers, texts, lists and dicts of such, functions of the same file. Modules that they import are taken to be the same,
+and stages to give the same for the same tars. What is bound to any other object, is a method of one or stands in no
+file, as in a notebook, cannot be known again, and nor can the samples of an open file or of a TarStage of your own:
+such a run begins anew after a kill, and is refused without `overwrite=True` when it was finished.
 """
 
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import groupby
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from tar2tf_cli.errors import SampleError, UsageError
-from tar2tf_cli.features import FeatureMap
 from tar2tf_cli.ops import DropEmpty, Op
 from tar2tf_cli.ops.base import MAX_PIXELS, OpContext
 from tar2tf_cli.ops.func import label
 from tar2tf_cli.ops.select import parse_select, select_from_yaml
-from tar2tf_cli.paths import STDOUT
+from tar2tf_cli.paths import PathTemplate
+from tar2tf_cli.pipeline_shards import write_shards
 from tar2tf_cli.presets import find_preset
 from tar2tf_cli.records import TFRecordReader, TFRecordWriter, check_output
 from tar2tf_cli.samples import KeySplit, Sample
+from tar2tf_cli.sources import is_remote
 from tar2tf_cli.sources.fileobject import Readable, check_inputs
-from tar2tf_cli.spec import TYPES, Conversion, Input, Output, TypeName
+from tar2tf_cli.spec import TYPES, Conversion, Input, Output, TypeName, parse_size
 from tar2tf_cli.stages import (
-    Chain,
     Framed,
+    FromTars,
+    Own,
+    OwnTars,
     PipelineSummary,
+    Recipe,
     Run,
     Stage,
-    apply,
-    at_shard,
+    ToExamples,
+    Transform,
     check_example,
     check_sample,
-    close,
-    elementwise,
     framed,
-    key_of,
     noted,
     own,
-    own_stage,
-    read_tars,
-    to_examples,
 )
-from tar2tf_cli.tf_example import TFExample
-from tar2tf_cli.threads import in_threads
+from tar2tf_cli.tf_example import TFExample, key_of
 from tar2tf_cli.transformations import (
     as_transformation,
     by_example_f,
@@ -184,10 +211,9 @@ class Pipeline:
         self._max_errors = max_errors
         self._context = OpContext(seed, max_pixels)
         self._once: dict[str, tuple[str, Any]] = {}
-        self._samples: list[Callable[[Run], Stage]] = []
-        self._examples: list[Callable[[Run], Stage]] = []
+        self._samples: list[Transform | Own] = []
+        self._examples: list[Transform | Own] = []
         self._workers = 1
-        self._plain = False
 
     # --- TarStage ---
 
@@ -225,20 +251,10 @@ class Pipeline:
     def with_tar_stage(self, stage: TarStage) -> Pipeline:
         """Take samples from your own function: it takes nothing and gives dicts, each with a text as `__key__`."""
         _check_callable("with_tar_stage", stage)
-
-        def begin(run: Run) -> Iterator[Sample]:
-            return own("TarStage", label(stage), lambda _: stage(), check_sample, run)(iter(()), run.fault)
-
-        return self._set("TarStage", "with_tar_stage", begin)
+        return self._set("TarStage", "with_tar_stage", OwnTars(stage))
 
     def _from(self, method: str, inputs: Iterable[Any], how: Input) -> Pipeline:
-        given = check_inputs(inputs)
-
-        def begin(run: Run) -> Iterator[Sample]:
-            conversion = Conversion(how, Output(STDOUT), on_error=run.on_error)
-            return read_tars(conversion, given, run, gzip=method == "from_tar_gz")
-
-        return self._set("TarStage", method, begin)
+        return self._set("TarStage", method, FromTars(check_inputs(inputs), how, method == "from_tar_gz"))
 
     # --- SamplesStage ---
 
@@ -257,7 +273,7 @@ class Pipeline:
     def with_samples_stage(self, stage: SamplesStage) -> Pipeline:
         """Put in a stage of your own, from an iterator of samples to one of samples."""
         _check_callable("with_samples_stage", stage)
-        return self._add(self._samples, own_stage("SamplesStage", stage, check_sample))
+        return self._add(self._samples, Own("SamplesStage", stage, check_sample))
 
     # --- Sample2TFExampleStage ---
 
@@ -287,16 +303,16 @@ class Pipeline:
                     f"{name!r} cannot be of type {kind!r}{f'; did you mean {near[0]!r}?' if near else ''}",
                     hint=f"types: {', '.join(TYPES)}",
                 )
-        features = FeatureMap(types or {}, _selections(select), find_preset(preset) if preset else None, self._context)
-        self._plain = features.plain
-        stage = elementwise(lambda items, fault: to_examples(items, features, fault))
+        if preset:
+            find_preset(preset)
+        stage = ToExamples(dict(types or {}), _selections(select), preset, self._context)
         return self._set("Sample2TFExampleStage", "sample_to_tf_example", stage)
 
     def with_sample2tfexample_stage(self, stage: Sample2TFExampleStage) -> Pipeline:
         """Put in a stage of your own, from an iterator of samples to one of examples."""
         kind, method = "Sample2TFExampleStage", "with_sample2tfexample_stage"
         _check_callable(method, stage)
-        return self._set(kind, method, own_stage(kind, stage, check_example))
+        return self._set(kind, method, Own(kind, stage, check_example))
 
     # --- TFExamplesStage ---
 
@@ -315,41 +331,58 @@ class Pipeline:
     def with_tfexamples_stage(self, stage: TFExamplesStage) -> Pipeline:
         """Put in a stage of your own, from an iterator of examples to one of examples."""
         _check_callable("with_tfexamples_stage", stage)
-        return self._add(self._examples, own_stage("TFExamplesStage", stage, check_example))
+        return self._add(self._examples, Own("TFExamplesStage", stage, check_example))
 
     # --- TFRecordStage ---
 
-    def to_tf_record(self, out: Any, *, num_workers: int = 1, overwrite: bool = False) -> Pipeline:
-        """Write the examples as TFRecord.
+    def to_tf_record(
+        self,
+        out: Any,
+        *,
+        max_shard_size: str | int | None = None,
+        num_shards: int | None = None,
+        records_per_shard: int | None = None,
+        compression: Literal["none", "gzip"] | None = None,
+        index: bool = False,
+        num_workers: int = 1,
+        overwrite: bool = False,
+    ) -> Pipeline:
+        """Write the examples as TFRecord: one file, or shards with a manifest beside them.
+
+        Shards are written where the path has a field, such as `train-<>.record`, or one of the next five arguments is
+        given. They are those of `tar2tf convert`, and so is what becomes of an interrupted or repeated run: see the
+        module's documentation.
 
         Args:
-            out: a path, where the file appears when it is whole and flushed to the disk; or a file open for writing
-                bytes, which is flushed at the end and left open.
-            num_workers: threads that transform, convert and encode samples, several at once; records keep their
-                order, and are the same for any number. It is the ops on images that gain, as they leave Python to
-                other threads meanwhile; functions of your own are then called from several threads, though they gain
-                little, and stages of your own still run in one.
-            overwrite: whether a file at the path is replaced.
+            out: a path, where the file appears when it is whole and flushed to the disk; a template of paths, or a URL
+                of them that `tar2tf convert` would write to; or a file open for writing bytes, which is flushed at the
+                end and left open.
+            max_shard_size: most bytes of a shard on disk, framing included, such as "100MB"; 256MiB for a path with
+                a number when nothing is said.
+            num_shards: how many shards there are to be, of equal count within one.
+            records_per_shard: most records of a shard.
+            compression: "gzip" for compressed shards.
+            index: whether a `.idx` with offset and size of each record goes beside each shard.
+            num_workers: how many samples or tars are worked on at once; records keep their order, and are the same
+                for any number. For one file, these are threads that transform, convert and encode samples. It is the
+                ops on images that gain, as they leave Python to other threads meanwhile; functions of your own are
+                then called from several threads, though they gain little, and stages of your own still run in one.
+                For shards these are processes with a tar each, and functions of your own are called there; threads
+                where there are stages of your own or open files.
+            overwrite: whether files are replaced that another conversion has written.
 
         Raises:
-            UsageError: for what is no output.
+            UsageError: for what is no output, or arguments that do not go together.
         """
         check_output(out)
         if not isinstance(num_workers, int) or num_workers < 1:
-            raise UsageError(f"num_workers must be a number of threads, 1 or more, not {num_workers!r}")
+            raise UsageError(f"num_workers must be a number of workers, 1 or more, not {num_workers!r}")
+        shards = _shards(out, max_shard_size, num_shards, records_per_shard, compression, index)
 
-        def write(records: Iterator[Framed], run: Run) -> None:
-            add: Callable[[TFExample], None] = run.schema.add_plain if self._keeps_entries else run.schema.add
-            with TFRecordWriter(out, overwrite=overwrite) as writer:
-                for example, parts, size in records:
-                    try:
-                        add(example)
-                    except SampleError as error:
-                        run.fault(error.at(key=key_of(example)))
-                        continue
-                    writer.append(parts, size)
-                run.check()
-            run.summary.records, run.summary.bytes = writer.records, writer.size
+        def write(recipe: Recipe) -> PipelineSummary:
+            if shards is None:
+                return _write_file(recipe, out, overwrite=overwrite)
+            return write_shards(recipe, shards, overwrite=overwrite)
 
         self._set("TFRecordStage", "to_tf_record", write)
         self._workers = num_workers
@@ -359,11 +392,14 @@ class Pipeline:
         """End with a function of your own, which takes the iterator of examples; what it gives is read to its end."""
         _check_callable("with_tfrecord_stage", stage)
 
-        def write(examples: Iterator[TFExample], run: Run) -> None:
-            last = own("TFRecordStage", label(stage), stage, None, run)
-            for _ in last(noted(examples, run), run.fault):
-                pass
-            run.check()
+        def write(recipe: Recipe) -> PipelineSummary:
+            run = Run(recipe.on_error, recipe.max_errors)
+            with recipe.open(run) as examples:
+                last = own("TFRecordStage", label(stage), stage, None, run)
+                for _ in last(noted(examples, run), run.fault):
+                    pass
+                run.check()
+            return run.finished()
 
         return self._set("TFRecordStage", "with_tfrecord_stage", write)
 
@@ -383,38 +419,11 @@ class Pipeline:
         for kind, remedy in _REMEDIES.items():
             if kind not in self._once:
                 raise UsageError(f"the pipeline has no {kind}", hint=remedy)
-        run = Run(self._on_error, self._max_errors)
         begin, convert, write = (self._once[kind][1] for kind in _REMEDIES)
-        stages = [make(run) for make in (*self._samples, convert, *self._examples)]
-        if self._once["TFRecordStage"][0] == "to_tf_record":
-            stages.append(Stage(framed, elementwise=True))
-        opened = [begin(run)]
-        try:
-            self._connect(opened, stages, run)
-            write(opened[-1], run)
-        finally:
-            for iterator in reversed(opened):
-                close(iterator)
-        run.summary.features = run.schema.describe()
-        return run.summary
-
-    def _connect(self, opened: list[Iterator[Any]], stages: list[Stage], run: Run) -> None:
-        """Let each stage take what the one before gives; neighbours that may go to threads go there together."""
-        straight = True  # no stage between here and the tar may have read ahead, so a sample is of the shard being read
-        for together, group in groupby(stages, lambda stage: stage.elementwise):
-            if together and self._workers > 1:
-                where = (lambda: run.shard) if straight else (lambda: None)
-                opened.append(in_threads(opened[-1], Chain(tuple(group)), self._workers, where, run.fault))
-            else:
-                for stage in group:
-                    opened.append(stage.run(opened[-1], at_shard(run) if straight and together else run.fault))
-            straight = False
-
-    @property
-    def _keeps_entries(self) -> bool:
-        """Whether every feature is an entry of a tar, byte for byte."""
-        from_tars = self._once["TarStage"][0] != "with_tar_stage"
-        return from_tars and self._plain and not self._samples and not self._examples
+        stages = tuple(self._samples), convert, tuple(self._examples)
+        recipe = Recipe(begin, *stages, self._context, self._on_error, self._max_errors, self._workers)
+        done: PipelineSummary = write(recipe)
+        return done
 
     def _set(self, kind: str, method: str, stage: Any) -> Pipeline:
         if kind in self._once:
@@ -424,12 +433,61 @@ class Pipeline:
         self._once[kind] = (method, stage)
         return self
 
-    def _transform(self, stages: list[Callable[[Run], Stage]], ops: list[Op]) -> Pipeline:
-        return self._add(stages, elementwise(lambda items, fault: apply(items, ops, self._context, fault)))
+    def _transform(self, stages: list[Transform | Own], ops: list[Op]) -> Pipeline:
+        return self._add(stages, Transform(tuple(ops), self._context))
 
-    def _add(self, stages: list[Callable[[Run], Stage]], stage: Callable[[Run], Stage]) -> Pipeline:
+    def _add(self, stages: list[Transform | Own], stage: Transform | Own) -> Pipeline:
         stages.append(stage)
         return self
+
+
+def _write_file(recipe: Recipe, out: Any, *, overwrite: bool) -> PipelineSummary:
+    """Write a single file, or to an open one."""
+    run = Run(recipe.on_error, recipe.max_errors)
+    add: Callable[[TFExample], None] = run.schema.add_plain if recipe.keeps_entries else run.schema.add
+    with recipe.open(run, Stage(framed, elementwise=True)) as items:
+        records: Iterator[Framed] = items
+        with TFRecordWriter(out, overwrite=overwrite) as writer:
+            for example, parts, size in records:
+                try:
+                    add(example)
+                except SampleError as error:
+                    run.fault(error.at(key=key_of(example)))
+                    continue
+                writer.append(parts, size)
+            run.check()
+    run.summary.records, run.summary.bytes = writer.records, writer.size
+    return run.finished()
+
+
+def _shards(
+    out: Any,
+    max_shard_size: str | int | None,
+    num_shards: int | None,
+    records_per_shard: int | None,
+    compression: Literal["none", "gzip"] | None,
+    index: bool,
+) -> Output | None:
+    """Where shards go and how large they are; None when the output is a single file.
+
+    Raises:
+        UsageError: when arguments do not go together, or what they ask for cannot go to an open file.
+    """
+    if compression not in (None, "none", "gzip"):
+        raise UsageError(f"compression is 'none' or 'gzip', not {compression!r}")
+    size = None if max_shard_size is None else parse_size(max_shard_size)
+    options = (size, num_shards, records_per_shard, compression, index)
+    asked = options != (None, None, None, None, False)
+    if not isinstance(out, (str, os.PathLike)):
+        if asked:
+            raise UsageError("an open file takes no shards, compression or index", hint="give a path")
+        return None
+    path = os.fspath(out)
+    if not asked and not PathTemplate.parse(path).fields and not is_remote(path):
+        return None
+    output = Output(path, size, num_shards, records_per_shard, compression or "none", index)
+    Conversion(Input("-"), output)  # refuses what contradicts itself
+    return output
 
 
 def _selections(select: Any) -> Any:

@@ -14,11 +14,14 @@ from tar2tf_cli.ops.base import OpContext, apply_ops
 from tar2tf_cli.presets import find_preset, of_record_to_example
 from tar2tf_cli.samples import KEY, Grouper, Sample
 from tar2tf_cli.sources import Input, ListSource, Source
+from tar2tf_cli.sources.pipeline import StagesSource
 from tar2tf_cli.spec import Conversion
 from tar2tf_cli.spec import Input as InputSpec
 from tar2tf_cli.streams import PlainStream, open_stream
 from tar2tf_cli.tar import TarReader
+from tar2tf_cli.tf_example import TFExample, key_of, unfit
 from tar2tf_cli.tfrecord import FRAMING, frame
+from tar2tf_cli.transformations import transform
 
 __all__ = ["InputReport", "Reading"]
 
@@ -92,6 +95,8 @@ class Reading:
         self.report = InputReport()
         self._skip = conversion.on_error == "skip"
         self._ops = conversion.ops
+        self._example_ops = conversion.example_ops
+        self._gives_examples = isinstance(source, StagesSource)
         self.context = OpContext(conversion.seed, conversion.max_pixels, conversion.image_size)
         preset = find_preset(conversion.preset) if conversion.preset else None
         if conversion.record_to_example:
@@ -123,23 +128,33 @@ class Reading:
             self._fault(error)
 
     def examples(self) -> Iterator[tuple[str, Features]]:
-        """Each example's features with the key of its sample, after the ops."""
-        features_of = self.features_of
+        """Each example's features with the key of its sample, after all ops."""
+        if self._gives_examples:
+            yield from ((key_of(example) or "", example) for example in self.samples())
+            return
+        features_of, example_ops = self.features_of, self._example_ops
         for sample in self.samples():
             key = sample[KEY]
             try:
                 for result in apply_ops(sample, self._ops, self.context) if self._ops else (sample,):
-                    yield key, features_of(result)
+                    features = features_of(result)
+                    if not example_ops:
+                        yield key, features
+                        continue
+                    for example in transform(TFExample(features), example_ops, self.context):
+                        yield key, example
             except SampleError as error:
                 self._fault(error.at(key=key))
 
     def records(self) -> Iterator[tuple[str, list[bytes], int]]:
         """Each record with the key of its sample: key, framed bytes as a list of parts, size in bytes."""
         encode, schema, report = self._encoder.encode, self.report.schema, self.report
-        plain = self._feature_map.plain and not self._ops and isinstance(self._input, _Tar)
+        plain = self._feature_map.plain and not (self._ops or self._example_ops) and isinstance(self._input, _Tar)
         note: Callable[[Features], None] = schema.add_plain if plain else schema.add
         for key, features in self.examples():
             try:
+                if type(features) is TFExample and (found := unfit(features)):
+                    raise SampleError(f"the example has {found}")
                 parts, size = encode(features)
                 note(features)
             except SampleError as error:

@@ -98,6 +98,11 @@ class TFRecordWriter:
 
     def __init__(self, out: Any, *, overwrite: bool = False) -> None:
         check_output(out)
+        if isinstance(out, (str, os.PathLike)) and PathTemplate.parse(os.fspath(out)).fields:
+            raise UsageError(
+                f"{os.fspath(out)!r} is a template of many files, and this writes one",
+                hint="shards: Pipeline.to_tf_record, or tar2tf convert",
+            )
         self.records = 0
         self.size = 0
         self._overwrite = overwrite
@@ -220,10 +225,6 @@ def check_output(out: Any) -> None:
         path = os.fspath(out)
         if os.path.basename(path) in ("", ".", ".."):
             raise UsageError(f"the output path {path!r} names no file", hint="such as 'out/train.record'")
-        if PathTemplate.parse(path).fields:
-            raise UsageError(
-                f"{path!r} is a template of many files, and this writes one", hint="shards: tar2tf convert"
-            )
 
 
 def _sync_folder(path: str) -> None:

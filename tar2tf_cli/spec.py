@@ -115,11 +115,16 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A whole conversion; equal conversions of equal inputs give equal bytes."""
+    """A whole conversion; equal conversions of equal inputs give equal bytes.
+
+    Attributes:
+        example_ops: what a `Pipeline` does to examples, behind select, preset and types.
+    """
 
     input: Input
     output: Output
     ops: tuple[Op, ...] = ()
+    example_ops: tuple[Op, ...] = ()
     select: Mapping[str, Selection] | None = None
     preset: str | None = None
     image_size: int | None = None
@@ -179,7 +184,8 @@ class Conversion:
     @property
     def keeps_entries(self) -> bool:
         """Whether the features are the samples' entries, byte for byte."""
-        return not (self.ops or self.types or self.preset or self.record_to_example) and self.select is None
+        changed = self.ops or self.types or self.preset or self.record_to_example or self.example_ops
+        return not changed and self.select is None
 
     def canonical(self) -> dict[str, Any]:
         """The spec as the manifest holds it: defaults left out, the output path as seen from the manifest.
@@ -192,6 +198,7 @@ class Conversion:
             "input": {"from" if name == "kind" else name: item for name, item in inputs.items()},
             "ops": [op.canonical() for op in self.ops],
             "select": None if self.select is None else {name: item.canonical() for name, item in self.select.items()},
+            "example_ops": [op.canonical() for op in self.example_ops],
             **_changed(self),
             "output": {**_changed(self.output), "path": self.output.path.removeprefix(folder + "/")},
         }
@@ -204,7 +211,7 @@ def _changed(spec: Input | Output | Conversion) -> dict[str, Any]:
     for item in fields(spec):
         value = getattr(spec, item.name)
         default = {} if item.default_factory is dict else item.default
-        if item.name not in ("input", "output", "ops", "select") and value != default:
+        if item.name not in ("input", "output", "ops", "example_ops", "select") and value != default:
             changed[item.name] = _plain(value)
     return changed
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tar2tf_cli import image
@@ -20,12 +20,13 @@ from tar2tf_cli.example import (
     values_of,
 )
 from tar2tf_cli.features import describe
+from tar2tf_cli.samples import KEY
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["TFExample", "unfit"]
+__all__ = ["TFExample", "key_of", "unfit"]
 
 _encoder: Final = Encoder()
 
@@ -209,6 +210,12 @@ class TFExample(dict[str, "bytes | Feature"]):
         if len(values) != 1:
             raise SampleError(f"the feature {name!r} holds {len(values)} values, not one", hint="use the list's getter")
         return values[0]
+
+
+def key_of(item: Mapping[str, Any]) -> str | None:
+    """The key of a sample, or of the one that an example was made of, if it still has it."""
+    key = item.get(KEY)
+    return key.decode("utf-8", "surrogateescape") if isinstance(key, bytes) else key if isinstance(key, str) else None
 
 
 def unfit(example: TFExample) -> str | None:

@@ -8,15 +8,15 @@ names. What they do is what they do in go-tfdata (NVIDIA/go-tfdata, tfdata/trans
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.example import Feature, values_of
-from tar2tf_cli.ops import Func, Op
-from tar2tf_cli.ops.base import OpContext
-from tar2tf_cli.ops.func import label
+from tar2tf_cli.ops import OPS, Func, Op
+from tar2tf_cli.ops.base import OpContext, apply_ops
+from tar2tf_cli.ops.func import label, source_digest, told
 from tar2tf_cli.samples import KEY, Sample
 from tar2tf_cli.tf_example import TFExample
 
@@ -36,6 +36,8 @@ __all__ = [
     "rename",
     "sample_f",
     "select",
+    "transform",
+    "unknown_in",
 ]
 
 Kind: TypeAlias = Literal["sample", "example"]
@@ -49,11 +51,13 @@ class Selection:
         names: gives the names; such as are not there count for nothing.
         label: how the selection was written.
         only: what it works on; None for both.
+        bound: the function or value that it goes by, where the label does not say all.
     """
 
     names: Callable[[Any], Iterable[str]]
     label: str
     only: Kind | None = None
+    bound: Any = None
 
 
 def by_key(key: str) -> Selection:
@@ -68,7 +72,9 @@ def by_key_value(key: str, value: Any) -> Selection:
     equals b"7\\n". Features of numbers equal a number or a list of numbers, floats as float32.
     """
     return Selection(
-        lambda entries: [key] if key in entries and _equal(entries[key], value) else [], f"by_key_value({key!r}, ...)"
+        lambda entries: [key] if key in entries and _equal(entries[key], value) else [],
+        f"by_key_value({key!r}, ...)",
+        bound=value,
     )
 
 
@@ -89,12 +95,12 @@ def by_substring(substring: str) -> Selection:
 
 def by_sample_f(function: Callable[[Sample], Iterable[str]]) -> Selection:
     """The entries that your function of the sample names."""
-    return Selection(function, f"by_sample_f({label(function)})", "sample")
+    return Selection(function, f"by_sample_f({label(function)})", "sample", function)
 
 
 def by_example_f(function: Callable[[TFExample], Iterable[str]]) -> Selection:
     """The features that your function of the example names."""
-    return Selection(function, f"by_example_f({label(function)})", "example")
+    return Selection(function, f"by_example_f({label(function)})", "example", function)
 
 
 def _by_name(holds: Callable[[str], bool], text: str) -> Selection:
@@ -128,9 +134,11 @@ class Transformation(Op):
 
     Attributes:
         only: what it works on; None for both.
+        bound: functions and values that it goes by.
     """
 
     only: Kind | None = None
+    bound: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
@@ -156,6 +164,13 @@ class _Select(Transformation):
     def only(self) -> Kind | None:  # type: ignore[override]
         return next((selection.only for selection in self.selections if selection.only), None)
 
+    @property
+    def bound(self) -> Sequence[Any]:  # type: ignore[override]
+        return [selection.bound for selection in self.selections]
+
+    def canonical(self) -> dict[str, Any]:
+        return {self.name: [_written(selection.label, selection.bound) for selection in self.selections]}
+
     def apply(self, sample: Sample, context: OpContext) -> Sample:
         kept = {KEY}
         for selection in self.selections:
@@ -179,6 +194,13 @@ class _ExampleF(Transformation):
     name: ClassVar[str] = "example_f"
     only = "example"
     function: Callable[[TFExample], Any]
+
+    @property
+    def bound(self) -> Sequence[Any]:  # type: ignore[override]
+        return [self.function]
+
+    def canonical(self) -> dict[str, Any]:
+        return {self.name: _written(label(self.function), self.function)}
 
     def apply(self, example: Mapping[str, Any], context: OpContext) -> Any:
         try:
@@ -241,3 +263,33 @@ def as_transformation(item: Any, kind: Kind) -> Op:
     if not fits:
         raise UsageError(f"{stage[kind]}: {item.name} is for {other}s", hint=f"give it to {stage[other]}")
     return item
+
+
+def transform(example: TFExample, ops: Sequence[Op], context: OpContext) -> Iterator[TFExample]:
+    """What becomes of an example that goes through transformations in order: nothing, itself, or several examples.
+
+    Raises:
+        SampleError: when one of them cannot treat it, or makes something else of it.
+    """
+    for result in apply_ops(example, ops, context):
+        if type(result) is not TFExample:
+            raise SampleError(f"{type(result).__name__} was made where a TFExample is needed")
+        yield result
+
+
+def unknown_in(ops: Iterable[Op]) -> Iterator[str]:
+    """Functions and ops of the user's of which nothing tells whether they are the ones of an earlier run."""
+    for op in ops:
+        if isinstance(op, Func):
+            bound: Sequence[Any] = [op.func]
+        elif isinstance(op, Transformation):
+            bound = op.bound
+        else:
+            bound = [] if type(op) in OPS.values() else [op]
+        yield from (label(value) for value in bound if not told(value))
+
+
+def _written(name: str, bound: Any) -> Any:
+    """A selection or function as the manifest has it."""
+    digest = source_digest(bound) if callable(bound) else None if bound is None else repr(bound)
+    return [name, digest] if digest else name

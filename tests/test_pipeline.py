@@ -624,7 +624,7 @@ def test_what_is_no_stage_input_or_output_is_refused_at_once(tmp_path: Path) -> 
     with pytest.raises(UsageError, match="names no file"):
         Pipeline().to_tf_record(f"{tmp_path}/")
     with pytest.raises(UsageError, match="a template of many files"):
-        Pipeline().to_tf_record("train-<>.record")
+        TFRecordWriter("train-<>.record")
     with pytest.raises(UsageError, match="num_workers must be"):
         Pipeline().to_tf_record("x", num_workers=0)
     with pytest.raises(UsageError, match="on_error is 'fail' or 'skip'"):

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from hashlib import blake2b
-from types import CodeType
+from pathlib import PurePath
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, ClassVar, Final
 
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.ops.base import Op, OpContext, register
 from tar2tf_cli.samples import KEY, Sample
 
-__all__ = ["Func", "label", "load_object", "source_digest"]
+__all__ = ["Func", "label", "load_object", "source_digest", "told"]
 
 
 @register
@@ -121,8 +124,7 @@ def source_digest(func: Any) -> str | None:
     """
     inner = func.func if isinstance(func, partial) else func
     code = getattr(inner, "__code__", None)
-    path = getattr(sys.modules.get(getattr(inner, "__module__", "")), "__file__", None)
-    if path and path.endswith(".py"):
+    if path := _file_of(inner):
         with open(path, "rb") as file:
             digest = blake2b(file.read(), digest_size=8)
         bound = [code.co_firstlineno] if code and "<" in inner.__qualname__ else []
@@ -130,12 +132,77 @@ def source_digest(func: Any) -> str | None:
         digest, bound = blake2b(_code_text(code).encode(), digest_size=8), []
     else:
         return None
+    bound += _bound(func)
+    if bound:
+        texts = [_told(item, inner.__module__) or type(item).__name__ for item in bound]
+        digest.update(repr(texts).encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+def told(value: Any) -> bool:
+    """Whether a value's text, or a function's name and `source_digest`, tell it from all others.
+
+    They do not for a function that stands in no file, or is bound to an object of which nothing is known but its type.
+    What modules that it imports do is taken for granted.
+    """
+    if not isinstance(value, (FunctionType, partial)):
+        return _told(value, None) is not None
+    inner = value.func if isinstance(value, partial) else value
+    return _file_of(inner) is not None and _told(value, inner.__module__) is not None
+
+
+def _file_of(func: Any) -> str | None:
+    path = getattr(sys.modules.get(getattr(func, "__module__", "")), "__file__", None)
+    return path if path and path.endswith(".py") else None
+
+
+def _bound(func: Any) -> list[Any]:
+    """What a function depends on besides its code: arguments of a partial, defaults, variables around it, globals."""
+    bound: list[Any] = []
     if isinstance(func, partial):
         bound += [*func.args, *(item for pair in sorted(func.keywords.items()) for item in pair)]
-    bound += [cell.cell_contents for cell in getattr(inner, "__closure__", None) or ()]
-    if bound:
-        digest.update(repr([item if isinstance(item, _PLAIN) else type(item).__name__ for item in bound]).encode())
-    return digest.hexdigest()
+        func = func.func
+    for cell in getattr(func, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # a variable that is not set yet
+            bound.append(cell.cell_contents)
+    if isinstance(func, FunctionType):
+        bound += [*(func.__defaults__ or ()), *(func.__kwdefaults__ or {}).values()]
+        names = sorted(_names(func.__code__))
+        bound += [func.__globals__[name] for name in names if name in func.__globals__]
+    return bound
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = [_names(item) for item in code.co_consts if isinstance(item, CodeType)]
+    return set(code.co_names).union(*inner)
+
+
+def _told(value: Any, home: str | None, above: tuple[Any, ...] = ()) -> str | None:
+    """A text that tells a value from others; None where nothing does.
+
+    Args:
+        home: the module whose file is known; functions that stand in it are told by what they are bound to.
+        above: functions that are being told.
+    """
+    if isinstance(value, (*_PLAIN, PurePath)):
+        return repr(value)
+    if isinstance(value, re.Pattern):
+        return f"{value.pattern!r} {value.flags}"
+    if isinstance(value, (tuple, list, dict, set, frozenset)):
+        texts = [_told(item, home, above) for item in (value.items() if isinstance(value, dict) else value)]
+        known = [text for text in texts if text is not None]
+        kind = type(value).__name__
+        return f"{kind} {known if kind in ('tuple', 'list', 'dict') else sorted(known)}" if known == texts else None
+    if isinstance(value, ModuleType):
+        return value.__name__
+    if isinstance(value, (MethodType, BuiltinFunctionType)):
+        owner = _told(value.__self__, home, above)
+        return None if owner is None else f"{owner}.{value.__name__}"
+    inner = value.func if isinstance(value, partial) else value
+    if isinstance(inner, FunctionType) and inner.__module__ == home and value not in above:
+        texts = [_told(item, home, (*above, value)) for item in _bound(value)]
+        return None if None in texts else f"{label(value)} {inner.__code__.co_firstlineno} {texts}"
+    return label(inner) if hasattr(inner, "__qualname__") else None
 
 
 _PLAIN: Final = (str, bytes, int, float, type(None))

@@ -1,0 +1,125 @@
+"""What a `Pipeline` reads as a source: several tars, each an input, or what its stages make of all of them as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tar2tf_cli.sources import without_secrets
+from tar2tf_cli.sources.base import ByteStream, Input, ListSource, Source
+
+if TYPE_CHECKING:
+    from tar2tf_cli.errors import SampleError
+    from tar2tf_cli.reading import InputReport
+    from tar2tf_cli.tf_example import TFExample
+
+__all__ = ["StagesSource", "Tar", "TarsSource"]
+
+Tar: TypeAlias = tuple[Source, Input]
+"""A tar, and where it is."""
+
+Open: TypeAlias = "Callable[[str, InputReport], AbstractContextManager[Iterator[TFExample]]]"
+"""Sets stages to work: they give examples, and the report gets what was skipped and what failed, by the name of all
+where no tar can be named.
+"""
+
+
+class TarsSource:
+    """Tars of any buckets, as the inputs of one.
+
+    Args:
+        tars: the tars in order.
+        repeatable: whether what is made of them can be known to be the same as in an earlier run.
+    """
+
+    def __init__(self, tars: Sequence[Tar], *, repeatable: bool) -> None:
+        self._tars = {_place(*tar): tar for tar in tars}
+        self._inputs = [replace(item, name=_place(source, item)) for source, item in tars]
+        self.bucket = _together(tars)
+        self.seekable = all(source.seekable for source, _ in tars)
+        self.repeatable = repeatable and all(source.repeatable for source, _ in tars)
+
+    def list(self, templates: Sequence[str]) -> list[Input]:
+        """The tars, named by where they are."""
+        return self._inputs
+
+    def open(self, item: Input) -> ByteStream:
+        """Open a tar at its first byte."""
+        source, named = self._tars[item.name]
+        return source.open(named)
+
+    def locate(self, name: str) -> str:
+        """The path or URL, which the name is."""
+        return name
+
+
+class StagesSource(ListSource):
+    """The examples that stages make, all of them one input, since a stage may look at the whole stream.
+
+    Args:
+        tars: what the first stage reads; none where it is the user's own.
+        open_stages: sets the stages to work.
+        stages: the stages as the manifest has them.
+        repeatable: whether they can be known to be the same as in an earlier run.
+    """
+
+    def __init__(
+        self, tars: Sequence[Tar], open_stages: Open, stages: Sequence[Mapping[str, Any]], *, repeatable: bool
+    ) -> None:
+        super().__init__(_together(tars) if tars else "the TarStage")
+        self._tars = tars
+        self._open = open_stages
+        self._stages = stages
+        self.repeatable = repeatable and bool(tars) and all(source.repeatable for source, _ in tars)
+
+    @property
+    def documents(self) -> dict[str, bytes | None]:
+        """None."""
+        return {}
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The tars, and the stages by their names and sources."""
+        tars = [
+            {"name": _place(source, item), "size": item.size, "version": item.version} for source, item in self._tars
+        ]
+        return {"tars": tars, "stages": list(self._stages)}
+
+    @property
+    def paths(self) -> list[str]:
+        """Where the tars are."""
+        return [source.locate(item.name) for source, item in self._tars]
+
+    def list(self, templates: Sequence[str]) -> list[Input]:
+        """One input, its version made of those of the tars."""
+        sizes = [item.size for _, item in self._tars]
+        known = self.repeatable and None not in sizes
+        if not known:
+            return [Input(self.bucket, None, None)]
+        text = repr(self.identity["tars"]).encode("utf-8", "surrogateescape")
+        return [Input(self.bucket, sum(size or 0 for size in sizes), blake2b(text, digest_size=16).hexdigest())]
+
+    def samples(
+        self,
+        item: Input,
+        report: InputReport,
+        fault: Callable[[SampleError], None],
+        on_bytes: Callable[[int], None] | None = None,
+    ) -> Generator[tuple[str, TFExample], None, None]:
+        """The examples; no ops are to come, and nothing is to be selected."""
+        with self._open(self.bucket, report) as examples:
+            for example in examples:
+                yield "", example
+
+
+def _place(source: Source, item: Input) -> str:
+    return without_secrets(source.locate(item.name))
+
+
+def _together(tars: Sequence[Tar]) -> str:
+    """What to call tars: the first one, and how many more there are."""
+    first = _place(*tars[0])
+    return first if len(tars) == 1 else f"{first} and {len(tars) - 1} more"
