@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -362,6 +363,53 @@ class TestS3Sink(RemoteSinkSuite):
             failed = tar2tf(*command, AWS_ENDPOINT_URL=endpoint)
         assert time.monotonic() - began < 15
         self.assert_the_same_command_continues(failed, place, shards, tmp_path, words, f"{place}/t-")
+
+
+COUNT_CLIENTS = """
+import os
+import aiobotocore.session
+make = aiobotocore.session.AioSession._create_client
+async def counted(self, *arguments, **options):
+    with open(os.environ["CLIENTS"], "a") as file:
+        file.write(f"{os.getpid()}\\n")
+    return await make(self, *arguments, **options)
+aiobotocore.session.AioSession._create_client = counted
+"""
+
+
+@pytest.mark.parametrize("way", ["from", "to", "from and to", "verify"])
+def test_a_process_opens_one_client_for_all_objects_of_a_bucket(
+    way: str,
+    s3_client: Any,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    name = f"c{abs(hash(way)):x}"
+    s3_client.create_bucket(Bucket=name)
+    (tmp_path / "shards").mkdir()
+    for number in range(24):
+        data = tar_of(10, first=10 * number)
+        (tmp_path / "shards" / f"s-{number:02}.tar").write_bytes(data)
+        s3_client.put_object(Bucket=name, Key=f"in/s-{number:02}.tar", Body=data)
+    (tmp_path / "sitecustomize.py").write_text(COUNT_CLIENTS)  # which workers import, too, whoever starts them
+    log = tmp_path / "clients"
+    environment = {
+        "CLIENTS": str(log),
+        "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}",
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+    bucket = f"s3://{name}/in" if way.startswith("from") else tmp_path / "shards"
+    out = f"s3://{name}/out" if way != "from" else tmp_path / "out"
+    command = ("convert", bucket, "s-*.tar", "-o", f"{out}/t-<>.record", "--records-per-shard", "10", "-j", "2")
+    done = tar2tf(*command, **environment)
+    assert done.returncode == 0, done.stderr
+    if way == "verify":
+        log.unlink()
+        done = tar2tf("verify", f"{out}/t-manifest.json", "-j", "2", **environment)
+        assert done.returncode == 0, done.stderr
+    clients = Counter(log.read_text().split())
+    assert (
+        sorted(clients.values()) == {"from": [1, 1, 1], "to": [1], "from and to": [1, 1, 2], "verify": [1, 1, 1]}[way]
+    )
 
 
 class TestGcsSink(RemoteSinkSuite):
