@@ -261,10 +261,11 @@ def test_uris_are_read_as_the_cluster_reads_them(bucket: str, where: tuple[str, 
 
 class _Guard(BaseHTTPRequestHandler):
     seen: list[str | None]
+    message: str
 
     def do_GET(self) -> None:
         self.seen.append(self.headers.get("Authorization"))
-        body = json.dumps({"status": 401, "message": "token expired"}).encode()
+        body = json.dumps({"status": 401, "message": self.message}).encode()
         self.send_response(401)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -277,7 +278,7 @@ class _Guard(BaseHTTPRequestHandler):
 class TestTokens:
     @pytest.fixture
     def guard(self) -> Iterator[Any]:
-        _Guard.seen = []
+        _Guard.seen, _Guard.message = [], "token expired"
         server = HTTPServer(("127.0.0.1", 0), _Guard)
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
@@ -302,6 +303,14 @@ class TestTokens:
         (tmp_path / "token").write_text('{"token": "from a file"}')
         monkeypatch.setenv("AIS_AUTHN_TOKEN_FILE", str(tmp_path / "token"))
         assert self.refused(guard) == "Bearer from a file"
+
+    def test_a_token_that_the_cluster_repeats_is_not_shown(self, guard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhZG1pbiJ9.1T72A80d-OuO_aKVUcZk"
+        monkeypatch.setenv("AIS_AUTHN_TOKEN", token)
+        _Guard.message = f'invalid token from header "Authorization": token expired [err: token revoked]: {token}'
+        with pytest.raises(SourceError, match=r"\[err: token revoked\]") as caught:
+            open_source("ais://b", endpoint=f"http://127.0.0.1:{guard.server_port}").list(["*.tar"])
+        assert not any(part in str(caught.value) for part in token.split("."))
 
     def test_a_token_file_that_is_not_there_is_a_usage_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("AIS_AUTHN_TOKEN", raising=False)

@@ -30,6 +30,7 @@ _PROVIDERS: Final = {
     **dict.fromkeys(("oc", "oci"), "oci"),
 }
 _URI: Final = re.compile(r"ais(?:\+(\w+))?://(?:@([^#/]*))?(?:#([^/]*))?(?(2)/|(?(3)/))([^/@#]+)(?:/(.*))?", re.DOTALL)
+_JWT: Final = re.compile(r"\beyJ[\w-]+\.[\w-]*\.[\w-]*")  # a revoked one comes back in the cluster's message
 _TOKEN_FILE: Final = "~/.config/ais/cli/auth.token"
 
 
@@ -205,8 +206,9 @@ def _parsed(text: str) -> Mapping[str, Any]:
 
 
 def _message(document: Mapping[str, Any]) -> str:
-    """What an error document says, without the name of the node that says it."""
-    return re.sub(r"^[pt]\[\w+\]: ", "", str(document.get("message", ""))).strip()
+    """What an error document says, without the name of the node that says it, and without a token that it repeats."""
+    told = re.sub(r"^[pt]\[\w+\]: ", "", str(document.get("message", ""))).strip()
+    return _JWT.sub("", told).rstrip(": ")
 
 
 def _token() -> str | None:
