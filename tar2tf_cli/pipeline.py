@@ -75,8 +75,8 @@ Shards come of a path with a field, or of a limit:
     )
     train = load_dataset(done.manifest)
 
-They and their manifest are what `tar2tf convert` writes with the same settings, for `tar2tf verify` and `load_dataset`
-alike. The same program continues a run that was killed, and does nothing when the run was finished; then
+They are the bytes that `tar2tf convert` writes with the same settings, and the manifest beside them is for
+`tar2tf verify` and `load_dataset`. The same program continues a run that was killed, and does nothing when the run was finished; then
 `done.up_to_date` is true. When inputs, stages or settings have changed, it refuses to go on without `overwrite=True`.
 
 - Tars given by path, and no stage of your own: each tar is an input by itself, `num_workers` processes work on several,
@@ -88,10 +88,11 @@ alike. The same program continues a run that was killed, and does nothing when t
   other lengths.
 
 Functions and stages of your own are known again by their name, by the file they stand in and by what they are bound to:
-numbers, texts, lists and dicts of such, functions of the same file. Modules that they import are taken to be the same,
-and stages to give the same for the same tars. What is bound to any other object, is a method of one or stands in no
-file, as in a notebook, cannot be known again, and nor can the samples of an open file or of a TarStage of your own:
-such a run begins anew after a kill, and is refused without `overwrite=True` when it was finished.
+numbers, texts, lists and dicts of such, functions of the same file. (A starting time among them makes every run another
+one.) Modules that they import are taken to be the same, and stages to give the same for the same tars. What is bound to
+any other object, is a method of one or stands in no file, as in a notebook, cannot be known again, and nor can the
+samples of an open file or of a TarStage of your own: such a run begins anew after a kill, and is refused without
+`overwrite=True` when it was finished.
 """
 
 from __future__ import annotations

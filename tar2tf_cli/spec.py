@@ -124,7 +124,6 @@ class Conversion:
     input: Input
     output: Output
     ops: tuple[Op, ...] = ()
-    example_ops: tuple[Op, ...] = ()
     select: Mapping[str, Selection] | None = None
     preset: str | None = None
     image_size: int | None = None
@@ -137,6 +136,7 @@ class Conversion:
     split: Mapping[str, float] = field(default_factory=dict)
     on_error: Literal["fail", "skip"] = "fail"
     max_errors: int | None = None
+    example_ops: tuple[Op, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself.

@@ -38,7 +38,7 @@ class Func(Op):
             raise ValueError(f"{func!r} is not callable")
         self.label = func if isinstance(func, str) else label(func)
         self._where = func if isinstance(func, str) else None
-        self._digest = source_digest(self.func)
+        self._digest = source_digest(self.func, with_globals=self._where is None)
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the function: by where it is if that was given, else by cloudpickle, which takes lambdas too."""
@@ -117,10 +117,14 @@ def label(func: Any) -> str:
     return f"{getattr(func, '__module__', '?')}:{getattr(func, '__qualname__', type(func).__name__)}"
 
 
-def source_digest(func: Any) -> str | None:
+def source_digest(func: Any, *, with_globals: bool = True) -> str | None:
     """What tells that the code behind a function changed: a hash of the file it stands in, and of what it is bound to.
 
     A lambda or inner function is told from others by its line, one without a file (in a notebook) by its code.
+
+    Args:
+        with_globals: whether globals count, which a program may have set; those of a file that is loaded for its
+            function are as the file says.
     """
     inner = func.func if isinstance(func, partial) else func
     code = getattr(inner, "__code__", None)
@@ -132,7 +136,7 @@ def source_digest(func: Any) -> str | None:
         digest, bound = blake2b(_code_text(code).encode(), digest_size=8), []
     else:
         return None
-    bound += _bound(func)
+    bound += _bound(func, with_globals=with_globals)
     if bound:
         texts = [_told(item, inner.__module__) or type(item).__name__ for item in bound]
         digest.update(repr(texts).encode("utf-8", "surrogateescape"))
@@ -156,7 +160,7 @@ def _file_of(func: Any) -> str | None:
     return path if path and path.endswith(".py") else None
 
 
-def _bound(func: Any) -> list[Any]:
+def _bound(func: Any, *, with_globals: bool = True) -> list[Any]:
     """What a function depends on besides its code: arguments of a partial, defaults, variables around it, globals."""
     bound: list[Any] = []
     if isinstance(func, partial):
@@ -167,7 +171,7 @@ def _bound(func: Any) -> list[Any]:
             bound.append(cell.cell_contents)
     if isinstance(func, FunctionType):
         bound += [*(func.__defaults__ or ()), *(func.__kwdefaults__ or {}).values()]
-        names = sorted(_names(func.__code__))
+        names = sorted(_names(func.__code__)) if with_globals else []
         bound += [func.__globals__[name] for name in names if name in func.__globals__]
     return bound
 
@@ -198,11 +202,12 @@ def _told(value: Any, home: str | None, above: tuple[Any, ...] = ()) -> str | No
     if isinstance(value, (MethodType, BuiltinFunctionType)):
         owner = _told(value.__self__, home, above)
         return None if owner is None else f"{owner}.{value.__name__}"
-    inner = value.func if isinstance(value, partial) else value
-    if isinstance(inner, FunctionType) and inner.__module__ == home and value not in above:
+    if isinstance(value, partial):
+        return _told((value.func, value.args, value.keywords), home, above)
+    if isinstance(value, FunctionType) and value.__module__ == home and value not in above:
         texts = [_told(item, home, (*above, value)) for item in _bound(value)]
-        return None if None in texts else f"{label(value)} {inner.__code__.co_firstlineno} {texts}"
-    return label(inner) if hasattr(inner, "__qualname__") else None
+        return None if None in texts else f"{label(value)} {value.__code__.co_firstlineno} {texts}"
+    return label(value) if hasattr(value, "__qualname__") else None
 
 
 _PLAIN: Final = (str, bytes, int, float, type(None))
