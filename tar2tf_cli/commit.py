@@ -443,7 +443,20 @@ def _what_changed(previous: Manifest, identity: dict[str, Any]) -> str:
         now = {entry["name"]: entry for entry in identity["inputs"]}
         names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
         return f"was made from other inputs: {', '.join(names[:3]) or 'their order'} changed"
-    return "was made with another spec"
+    names = _differing(previous.spec, identity["spec"])
+    return f"was made with another spec: {', '.join(names[:3]) or 'the version of the manifest'} changed"
+
+
+def _differing(before: Any, now: Any, name: str = "") -> list[str]:
+    """Names of what differs in two documents, with a dot between levels."""
+    if not (isinstance(before, dict) and isinstance(now, dict)):
+        return [] if before == now else [name]
+    dot = f"{name}." if name else ""
+    return [
+        found
+        for key in sorted(before.keys() | now.keys())
+        for found in _differing(before.get(key), now.get(key), f"{dot}{key}")
+    ]
 
 
 def _size(path: str) -> int | None:

@@ -12,7 +12,7 @@ from tar2tf_cli.commit import Commit
 from tar2tf_cli.engines import Engine, make_engine
 from tar2tf_cli.engines.base import Task
 from tar2tf_cli.engines.gather import cpu_count
-from tar2tf_cli.errors import SinkError, Tar2tfError, UsageError, WorkerError
+from tar2tf_cli.errors import SampleError, SinkError, Tar2tfError, UsageError, WorkerError
 from tar2tf_cli.events import Events
 from tar2tf_cli.features import Schema
 from tar2tf_cli.job import ReadInput, ShardReport, Worker, WriteShard
@@ -411,7 +411,10 @@ class _Run:
         if loaded is None:
             raise SinkError("an index in the working folder is damaged", shard=self._worker.path(number, "index"))
         report = self._reports[number]
-        self.schema.update(report.schema)
+        try:
+            self.schema.update(report.schema)
+        except SampleError as error:
+            raise error.at(shard=self._plan.source.locate(self._plan.inputs[number].name)) from None
         self.summary.inputs += 1
         self.summary.skipped.update(report.skipped)
         self.described.append(report.described)

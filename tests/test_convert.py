@@ -488,6 +488,17 @@ def test_typed_features_are_numbers(tmp_path: Path) -> None:
     }
 
 
+def test_a_feature_of_two_kinds_is_an_error_naming_the_second_shard(tmp_path: Path) -> None:
+    for number, text in enumerate((b"7", b"seven")):
+        write_tar(tmp_path / "in" / f"a-{number}.tar", [(f"{number}", {"cls": text})])
+    function = tmp_path / "kinds.py"
+    function.write_text("def number(s):\n    return {**s, 'cls': int(s['cls'])} if s['cls'].isdigit() else s\n")
+    done = tar2tf("convert", tmp_path / "in", "-o", tmp_path / "out" / "a.record", "--op", f"func:{function}:number")
+    assert done.returncode == 3, done.stderr
+    assert "a-1.tar" in done.stderr
+    assert "cls" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("kind", "text"),
     [

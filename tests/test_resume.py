@@ -559,9 +559,14 @@ def test_changed_inputs_and_changed_specs_are_refused(tmp_path: Path) -> None:
     bucket, out = small_shards(tmp_path / "in"), tmp_path / "out"
     command = ["convert", bucket, "-o", out / "train-<>.record", "--max-shard-size", "20kB"]
     assert tar2tf(*command).returncode == 0
-    for option in (["--seed", "1", "--shuffle"], ["--max-shard-size", "21kB"], ["--type", "cls=int64"], ["--index"]):
+    for option, named in (
+        (["--seed", "1", "--shuffle"], "seed, shuffle"),
+        (["--max-shard-size", "21kB"], "output.max_shard_size"),
+        (["--type", "cls=int64"], "types"),
+        (["--index"], "output.index"),
+    ):
         text = refused(*command, *option, folder=out)
-        assert "another spec" in text
+        assert f"was made with another spec: {named} changed" in text
         assert "--overwrite" in text
     write_tar(bucket / "small-1.tar", samples(60, first=5000))
     text = refused(*command, folder=out)

@@ -1,10 +1,37 @@
-"""Serves the files of a folder on a port of the loopback with sendfile: `http_server.py FOLDER PORT`."""
+"""Serves the files of a folder on a port of the loopback with sendfile: `http_server.py FOLDER PORT [RATE]`.
+
+With a rate all connections together send that many bytes a second, as one network link would.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import BinaryIO
+
+
+PIECE = 1 << 20
+
+
+class Link:
+    """Lets bytes pass at a rate, whichever connection they belong to."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._lock = threading.Lock()
+        self._free = 0.0  # when the link has sent what it was given
+
+    def pass_on(self, size: int) -> None:
+        with self._lock:
+            self._free = max(self._free, time.monotonic()) + size / self._rate
+            pause = self._free - time.monotonic()
+        time.sleep(max(pause, 0))
+
+
+link = Link(float(sys.argv[3])) if len(sys.argv) > 3 else None
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -30,7 +57,16 @@ class Handler(BaseHTTPRequestHandler):
             self.end_headers()
             if body:
                 self.wfile.flush()
-                self.connection.sendfile(file)
+                self.send(file, size)
+
+    def send(self, file: BinaryIO, size: int) -> None:
+        if link is None:
+            self.connection.sendfile(file)
+            return
+        for start in range(0, size, PIECE):
+            piece = min(PIECE, size - start)
+            link.pass_on(piece)
+            self.connection.sendfile(file, start, piece)
 
     def log_message(self, *_: object) -> None:
         pass

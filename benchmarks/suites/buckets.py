@@ -45,14 +45,24 @@ def bucket_ais(bench: Bench) -> None:
 
 @scenario
 def bucket_http(bench: Bench) -> None:
-    """Convert the JPEG samples from an HTTP server."""
+    """Convert the JPEG samples from an HTTP server, as fast as the loopback is."""
+    from_http(bench, "bucket-http")
+
+
+@scenario
+def bucket_link(bench: Bench) -> None:
+    """Convert the JPEG samples from an HTTP server behind a link of 2.5 Gbit/s."""
+    from_http(bench, "bucket-link", "312.5e6")
+
+
+def from_http(bench: Bench, title: str, *rate: str) -> None:
     data = bench.store.jpeg()
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
-    server = subprocess.Popen([sys.executable, PEERS / "http_server.py", data.directory, str(port)])
+    server = subprocess.Popen([sys.executable, PEERS / "http_server.py", data.directory, str(port), *rate])
     try:
         wait_for(lambda: requests.head(f"{url}/{data.files[0].name}", timeout=2).ok, server)
-        race(bench, "bucket-http", command(bench, url, data), data, url)
+        race(bench, title, command(bench, url, data), data, url)
     finally:
         end(server)
 

@@ -50,7 +50,7 @@ def dataset(bench: Bench) -> None:
     """An epoch of `Dataset(...).load(...)`: decoded, 224x224, batches of 32."""
     _, files, samples = some(bench, 2)
     peers = []
-    for way, target in (("tar2tf", None), ("webdataset", Target(2, True))):
+    for way, target in (("tar2tf", None), ("webdataset", Target(2, True, imports=False))):
         command = python(PEERS / "dataset_load.py", way, SIDE, *files)
         peers.append(Peer(f"{way}, batches of 32", [command], target, records=samples))
     bench.race(f"dataset: {samples:,} JPEGs of 500x375", peers)
