@@ -1,4 +1,4 @@
-"""Tars to one TFRecord by a Pipeline of nothing but what it must have; ours, so its imports always count.
+"""Tars to TFRecord by a Pipeline of nothing but what it must have; ours, so its imports always count.
 
 python pipeline_script.py OUT TAR...
 """
@@ -11,5 +11,5 @@ import sys
 from tar2tf_cli.pipeline import Pipeline
 
 out, *tars = sys.argv[1:]
-done = Pipeline().from_tar(tars).sample_to_tf_example().to_tf_record(f"{out}/train.record").do()
+done = Pipeline().from_tar(tars).sample_to_tf_example().to_tf_record(out, overwrite=True).do()
 print(json.dumps({"records": done.records}))

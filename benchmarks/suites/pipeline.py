@@ -22,17 +22,20 @@ class FirstTars(Dataset):
 
 @scenario
 def pipeline(bench: Bench) -> None:
-    """Pipeline and `convert -j 1`: a quarter of the JPEG samples, then the small ones."""
+    """Pipeline and `convert -j 1`: a quarter of the JPEG samples, then the small ones, to one file and to shards."""
     whole = bench.store.jpeg()
     share = SHARDS // DISTINCT
     jpeg = FirstTars(whole.directory, whole.samples // share, whole.payload // share, DISTINCT)
     for title, data in (("pipeline, jpeg", jpeg), ("pipeline, small", bench.store.small())):
         tars = [path.name for path in data.files]
         out = bench.out / "train-<>.record"
-        ours = python(PEERS / "pipeline_script.py", bench.out, *data.files)
+        one, shards = (
+            python(PEERS / "pipeline_script.py", path, *data.files) for path in (bench.out / "one.record", out)
+        )
         command = tar2tf("convert", data.directory, *tars, "-o", out, "-j", "1", "-q", "--overwrite")
         peers = [
-            Peer("Pipeline", [ours], None, data.payload, data.samples),
+            Peer("Pipeline", [one], None, data.payload, data.samples),
             Peer("tar2tf convert -j 1", [command], Target(1.3), data.payload),
+            Peer("Pipeline to shards", [shards], None, data.payload, data.samples),
         ]
         bench.race(title, peers, data)

@@ -94,10 +94,9 @@ class StagesSource(ListSource):
         return [source.locate(item.name) for source, item in self._tars]
 
     def list(self, templates: Sequence[str]) -> list[Input]:
-        """One input, its version made of those of the tars."""
+        """One input, its size and version made of those of the tars."""
         sizes = [item.size for _, item in self._tars]
-        known = self.repeatable and None not in sizes
-        if not known:
+        if not sizes or None in sizes:
             return [Input(self.bucket, None, None)]
         text = repr(self.identity["tars"]).encode("utf-8", "surrogateescape")
         return [Input(self.bucket, sum(size or 0 for size in sizes), blake2b(text, digest_size=16).hexdigest())]
