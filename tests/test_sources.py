@@ -511,6 +511,17 @@ class TestSecrets:
             kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
             assert b"secret" not in kept
             assert bool(kept) == (words != "--dry-run")
+        for options in (["-v"], ["-n", "1"], ["--json"]):
+            found, said = self.run(capfd, "inspect", url, "s-{0..3}.tar", "-j", "1", *options)
+            assert (found, "secret" in said) == (0, False), said
+        for command in (
+            ["inspect", url, "no.tar"],
+            ["verify", url, "no.tar"],
+            ["inspect", f"{url}/no"],
+            ["verify", url],
+        ):
+            found, said = self.run(capfd, *command)
+            assert (found in (2, 3), "secret" in said) == (True, False), said
 
     @pytest.mark.usefixtures("hurry")
     @pytest.mark.parametrize("bucket", ["ais://b", "s3://b"])

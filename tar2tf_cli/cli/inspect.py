@@ -70,9 +70,11 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
 
 
 def _print_contents(bucket: str, contents: Contents, *, every_shard: bool) -> None:
+    from tar2tf_cli.sources import without_secrets
+
     what = {"tar": "tar", "tfrecord": "TFRecord"}.get(contents.format, "tar and TFRecord")
     shards, samples = count(len(contents.shards), f"{what} shard"), count(contents.samples, _noun(contents))
-    echo(f"{bucket}: {shards}, {samples}, {size(contents.bytes)}")
+    echo(f"{without_secrets(bucket)}: {shards}, {samples}, {size(contents.bytes)}")
     if len(contents.shards) > 1:
         _print_shards(contents, every_shard=every_shard)
     if contents.entries:
