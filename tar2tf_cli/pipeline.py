@@ -75,9 +75,10 @@ Shards come of a path with a field, or of a limit:
     )
     train = load_dataset(done.manifest)
 
-They are the bytes that `tar2tf convert` writes with the same settings, and the manifest beside them is for
-`tar2tf verify` and `load_dataset`. The same program continues a run that was killed, and does nothing when the run was finished; then
-`done.up_to_date` is true. When inputs, stages or settings have changed, it refuses to go on without `overwrite=True`.
+They are the bytes that `tar2tf convert` writes with the same settings, and the manifest beside them is for `tar2tf
+verify` and `load_dataset`. The same program continues a run that was killed, and does nothing when the run was
+finished; then `done.up_to_date` is true. When inputs, stages or settings have changed, it refuses to go on without
+`overwrite=True`.
 
 - Tars given by path, and no stage of your own: each tar is an input by itself, `num_workers` processes work on several,
   and a run that continues does no finished tar again. Functions of your own are called in these processes, in this one
