@@ -148,7 +148,7 @@ class Commit:
             self._append({"paths": [entry.path for entry in self._shards(self._prefix)]})
         for lane in self._entries:
             self._publish(lane)
-        replaced = {os.path.normpath(entry.path) for entry in self._shards("")}
+        replaced = {os.path.normpath(path) for path in (*documents, *(entry.path for entry in self._shards("")))}
         try:
             for path in self._stale - replaced:
                 self._sink.remove(path)
@@ -156,6 +156,7 @@ class Commit:
                 self._sink.remove(path + ".idx")
             self._sink.flush({os.path.dirname(entry.path) or "." for entry in self._shards("")})
             manifest.shards.extend(self._shards(self._prefix))
+            manifest.documents.extend(path.removeprefix(self._prefix) for path in documents)
             for path, data in documents.items():
                 self._write(path, data)
             self._write(self._manifest_path, manifest.to_bytes())
@@ -258,7 +259,7 @@ class Commit:
         previous = self._load_manifest()
         if previous is not None and not self._overwrite:
             self._check_previous(previous)
-        claimed = self._inside(shard.path for shard in previous.shards) if previous else set()
+        claimed = self._inside(previous.files) if previous else set()
         self._found = self._existing()
         if ours:
             claimed |= self._found  # there was nothing foreign when the journal was begun

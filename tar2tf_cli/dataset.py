@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.conductor import convert, make_plan
 from tar2tf_cli.errors import OutputExistsError, SampleError, SourceError, UsageError
+from tar2tf_cli.image.buffers import buffer
 from tar2tf_cli.manifest import Manifest
 from tar2tf_cli.ops import Convert, Decode, Func, Op, Rename, Resize, Select, SelectDict, Selection, SelectList
 from tar2tf_cli.ops.base import OpContext, apply_ops
@@ -44,7 +45,7 @@ _INTEGER_ENTRIES: Final = frozenset(["cls", "cls2", "class", "count", "index", "
 
 _AHEAD: Final = 4  # samples per thread that are converted ahead of the one asked for
 
-_CHUNK_BYTES: Final = 1 << 20
+_CHUNK_BYTES: Final = 8 << 20
 
 _SHUFFLED: Final = 1000  # samples that wait in memory while a shard is shuffled
 
@@ -342,13 +343,21 @@ def _chunks(elements: Iterator[list[Any]], length: int) -> Iterator[list[Any]]:
             error = fault
         if waiting:
             yield [
-                np.array(column, dtype=object) if isinstance(column[0], (bytes, str)) else np.stack(column)
+                np.array(column, dtype=object) if isinstance(column[0], (bytes, str)) else _stacked(column)
                 for column in zip(*waiting, strict=True)
             ]
         if len(waiting) < length and error is None:
             return
         waiting = []
     raise error
+
+
+def _stacked(arrays: Sequence[Any]) -> Any:
+    """Arrays of one shape and dtype as one with a dimension more."""
+    import numpy as np
+
+    first = np.asarray(arrays[0])
+    return np.stack(arrays, out=buffer((len(arrays), *first.shape), first.dtype.name))
 
 
 def _shuffled(samples: Iterator[Sample]) -> Iterator[Sample]:

@@ -39,6 +39,7 @@ class Manifest:
         shards: in number order, split by split.
         features: dtype, shape, encoding and count of each feature (`Schema.describe`).
         skipped: members passed over by reason, and how many samples were.
+        documents: paths from the manifest's folder of what else was written, such as a label map.
     """
 
     spec: dict[str, Any]
@@ -46,6 +47,7 @@ class Manifest:
     shards: list[ShardEntry] = field(default_factory=list)
     features: dict[str, dict[str, Any]] = field(default_factory=dict)
     skipped: dict[str, Any] = field(default_factory=dict)
+    documents: list[str] = field(default_factory=list)
 
     def identity(self) -> dict[str, Any]:
         """What makes a conversion the same one: version, spec and inputs."""
@@ -55,6 +57,11 @@ class Manifest:
     def records(self) -> int:
         """Records in all shards."""
         return sum(shard.records for shard in self.shards)
+
+    @property
+    def files(self) -> list[str]:
+        """Paths from the manifest's folder of all that was written beside it."""
+        return [*(shard.path for shard in self.shards), *self.documents]
 
     def to_bytes(self) -> bytes:
         """The document, the same bytes for the same content."""
@@ -70,6 +77,7 @@ class Manifest:
             "features": self.features,
             "totals": totals,
             "skipped": self.skipped,
+            **({"documents": self.documents} if self.documents else {}),
         }
         return json.dumps(whole, indent=1, ensure_ascii=True).encode("ascii") + b"\n"
 
@@ -87,7 +95,8 @@ class Manifest:
                     f"is a manifest of version {whole['version']}", kind="manifest", shard=path, hint="upgrade tar2tf"
                 )
             shards = [ShardEntry(**shard) for shard in whole["shards"]]
-            return cls(whole["spec"], whole["inputs"], shards, whole["features"], whole["skipped"])
+            described = whole["features"], whole["skipped"], whole.get("documents", [])
+            return cls(whole["spec"], whole["inputs"], shards, *described)
         except (ValueError, KeyError, TypeError):
             raise DamagedShardError("is not a tar2tf manifest", kind="manifest", shard=path) from None
 

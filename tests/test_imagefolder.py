@@ -16,7 +16,7 @@ import pytest
 import simplejpeg
 from PIL import Image
 
-from shards import convert, end, examples, shards_in, start, tar2tf, tree, wait_until
+from shards import convert, end, examples, samples, shards_in, start, tar2tf, tree, wait_until, write_tar
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.labels import Label, load_labels, number_classes, parse_labels, to_bytes
 from tar2tf_cli.sources import chunks
@@ -284,6 +284,14 @@ def test_labels_in_the_way_are_not_overwritten(photos, tmp_path):
     assert not (tmp_path / "t.record").exists()
     run(photos, "-o", tmp_path / "t.record", "--overwrite")
     assert json.loads((tmp_path / "t-labels.json").read_text())["n01"]["label"] == 0
+
+
+def test_the_map_goes_with_the_manifest_that_named_it(photos, tmp_path):
+    run(photos, "-o", tmp_path / "out" / "t.record")
+    assert json.loads((tmp_path / "out" / "t-manifest.json").read_text())["documents"] == ["t-labels.json"]
+    convert(write_tar(tmp_path / "a.tar", samples(3)), "-o", tmp_path / "out" / "t.record", "--overwrite")
+    assert list(tree(tmp_path / "out")) == ["t-manifest.json", "t.record"]
+    assert "documents" not in json.loads((tmp_path / "out" / "t-manifest.json").read_text())
 
 
 # --- Images that are not what their name says ---

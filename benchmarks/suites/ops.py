@@ -6,6 +6,7 @@ from pathlib import Path
 
 from benchmarks.bench import Bench, Peer, Target, python, scenario, tar2tf
 from benchmarks.data import PEERS
+from benchmarks.measure import Command
 
 SIDE = "224"
 
@@ -17,7 +18,7 @@ def resize(bench: Bench) -> None:
     written = samples * 224 * 224 * 3
     ops = ("--op", "decode:jpg", "--op", f"resize:jpg,{SIDE}x{SIDE}", "--op", "cast:jpg,uint8")
     select = ("--select", "image=jpg,label=cls", "--type", "label=int64")
-    ours = tar2tf("convert", data, names(files), "-o", bench.out / "train.record", *ops, *select, "-j", "2", "-q")
+    ours = convert(bench, data, files, *ops, *select)
     theirs = python(PEERS / "tfdata_resize.py", bench.out, SIDE, *files)
     bench.race(
         f"resize: {samples:,} JPEGs of 500x375",
@@ -32,9 +33,7 @@ def resize(bench: Bench) -> None:
 def image_label(bench: Bench) -> None:
     """Convert JPEG samples with the preset image-label."""
     data, files, samples = some(bench, 8)
-    ours = tar2tf(
-        *["convert", data, names(files), "-o", bench.out / "train.record", "--preset", "image-label", "-j", "2", "-q"]
-    )
+    ours = convert(bench, data, files, "--preset", "image-label")
     theirs = python(PEERS / "image_label.py", bench.out, *files)
     bench.race(
         f"image-label: {samples:,} JPEGs of 500x375",
@@ -60,6 +59,11 @@ def some(bench: Bench, shards: int) -> tuple[Path, list[Path], int]:
     """The first shards of the JPEG set: their directory, themselves, and how many samples they hold."""
     data = bench.store.jpeg()
     return data.directory, data.files[:shards], data.samples * shards // len(data.files)
+
+
+def convert(bench: Bench, data: Path, files: list[Path], *options: str) -> Command:
+    output = ("-o", bench.out / "train-<>.record", "--max-shard-size", "100MB")
+    return tar2tf("convert", data, names(files), *output, *options, "-j", "2", "-q")
 
 
 def names(files: list[Path]) -> str:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from tar2tf_cli.errors import ImageError
+from tar2tf_cli.image.buffers import buffer
 from tar2tf_cli.image.headers import (
     PNG_GRAY_ALPHA,
     PNG_PALETTE,
@@ -57,22 +58,24 @@ _JPEG_COLORSPACES: Final = {1: "GRAY", 3: "RGB", 4: "CMYK"}
 
 
 def _decode_jpeg(data: bytes) -> NDArray[np.uint8]:
-    components = jpeg_frame(data).components
+    height, width, components = jpeg_frame(data)
     try:
-        image = _libjpeg(data, _JPEG_COLORSPACES[components])
+        image = _libjpeg(data, _JPEG_COLORSPACES[components], buffer((height, width, components), "uint8"))
     except ValueError as error:
         raise ImageError(f"damaged or unsupported JPEG: {error}") from None
     return _rgb_of_cmyk(image, inverted=_has_adobe_marker(data)) if components == 4 else image
 
 
-def _libjpeg(data: bytes, colorspace: str) -> NDArray[np.uint8]:
-    """Decode with TensorFlow's settings: the fast integer DCT, smooth upsampling of chroma.
+def _libjpeg(data: bytes, colorspace: str, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Decode into `pixels` with TensorFlow's settings: the fast integer DCT, smooth upsampling of chroma.
 
     simplejpeg makes an error of every warning. Two of them leave the pixels whole, are common in scraped data
     and are ignored by TensorFlow: bytes between the last scan and the end marker, and a JFIF version other
     than 1.
     """
-    decode_jpeg = partial(simplejpeg.decode_jpeg, colorspace=colorspace, fastdct=True, fastupsample=False)
+    decode_jpeg = partial(
+        simplejpeg.decode_jpeg, colorspace=colorspace, fastdct=True, fastupsample=False, buffer=pixels
+    )
     image: NDArray[np.uint8]
     try:
         image = decode_jpeg(data)
@@ -80,7 +83,7 @@ def _libjpeg(data: bytes, colorspace: str) -> NDArray[np.uint8]:
         if "extraneous bytes before marker 0xd9" in str(error):
             image = decode_jpeg(data, strict=False)
         elif "unknown JFIF revision" in str(error) and (mended := _with_jfif_version_1(data)) != data:
-            image = _libjpeg(mended, colorspace)
+            image = _libjpeg(mended, colorspace, pixels)
         else:
             raise
     return image

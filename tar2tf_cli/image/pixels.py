@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final
 
 from tar2tf_cli.errors import ImageError
+from tar2tf_cli.image.buffers import buffer
 from tar2tf_cli.image.lazy import Image, NDArray, cv2, np
 
 __all__ = [
@@ -174,21 +174,14 @@ def _resize_fast(image: Image, height: int, width: int) -> NDArray[np.float32]:
     fx, fy = _opencv_factor(columns, width), _opencv_factor(rows, height)
     source = _as_float32(image)
     with opencv("resize"):
-        resized: Any = cv2.resize(source, None, fx=fx, fy=fy, interpolation=cv2.INTER_LINEAR)
+        resized: Any = cv2.resize(source, None, buffer((height, width, channels), "float32"), fx, fy, cv2.INTER_LINEAR)
     return np.ascontiguousarray(resized.reshape(height, width, channels))
 
 
-_MOST_KEPT: Final = 1 << 24
-_kept: Final = threading.local()
-
-
 def _as_float32(image: Image) -> NDArray[np.float32]:
-    """The image as float32, in memory that each thread keeps: fresh pages would cost more than the copy itself."""
-    if image.size > _MOST_KEPT or image.dtype == np.float32:
-        return np.ascontiguousarray(image, np.float32)
-    if not hasattr(_kept, "floats") or _kept.floats.size < image.size:
-        _kept.floats = np.empty(image.size, np.float32)
-    floats: NDArray[np.float32] = _kept.floats[: image.size].reshape(image.shape)
+    if image.dtype == np.float32:
+        return np.ascontiguousarray(image)
+    floats: NDArray[np.float32] = buffer(image.shape, "float32")
     floats[...] = image
     return floats
 
