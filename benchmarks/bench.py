@@ -35,7 +35,7 @@ def tar2tf(*arguments: str | Path) -> Command:
 class Target:
     """What is wanted of ours against a peer: at most `limit` times its time, or `limit` times as fast.
 
-    Against a script, `imports` says whether its imports count as its time. Ours always count.
+    Against a script, `imports` says whether its imports count as its time. Those of the command always count.
     """
 
     limit: float
@@ -159,11 +159,13 @@ def lines(peer: Peer, times: dict[str, Times], ours: Peer, data: Dataset | None)
     if mine.failure:
         yield peer.name, "failed:", mine.failure
         return
-    base = median(times[ours.name].whole or [0.0]) if peer is not ours else 0.0
+    whole = times[ours.name].whole or [0.0]
     clocks = [(peer.name, mine.whole, True), ("  imports not counted", mine.imported, False)]
     for name, seconds, imports in clocks:
         if seconds:
             target = peer.target if peer.target and peer.target.imports is imports else None
+            same = whole if imports else times[ours.name].imported or whole  # a script of ours against a script
+            base = median(same) if peer is not ours else 0.0
             rate = f"{data.bytes / median(seconds) / 1e6:,.0f} MB/s" if data else ""
             yield name, *spread(seconds), rate, *against(base, median(seconds), target)
 

@@ -15,7 +15,7 @@ from tar2tf_cli.engines.gather import cpu_count
 from tar2tf_cli.errors import SampleError, SinkError, Tar2tfError, UsageError, WorkerError
 from tar2tf_cli.events import Events
 from tar2tf_cli.features import Schema
-from tar2tf_cli.job import ReadInput, ShardReport, Worker, WriteShard
+from tar2tf_cli.job import ReadInputs, ShardReport, Worker, WriteShard
 from tar2tf_cli.layout import Layout, Shard
 from tar2tf_cli.manifest import Manifest, ShardEntry, input_entry
 from tar2tf_cli.paths import STDOUT, PathTemplate
@@ -23,7 +23,7 @@ from tar2tf_cli.reading import InputReport
 from tar2tf_cli.samples import split_name
 from tar2tf_cli.sinks import Flusher, Sink, open_sink
 from tar2tf_cli.sinks.stdout import StandardOutput
-from tar2tf_cli.sources import Input, ListSource, Source, endpoint_for, open_source
+from tar2tf_cli.sources import Input, ListSource, Remote, Source, endpoint_for, open_source
 from tar2tf_cli.sources.pipeline import StagesSource
 from tar2tf_cli.spec import Conversion
 from tar2tf_cli.spool import load_index
@@ -31,6 +31,8 @@ from tar2tf_cli.spool import load_index
 __all__ = ["Plan", "Summary", "convert", "make_plan"]
 
 _AHEAD: Final = 4  # inputs per worker read ahead of the first unfinished one; bounds the space that spools take
+_SMALL_INPUTS: Final = 8  # that one task fetches at once
+_SMALL_BYTES: Final = 4 << 20  # of them together
 _TICK_SECONDS: Final = 0.2
 
 
@@ -199,7 +201,9 @@ def convert(
     plan = make_plan(conversion, endpoint=endpoint, source=source)
     path = conversion.output.path
     sink = open_sink(path, endpoint=endpoint_for(path, conversion.input.bucket, endpoint))
-    engine = make_engine(min(workers or cpu_count(), max(len(plan.inputs), 2)))
+    readers = min(workers or cpu_count(), max(len(plan.inputs), 2))
+    beside = int(readers > 1 and isinstance(plan.source, Remote))  # writes shards, so that no reader has to stop for it
+    engine = make_engine(readers + beside)
     manifest = plan.manifest()
     template = PathTemplate.parse(sink.inside(conversion.output.template.text))
     if path == STDOUT:
@@ -220,7 +224,7 @@ def convert(
         if commit.up_to_date:
             return _up_to_date(sink, template.manifest())
         worker = Worker(plan.work, plan.source, plan.inputs, commit.folder)
-        run = _Run(plan, worker, engine, events, commit)
+        run = _Run(plan, worker, engine, readers, events, commit)
         run.run()
         manifest.features.update(run.features())
         manifest.skipped.update(run.skipped())
@@ -254,11 +258,19 @@ class _Run:
     """One run of a plan: which input is read next, which shards are ready, what has come back."""
 
     def __init__(
-        self, plan: Plan, worker: Worker, engine: Engine, events: Events, commit: Commit | StandardOutput
+        self,
+        plan: Plan,
+        worker: Worker,
+        engine: Engine,
+        readers: int,
+        events: Events,
+        commit: Commit | StandardOutput,
     ) -> None:
         self._plan = plan
         self._worker = worker
         self._engine = engine
+        self._readers = readers  # how many tasks may read inputs at once
+        self._reading = 0
         self._events = events
         self._commit = commit
         self._layout = Layout(plan.work, [item.stem for item in plan.inputs], plan.records)
@@ -294,6 +306,7 @@ class _Run:
             self._advance()
             while True:
                 while engine.free and (task := self._next_task()):
+                    self._reading += isinstance(task, ReadInputs)
                     engine.submit(task)
                 if not engine.busy and not self._flusher.pending:
                     break
@@ -335,12 +348,25 @@ class _Run:
             again = next((number for number in missing if number not in self._rereading), None)
             if again is not None:
                 self._rereading.add(again)
-                return ReadInput(again, need_spool=True)
-        ahead = len(self._plan.inputs) if self._holds_all else self._frontier + _AHEAD * (self._engine.busy + 1)
-        if self._next < min(len(self._plan.inputs), ahead) and not self._errors and not self._finished:
-            self._next += 1
-            return ReadInput(self._next - 1)
-        return None
+                return ReadInputs((again,), need_spool=True)
+        if self._errors or self._finished or self._reading == self._readers:
+            return None
+        first, self._next = self._next, self._next_behind()
+        return ReadInputs(tuple(range(first, self._next))) if self._next > first else None
+
+    def _next_behind(self) -> int:
+        """Behind the inputs to be read next by one task: one, or where each costs a round trip several small ones."""
+        inputs = self._plan.inputs
+        most = _SMALL_INPUTS if isinstance(self._plan.source, Remote) else 1
+        ahead = len(inputs) if self._holds_all else self._frontier + _AHEAD * most * self._readers
+        fair = -(-(len(inputs) - self._next) // (2 * self._readers))  # so that all workers have some to the end
+        stop, size = self._next, 0
+        while stop < min(len(inputs), ahead) and stop - self._next < max(1, min(most, fair)):
+            size += _SMALL_BYTES if inputs[stop].size is None else inputs[stop].size or 0
+            if stop > self._next and size > _SMALL_BYTES:
+                break
+            stop += 1
+        return stop
 
     def _write(self, shard: Shard) -> WriteShard:
         index_path = self._commit.index_path(shard) if self._plan.conversion.output.index else None
@@ -359,21 +385,25 @@ class _Run:
         """Take in how a task ended."""
         if isinstance(error, WorkerError):
             error.at(shard=self._name(task))
-        if isinstance(task, ReadInput):
-            if error:
-                self._errors[task.number] = error
-            elif isinstance(result, InputReport):
-                self._reports[task.number] = result
-            if task.need_spool:
-                if error:
-                    raise error
-                self._spooled.add(task.number)
-            else:
-                self._advance()
+        if isinstance(task, ReadInputs):
+            self._reading -= 1
+            for number, outcome in zip(task.numbers, result if isinstance(result, list) else [error], strict=False):
+                self._take_input(number, outcome, reread=task.need_spool)
+            self._advance()
         elif error:
             raise error
         elif isinstance(task, WriteShard) and isinstance(result, ShardReport):
             self._flusher.submit([path for path in (task.path, task.index_path) if path], (task.shard, result))
+
+    def _take_input(self, number: int, outcome: InputReport | Tar2tfError, *, reread: bool) -> None:
+        if isinstance(outcome, InputReport):
+            self._reports[number] = outcome
+            if reread:
+                self._spooled.add(number)
+        elif reread:
+            raise outcome
+        else:
+            self._errors[number] = outcome
 
     def _tell_progress(self) -> None:
         size = self._plan.size
@@ -381,8 +411,8 @@ class _Run:
 
     def _name(self, task: Task) -> str | None:
         """The shard that a task reads or writes."""
-        if isinstance(task, ReadInput):
-            return self._plan.source.locate(self._plan.inputs[task.number].name)
+        if isinstance(task, ReadInputs):
+            return self._plan.source.locate(self._plan.inputs[task.numbers[0]].name)
         if isinstance(task, WriteShard) and self._plan.conversion.output.path != STDOUT:
             lane = task.shard.lane
             return self._plan.conversion.output.template.path(task.shard.number, split=lane, stem=lane)

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
 
-from tar2tf_cli.errors import SampleError, SourceError
+from tar2tf_cli.errors import SampleError, SourceError, Tar2tfError
 from tar2tf_cli.example import Encoder
 from tar2tf_cli.layout import Piece, Shard
 from tar2tf_cli.reading import InputReport, Reading
 from tar2tf_cli.samples import KEY
 from tar2tf_cli.sinks import RecordFile
-from tar2tf_cli.sources import Input, Source
+from tar2tf_cli.sources import Input, Remote, Source
 from tar2tf_cli.spec import Conversion
 from tar2tf_cli.spool import Index, Spool, gzip_stream, load_index, save_index, spool_is_whole
 from tar2tf_cli.tfrecord import FRAMING, RecordReader
 
-__all__ = ["ReadInput", "ShardReport", "Worker", "WriteShard", "copied"]
+__all__ = ["ReadInputs", "ShardReport", "Worker", "WriteShard", "copied"]
 
 _LARGE_RECORD: Final = 8192
 _PROBE: Final = 64
@@ -58,26 +59,36 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadInput:
-    """Read an input: leaves its index, and a spool of its records where they are not to be read again.
+class ReadInputs:
+    """Read inputs: leaves the index of each, and a spool of its records where they are not to be read again.
 
-    What an interrupted run left is kept when it is whole.
+    What an interrupted run left is kept when it is whole. Several inputs of a bucket behind a network are fetched all
+    at once.
 
     Attributes:
-        number: the input's number in the plan.
+        numbers: the inputs' numbers in the plan.
         need_spool: whether an index without its spool is not enough.
     """
 
-    number: int
+    numbers: tuple[int, ...]
     need_spool: bool = False
 
-    def run(self, worker: Worker) -> InputReport:
-        """The report; the index is in place when this returns.
+    def run(self, worker: Worker) -> list[InputReport | Tar2tfError]:
+        """The reports of inputs whose index is in place, up to the first error, which comes last."""
+        source = worker.source
+        with ExitStack() as stack:
+            if len(self.numbers) > 1 and isinstance(source, Remote):
+                stack.enter_context(source.expecting([worker.inputs[number] for number in self.numbers]))
+            results: list[InputReport | Tar2tfError] = []
+            for number in self.numbers:
+                try:
+                    results.append(self._read(worker, number))
+                except Tar2tfError as error:
+                    return [*results, error]
+        return results
 
-        Raises:
-            Tar2tfError: for a shard or sample at fault.
-        """
-        index_path, spool_path = worker.path(self.number, "index"), worker.path(self.number, "spool")
+    def _read(self, worker: Worker, number: int) -> InputReport:
+        index_path, spool_path = worker.path(number, "index"), worker.path(number, "spool")
         found = load_index(index_path)
         if found:
             left = InputReport.from_json(found[1])
@@ -86,8 +97,8 @@ class ReadInput:
             if not self.need_spool and not os.path.exists(spool_path):
                 return left
         index = Index()
-        measured = _measured(worker, self.number, index) if _may_be_direct(worker) else None
-        report = measured or _spooled(worker, self.number, index)
+        measured = _measured(worker, number, index) if _may_be_direct(worker) else None
+        report = measured or _spooled(worker, number, index)
         save_index(index_path, index, report.to_json())
         return report
 

@@ -406,10 +406,10 @@ def test_a_process_opens_one_client_for_all_objects_of_a_bucket(
         log.unlink()
         done = tar2tf("verify", f"{out}/t-manifest.json", "-j", "2", **environment)
         assert done.returncode == 0, done.stderr
-    clients = Counter(log.read_text().split())
-    assert (
-        sorted(clients.values()) == {"from": [1, 1, 1], "to": [1], "from and to": [1, 1, 2], "verify": [1, 1, 1]}[way]
-    )
+    *workers, main = sorted(Counter(log.read_text().split()).values())
+    assert main == (2 if way == "from and to" else 1)
+    assert set(workers) <= {1}
+    assert len(workers) <= 3  # two that read, and one beside them that writes shards
 
 
 class TestGcsSink(RemoteSinkSuite):

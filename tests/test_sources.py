@@ -24,7 +24,7 @@ import requests
 
 from servers import FaultyServer, cutting_proxy, faulty_server, free_ports, gcs_server, moto_server
 from tar2tf_cli.errors import SourceError, UsageError
-from tar2tf_cli.sources import Input, Source, open_source, read_document, resume, without_secrets
+from tar2tf_cli.sources import Input, Remote, Source, open_source, read_document, resume, without_secrets
 from tar2tf_cli.templates import from_aistore
 
 BIG = os.urandom(1 << 20) * 5 + b"the end"
@@ -350,6 +350,37 @@ class TestAFaultyServer:
         stream = source.open(item)
         assert stream.read(1000)
         stream.close()
+
+    def test_inputs_that_are_expected_are_asked_for_all_at_once(self, web: FaultyServer, source: Source) -> None:
+        assert isinstance(source, Remote)
+        for number in range(8):
+            web.objects[f"b/y-{number}.tar"] = b"%d" % number
+        items = source.list(["y-{0..7}.tar"])
+        web.log.clear()
+        all_there, take = threading.Barrier(8), web.take
+
+        def together(request: str) -> Any:
+            all_there.wait(timeout=20)
+            return take(request)
+
+        web.take = together  # type: ignore[method-assign]
+        try:
+            with source.expecting(items):
+                assert [read_all(source, item) for item in items] == [b"%d" % number for number in range(8)]
+        finally:
+            web.take = take  # type: ignore[method-assign]
+        assert len(web.log) == 8
+
+    def test_what_was_expected_and_not_opened_is_let_go_of(
+        self, web: FaultyServer, source: Source, item: Input
+    ) -> None:
+        assert isinstance(source, Remote)
+        with source.expecting([item]):
+            while not web.log or web.log[-1][0] != "GET":
+                time.sleep(0.01)
+        web.log.clear()
+        assert read_all(source, item) == BIG
+        assert [entry[0] for entry in web.log] == ["GET"]
 
     def test_sizes_are_asked_for_in_parallel(self, web: FaultyServer, source: Source) -> None:
         for number in range(32):

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from tar2tf_cli.errors import UsageError
-from tar2tf_cli.sources.base import ByteStream, Folder, Input, ListSource, Source
+from tar2tf_cli.sources.base import ByteStream, Folder, Input, ListSource, Remote, Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.sources.objects import Store
@@ -16,6 +16,7 @@ __all__ = [
     "Folder",
     "Input",
     "ListSource",
+    "Remote",
     "Source",
     "check_url",
     "endpoint_for",

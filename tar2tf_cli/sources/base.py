@@ -5,15 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from tar2tf_cli.errors import SampleError
     from tar2tf_cli.reading import InputReport
     from tar2tf_cli.samples import Sample
 
-__all__ = ["ByteStream", "Folder", "Input", "ListSource", "Source"]
+__all__ = ["ByteStream", "Folder", "Input", "ListSource", "Remote", "Source"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,14 @@ class Folder(Source, Protocol):
         Raises:
             SourceError: when that cannot be told.
         """
+
+
+@runtime_checkable
+class Remote(Source, Protocol):
+    """A bucket behind a network, where each object costs a round trip."""
+
+    def expecting(self, items: Sequence[Input]) -> AbstractContextManager[None]:
+        """Begin to fetch inputs that are to be opened inside the `with` block, all at once."""
 
 
 class ListSource(ABC):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any, Final, TypeAlias
 
 from tar2tf_cli.errors import SourceError
@@ -21,6 +22,7 @@ _LIST_FROM: Final = 16
 _PARALLEL: Final = 16
 
 _READ: Final = 1 << 20
+_connecting: Final = threading.Lock()
 
 Inputs: TypeAlias = list[Input]
 Found: TypeAlias = dict[str, Input]
@@ -53,10 +55,11 @@ class Store(ABC):
 
     @property
     def client(self) -> Any:
-        """The client of this process."""
-        if self._made is None or self._made[0] != os.getpid():
-            self._made = os.getpid(), self.connect()
-        return self._made[1]
+        """The client of this process, of all its threads."""
+        with _connecting:
+            if self._made is None or self._made[0] != os.getpid():
+                self._made = os.getpid(), self.connect()
+            return self._made[1]
 
     @abstractmethod
     def connect(self) -> Any:
@@ -107,6 +110,7 @@ class ObjectSource:
     def __init__(self, store: Store) -> None:
         self.bucket = store.bucket
         self._store = store
+        self._expected: dict[Input, ResumingStream] = {}
 
     def list(self, templates: Sequence[str]) -> Inputs:
         """The inputs that templates stand for, with sizes and versions from as few requests as will do."""
@@ -130,6 +134,22 @@ class ObjectSource:
 
     def open(self, item: Input) -> ByteStream:
         """A stream that mends itself; errors show at its first read."""
+        return self._expected.pop(item, None) or self._stream(item)
+
+    @contextmanager
+    def expecting(self, items: Sequence[Input]) -> Iterator[None]:
+        """Begin to fetch inputs that are to be opened inside the `with` block, all at once."""
+        for item in items:
+            self._expected[item] = stream = self._stream(item)
+            stream.begin()
+        try:
+            yield
+        finally:
+            for stream in self._expected.values():
+                stream.close()
+            self._expected.clear()
+
+    def _stream(self, item: Input) -> ResumingStream:
         return ResumingStream(lambda start: self._store.fetch(item, start), item, self.locate(item.name))
 
     def find(self, names: Sequence[str]) -> Found:

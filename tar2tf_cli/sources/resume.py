@@ -177,15 +177,19 @@ class ResumingStream:
             data, self._pending = self._pending[:size], self._pending[size:]
         return data
 
+    def begin(self) -> None:
+        """Fetch the first blocks before they are asked for."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, daemon=True, name="tar2tf-fetch")
+            self._thread.start()
+
     def close(self) -> None:
         """Stop fetching; the thread lets go of its connection by itself."""
         self._closed = True
         self._permits.release()
 
     def _next(self) -> bytes:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, daemon=True, name="tar2tf-fetch")
-            self._thread.start()
+        self.begin()
         block = self._ended if self._ended is not None else self._blocks.get()
         if isinstance(block, BaseException):
             self._ended = block
