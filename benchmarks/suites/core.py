@@ -23,6 +23,7 @@ def jpeg(bench: Bench) -> None:
             convert(bench, data),
             Peer("cat", [cat(bench, data)], Target(1.5), data.bytes),
             Peer("cat, then sync FILE", [cat(bench, data, sync=True)], None, data.bytes),
+            Peer("dd, past the page cache", disk(bench, data), None, data.bytes),
             Peer("cp, two processes", copy(bench, data), None, data.bytes),
             script(bench, data, "tarfile_script"),
             script(bench, data, "webdataset_script"),
@@ -134,17 +135,24 @@ def cat(bench: Bench, data: Dataset, *, sync: bool = False) -> Command:
     return shell('cat "$@" > "$out"' + ' && sync "$out"' * sync, bench.out / "all", data.files)
 
 
+def disk(bench: Bench, data: Dataset) -> list[Command]:
+    """What the disk takes, which none who flushes can beat."""
+    each = 'dd if="$tar" of="$out/$(basename "$tar")" bs=4M oflag=direct status=none'
+    return [shell(f"for tar; do {each} || exit; done", bench.out, half) for half in halves(data)]
+
+
+def halves(data: Dataset) -> tuple[list[Path], list[Path]]:
+    return data.files[0::2], data.files[1::2]
+
+
 def copy(bench: Bench, data: Dataset) -> list[Command]:
-    return [["cp", *half, bench.out] for half in (data.files[0::2], data.files[1::2])]
+    return [["cp", *half, bench.out] for half in halves(data)]
 
 
 def igzip(bench: Bench, data: Dataset, *, sync: bool = False) -> list[Command]:
     each = 'igzip -d -c "$gz" > "$out/$(basename "$gz" .gz)"'
     flush = ' && sync "$out/$(basename "$gz" .gz)"' * sync
-    return [
-        shell(f"for gz; do {each}{flush} || exit; done", bench.out, half)
-        for half in (data.files[0::2], data.files[1::2])
-    ]
+    return [shell(f"for gz; do {each}{flush} || exit; done", bench.out, half) for half in halves(data)]
 
 
 def shell(code: str, out: Path, arguments: list[Path]) -> Command:
