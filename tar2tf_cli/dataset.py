@@ -262,9 +262,7 @@ class _Stream:
 
         first = next(self._elements(), None)
         if first is None:
-            raise SourceError(
-                "holds no samples to take dtypes and shapes from", shard=self._plan.source.bucket
-            )
+            raise SourceError("holds no samples to take dtypes and shapes from", shard=self._plan.source.bucket)
         key, element = first
         leaves = tf.nest.flatten(element)
         fixed = [False] * len(leaves)

@@ -1,7 +1,8 @@
 """Units of work that any worker can run alone: read one input, write one shard.
 
-Where an input is a local tar of large entries that stay as they are, its headers alone give the index, and shards are
-written straight from the input; otherwise its records go to a spool, and shards are gathered from spools.
+Where an input is a local tar of large entries that no op works on, it is measured, by its headers alone if the entries
+stay as they are, and shards are written straight from it; otherwise its records go to a spool, and shards are gathered
+from spools.
 """
 
 from __future__ import annotations
@@ -13,11 +14,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
 
-from tar2tf_cli.errors import SampleError, SourceError, Tar2tfError
-from tar2tf_cli.example import Encoder
+from tar2tf_cli.errors import SourceError, Tar2tfError
 from tar2tf_cli.layout import Piece, Shard
 from tar2tf_cli.reading import InputReport, Reading
-from tar2tf_cli.samples import KEY
 from tar2tf_cli.sinks import RecordFile
 from tar2tf_cli.sources import Input, Remote, Source
 from tar2tf_cli.spec import Conversion
@@ -104,30 +103,26 @@ class ReadInputs:
 
 
 def _may_be_direct(worker: Worker) -> bool:
-    """Whether record sizes follow from tar headers, and each record's place from those before it."""
+    """Whether records can be made twice at little cost, and each record's place follows from those before it."""
     spec = worker.conversion
-    as_they_are = spec.keeps_entries and spec.output.compression == "none" and spec.on_error == "fail"
-    return worker.source.seekable and as_they_are and not (spec.shuffle or spec.split or spec.input.regroup)
+    light = spec.is_light and spec.output.compression == "none" and spec.on_error == "fail"
+    return worker.source.seekable and light and not (spec.shuffle or spec.split or spec.input.regroup)
 
 
 def _measured(worker: Worker, number: int, index: Index) -> InputReport | None:
-    """Fill in the index from headers alone; None where that cannot be, or would cost more than it saves."""
-    with worker.read(number, sizes_only=True) as reading:
+    """Fill in the index and write nothing; None where that cannot be, or would cost more than it saves.
+
+    Where entries stay as they are, headers alone give the sizes.
+    """
+    with worker.read(number, sizes_only=worker.conversion.keeps_entries) as reading:
         if not reading.seekable:
             return None
-        encoder, signatures = Encoder(), reading.report.schema.signatures
-        for sample in islice(reading.samples(), worker.conversion.limit):
-            sample[KEY] = len(sample[KEY].encode("utf-8", "surrogateescape"))
-            signatures[tuple(sample)] += 1
-            try:
-                index.sizes.append(encoder.size(sample) + FRAMING)
-            except SampleError as error:
-                raise error.at(shard=reading.name, offset=reading.offset) from None
+        for size in islice(reading.sizes(), worker.conversion.limit):
+            index.sizes.append(size)
             index.offsets.append(reading.offset)
             if len(index.sizes) == _PROBE and sum(index.sizes) < _PROBE * _LARGE_RECORD:
                 index.clear()
                 return None
-        reading.report.samples = len(index.sizes)
     return reading.report
 
 

@@ -94,6 +94,7 @@ class Reading:
         self.name = source.locate(item.name)
         self.report = InputReport()
         self._skip = conversion.on_error == "skip"
+        self._sizes_only = sizes_only
         self._ops = conversion.ops
         self._example_ops = conversion.example_ops
         self._gives_examples = isinstance(source, StagesSource)
@@ -148,6 +149,28 @@ class Reading:
 
     def records(self) -> Iterator[tuple[str, list[bytes], int]]:
         """Each record with the key of its sample: key, framed bytes as a list of parts, size in bytes."""
+        for key, parts, size in self._encoded():
+            yield key, frame(parts, size), size + FRAMING
+
+    def sizes(self) -> Iterator[int]:
+        """The size of each record in bytes; with `sizes_only` the headers of the tar give it."""
+        if not self._sizes_only:
+            for _, _, size in self._encoded():
+                yield size + FRAMING
+            return
+        size_of, signatures, report = self._encoder.size, self.report.schema.signatures, self.report
+        for sample in self.samples():
+            sample[KEY] = len(sample[KEY].encode("utf-8", "surrogateescape"))
+            try:
+                size = size_of(sample) + FRAMING
+            except SampleError as error:
+                raise error.at(shard=self.name, offset=self.offset) from None
+            signatures[tuple(sample)] += 1
+            report.samples += 1
+            yield size
+
+    def _encoded(self) -> Iterator[tuple[str, list[bytes], int]]:
+        """Each example with the key of its sample: key, encoded bytes as a list of parts, size in bytes."""
         encode, schema, report = self._encoder.encode, self.report.schema, self.report
         plain = self._feature_map.plain and not (self._ops or self._example_ops) and isinstance(self._input, _Tar)
         note: Callable[[Features], None] = schema.add_plain if plain else schema.add
@@ -161,7 +184,7 @@ class Reading:
                 self._fault(error.at(key=key))
             else:
                 report.samples += 1
-                yield key, frame(parts, size), size + FRAMING
+                yield key, parts, size
 
     def __enter__(self) -> Reading:
         return self

@@ -187,6 +187,12 @@ class Conversion:
         changed = self.ops or self.types or self.preset or self.record_to_example or self.example_ops
         return not changed and self.select is None
 
+    @property
+    def is_light(self) -> bool:
+        """Whether entries are at most picked, parsed and looked into, which costs less again than a copy of them."""
+        worked_on = self.ops or self.example_ops or self.record_to_example
+        return not worked_on and self.preset in (None, "image-label")
+
     def canonical(self) -> dict[str, Any]:
         """The spec as the manifest holds it: defaults left out, the output path as seen from the manifest.
 

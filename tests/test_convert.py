@@ -149,16 +149,17 @@ def test_standard_output_is_the_same_stream_for_any_number_of_workers(
         assert done.stdout == (tmp_path / "one.record").read_bytes()
 
 
-def test_every_way_of_reading_gives_the_same_records(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [[], ["--select", "image=jpg,label=cls", "--type", "label=int64"]])
+def test_every_way_of_reading_gives_the_same_records(options: list[str], tmp_path: Path) -> None:
     tar = write_tar(tmp_path / "in" / "x.tar", samples(30, 12_000))
     gz = tmp_path / "x.tgz"
     gz.write_bytes(gzip.compress(tar.read_bytes()))
-    convert(tar, "-o", tmp_path / "direct.record")
-    convert(gz, "-o", tmp_path / "gzip.record")
-    convert(tar, "-o", tmp_path / "spooled.record", "--on-error", "skip")
+    convert(tar, "-o", tmp_path / "direct.record", *options)
+    convert(gz, "-o", tmp_path / "gzip.record", *options)
+    convert(tar, "-o", tmp_path / "spooled.record", "--on-error", "skip", *options)
     with tar.open() as stdin:
-        convert("-", "-o", tmp_path / "stdin.record", stdin=stdin)
-    convert(tmp_path / "in", "-o", tmp_path / "regrouped.record", "--regroup")
+        convert("-", "-o", tmp_path / "stdin.record", *options, stdin=stdin)
+    convert(tmp_path / "in", "-o", tmp_path / "regrouped.record", "--regroup", *options)
     assert len({path.read_bytes() for path in tmp_path.glob("*.record")}) == 1
     features = [json.loads(path.read_bytes())["features"] for path in tmp_path.glob("*.json")]
     assert len(features) == 5
