@@ -192,6 +192,7 @@ class Reading:
     def __exit__(self, *exception: object) -> None:
         """Close the input; the report is now whole."""
         self._input.close(self.report)
+        del self._input  # or it and this would hold each other, and its buffers, until garbage is collected
 
     def _fault(self, error: SampleError | DamagedShardError) -> None:
         error.at(shard=self.name, member=self._input.member, offset=self._input.offset)

@@ -13,6 +13,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import reduce
 from hashlib import blake2b
 from itertools import accumulate
 from typing import Any, Final
@@ -79,29 +80,27 @@ class Index:
 def save_index(path: str, index: Index, report: dict[str, Any]) -> None:
     """Write an index and the report that goes with it; the file appears whole or not at all."""
     columns = [getattr(index, name).tobytes() for name in _COLUMNS]
-    body = b"".join(columns)
-    head = json.dumps({"report": report, "lengths": [len(column) for column in columns], "crc": crc32c(body)})
-    encoded = head.encode("utf-8", "surrogateescape") + b"\n" + body
+    crc = reduce(lambda crc, column: crc32c(column, crc), columns, 0)
+    head = json.dumps({"report": report, "lengths": [len(column) for column in columns], "crc": crc})
+    parts = [head.encode("utf-8", "surrogateescape") + b"\n", *columns]
     with RecordFile(path + ".part") as file:
-        file.write([encoded], len(encoded))
+        file.write(parts, sum(map(len, parts)))
     os.rename(path + ".part", path)
 
 
 def load_index(path: str) -> tuple[Index, dict[str, Any]] | None:
     """The index and report that `save_index` wrote; None when there is none or it is not whole."""
+    index, crc = Index(), 0
     try:
         with open(path, "rb") as file:
-            head, _, body = file.read().partition(b"\n")
-        whole = json.loads(head)
-        if crc32c(body) != whole["crc"]:
-            return None
+            head = json.loads(file.readline())
+            for name, length in zip(_COLUMNS, head["lengths"], strict=True):
+                column = file.read(length)
+                crc = crc32c(column, crc)
+                getattr(index, name).frombytes(column)
     except (FileNotFoundError, ValueError):
         return None
-    index, position = Index(), 0
-    for name, length in zip(_COLUMNS, whole["lengths"], strict=True):
-        getattr(index, name).frombytes(body[position : position + length])
-        position += length
-    return index, whole["report"]
+    return (index, head["report"]) if crc == head["crc"] else None
 
 
 def spool_is_whole(path: str, crc: int) -> bool:
