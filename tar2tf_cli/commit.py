@@ -47,11 +47,15 @@ class Commit:
         up_to_date: whether there is nothing to do.
         folder: the working folder.
         sealed: shards that an interrupted run left whole, by lane and number.
+        lasting: whether shards must be on the disk before they are sealed.
+        direct: whether nothing reads a shard once it is written.
 
     Raises:
         OutputExistsError: on entering, when something that this conversion does not claim is in the way.
         SinkError: when the folder cannot be made, another run holds it, or a file cannot be published.
     """
+
+    lasting = True
 
     def __init__(
         self,
@@ -90,6 +94,7 @@ class Commit:
         self._lock = self._journal = -1
         self.sealed: dict[tuple[str, int], ShardReport] = {}
         self.up_to_date = False
+        self.direct = sink.renames
 
     def __enter__(self) -> Commit:
         try:

@@ -370,7 +370,8 @@ class _Run:
 
     def _write(self, shard: Shard) -> WriteShard:
         index_path = self._commit.index_path(shard) if self._plan.conversion.output.index else None
-        return WriteShard(shard, self._commit.unfinished_path(shard), index_path)
+        direct = self._commit.direct and not index_path
+        return WriteShard(shard, self._commit.unfinished_path(shard), index_path, direct)
 
     def _lacks_spool(self, number: int) -> bool:
         """Whether an input's spool is needed and went with an interrupted run."""
@@ -393,7 +394,10 @@ class _Run:
         elif error:
             raise error
         elif isinstance(task, WriteShard) and isinstance(result, ShardReport):
-            self._flusher.submit([path for path in (task.path, task.index_path) if path], (task.shard, result))
+            if self._commit.lasting:
+                self._flusher.submit([path for path in (task.path, task.index_path) if path], (task.shard, result))
+            else:
+                self._seal(task.shard, result)
 
     def _take_input(self, number: int, outcome: InputReport | Tar2tfError, *, reread: bool) -> None:
         if isinstance(outcome, InputReport):

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeAlias
 from tar2tf_cli.errors import SourceError, Tar2tfError
 from tar2tf_cli.layout import Piece, Shard
 from tar2tf_cli.reading import InputReport, Reading
-from tar2tf_cli.sinks import RecordFile
+from tar2tf_cli.sinks import RecordFile, shard_file
 from tar2tf_cli.sources import Input, Remote, Source
 from tar2tf_cli.spec import Conversion
 from tar2tf_cli.spool import Index, Spool, gzip_stream, load_index, save_index, spool_is_whole
@@ -158,11 +158,13 @@ class WriteShard:
         shard: what it is made of.
         path: where to write it.
         index_path: where to write its `--index`.
+        direct: whether nothing will read it soon, so that it need not be kept in memory.
     """
 
     shard: Shard
     path: str
     index_path: str | None = None
+    direct: bool = False
 
     def run(self, worker: Worker) -> ShardReport:
         """The report; the shard is at `path` when this returns.
@@ -180,7 +182,7 @@ class WriteShard:
             chunks = gzip_stream(chunks)
         elif output.compression == "none":
             chunks = self._complete(chunks)
-        with RecordFile(self.path) as file:
+        with shard_file(self.path, self.shard.size) if self.direct else RecordFile(self.path) as file:
             for parts, size in chunks:
                 file.write(parts, size)
         if self.index_path:

@@ -14,9 +14,14 @@ class Sink(Protocol):
     Paths are those of the output's template: local paths, or names in a bucket. A file is made in a local working
     folder and appears here whole or not at all. Used by one thread.
 
+    Attributes:
+        renames: whether publishing is a rename, so that a finished file is not read again.
+
     Raises:
         SinkError: from every method, when the place cannot be read or written.
     """
+
+    renames: bool
 
     def inside(self, path: str) -> str:
         """An output path as its user wrote it, as a path of this sink."""

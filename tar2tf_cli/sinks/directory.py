@@ -14,6 +14,8 @@ __all__ = ["DirectorySink"]
 class DirectorySink:
     """The local file system; the working folder lies beside the output, so that a rename is enough."""
 
+    renames = True
+
     def inside(self, path: str) -> str:
         """The path itself."""
         return path

@@ -27,7 +27,7 @@ class RecordFile:
         SinkError: when the file cannot be made or written, naming it and the reason.
     """
 
-    BUFFER: Final = 1 << 20
+    BUFFER = 1 << 20
     MOST_PARTS: Final = 1000  # IOV_MAX is 1,024
 
     def __init__(self, path: str) -> None:
@@ -56,15 +56,18 @@ class RecordFile:
             self.crc = crc32c(part, self.crc)
         self.size += self._pending
         try:
-            written = os.writev(self._fd, parts)
-            if written < self._pending:
-                rest = memoryview(b"".join(parts))[written:]
-                while rest:
-                    rest = rest[os.write(self._fd, rest) :]
+            self._hand_over(parts, self._pending)
         except OSError as error:
             raise write_failed(self.path, error) from None
         self._parts.clear()
         self._pending = 0
+
+    def _hand_over(self, parts: Sequence[bytes], size: int) -> None:
+        written = os.writev(self._fd, parts)
+        if written < size:
+            rest = memoryview(b"".join(parts))[written:]
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
 
     def sync(self) -> None:
         """Flush, and wait until the bytes are on the disk."""
@@ -79,7 +82,11 @@ class RecordFile:
         try:
             self.flush()
         finally:
-            os.close(self._fd)
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close without what is not yet written."""
+        os.close(self._fd)
 
     def __enter__(self) -> RecordFile:
         return self
@@ -90,7 +97,7 @@ class RecordFile:
         if kind is None:
             self.close()
         else:
-            os.close(self._fd)
+            self.abandon()
 
 
 def write_failed(path: str, error: OSError) -> SinkError:

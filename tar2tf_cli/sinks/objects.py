@@ -30,6 +30,8 @@ class ObjectSink:
         url: how the bucket is written, such as `s3://bucket`.
     """
 
+    renames = False
+
     def __init__(self, store: Store, url: str) -> None:
         self._store = store
         self._url = url

@@ -22,6 +22,8 @@ class StandardOutput:
     """
 
     up_to_date = False
+    lasting = False
+    direct = False
 
     def __init__(self) -> None:
         self.sealed: dict[tuple[str, int], ShardReport] = {}

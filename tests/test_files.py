@@ -1,0 +1,170 @@
+"""Files of records: both kinds take the same bytes and tell the same faults."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import random
+import resource
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shards import convert, samples, tar2tf, tree, write_tar
+from tar2tf_cli import convert as run
+from tar2tf_cli.errors import SinkError
+from tar2tf_cli.sinks import RecordFile, direct, shard_file
+from tar2tf_cli.sinks.direct import DirectFile
+from tar2tf_cli.spec import Conversion, Input, Output
+from tar2tf_cli.tfrecord import crc32c
+
+needs_direct = pytest.mark.skipif(not hasattr(os, "O_DIRECT"), reason="there is no O_DIRECT on this system")
+KINDS = [RecordFile, pytest.param(DirectFile, marks=needs_direct)]
+PAGE = os.sysconf("SC_PAGESIZE")
+BLOCK = DirectFile.BLOCK
+
+
+def written(kind: type[RecordFile], path: Path, parts: list[bytes]) -> RecordFile:
+    with kind(str(path)) as file:
+        for part in parts:
+            file.write([part], len(part))
+    return file
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [],
+        [0],
+        [1],
+        [PAGE],
+        [PAGE - 1, 2],
+        [BLOCK],
+        [BLOCK - 1, 1, 1],
+        [BLOCK, BLOCK, PAGE + 1],
+        [3 * BLOCK + 5],
+        [7] * 5000,
+        [600, 0, 70_000] * 150,
+    ],
+    ids=lambda sizes: f"{len(sizes)} parts of {sum(sizes)} bytes",
+)
+def test_the_bytes_are_those_that_were_written(kind: type[RecordFile], sizes: list[int], tmp_path: Path) -> None:
+    noise = random.Random(len(sizes))
+    parts = [noise.randbytes(size) for size in sizes]
+    file = written(kind, tmp_path / "f", parts)
+    data = b"".join(parts)
+    assert (tmp_path / "f").read_bytes() == data
+    assert (file.size, file.crc) == (len(data), crc32c(data))
+
+
+@needs_direct
+def test_large_shards_go_past_the_page_cache(tmp_path: Path) -> None:
+    with shard_file(str(tmp_path / "large"), 100_000_000) as large, shard_file(str(tmp_path / "small"), 1000) as small:
+        assert isinstance(large, DirectFile)
+        assert type(small) is RecordFile
+
+
+@needs_direct
+def test_whole_blocks_are_written_directly_and_the_rest_is_not(tmp_path: Path, monkeypatch: Any) -> None:
+    seen = []
+    write = os.write
+
+    def noting(descriptor: int, data: Any) -> int:
+        seen.append((bool(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT), len(data)))
+        return write(descriptor, data)
+
+    monkeypatch.setattr(os, "write", noting)
+    written(DirectFile, tmp_path / "f", [bytes(BLOCK + PAGE + 1)])
+    assert seen == [(True, BLOCK), (True, PAGE), (False, 1)]
+
+
+@needs_direct
+def test_a_file_system_that_refuses_gets_the_same_bytes(tmp_path: Path, monkeypatch: Any) -> None:
+    write = os.write
+
+    def refusing(descriptor: int, data: Any) -> int:
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return write(descriptor, data)
+
+    monkeypatch.setattr(os, "write", refusing)
+    data = random.Random(1).randbytes(2 * BLOCK + 77)
+    written(DirectFile, tmp_path / "f", [data])
+    assert (tmp_path / "f").read_bytes() == data
+
+
+@needs_direct
+def test_a_write_that_takes_less_goes_on_behind_it(tmp_path: Path, monkeypatch: Any) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[: max(len(data) // 3, 1)]))
+    data = random.Random(1).randbytes(2 * BLOCK + 77)
+    written(DirectFile, tmp_path / "f", [data])
+    assert (tmp_path / "f").read_bytes() == data
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [1, BLOCK, 5 * BLOCK + 1], ids=["at the end", "a block", "many blocks"])
+def test_a_full_disk_is_an_error_and_leaves_no_thread(kind: type[RecordFile], size: int) -> None:
+    with pytest.raises(SinkError, match="No space left") as caught:
+        written(kind, Path("/dev/full"), [bytes(size)])
+    assert caught.value.shard == "/dev/full"
+    assert threading.active_count() == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_fails_meanwhile_closes_the_file(kind: type[RecordFile], tmp_path: Path) -> None:
+    before = os.listdir("/dev/fd")
+    file = kind(str(tmp_path / "f"))
+    file.write([bytes(3 * BLOCK)], 3 * BLOCK)
+    file.__exit__(RuntimeError, RuntimeError("meanwhile"), None)
+    assert os.listdir("/dev/fd") == before
+    assert threading.active_count() == 1
+
+
+@pytest.fixture
+def tars(tmp_path: Path) -> Path:
+    for number in range(3):
+        write_tar(tmp_path / f"in/{number}.tar", samples(60, 500_000, first=60 * number))
+    return tmp_path / "in"
+
+
+@needs_direct
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("on_error", ["fail", "skip"], ids=["from tars", "from spools"])
+def test_conversions_give_the_same_bytes_either_way(
+    tars: Path, tmp_path: Path, workers: int, on_error: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+    of_size = direct.DirectFile
+    monkeypatch.setattr(direct, "DirectFile", lambda path: opened.append(1) or of_size(path))
+    trees = []
+    for name, flag in (("direct", os.O_DIRECT), ("plain", 0)):
+        monkeypatch.setattr(direct, "_O_DIRECT", flag)
+        output = Output(str(tmp_path / name / "t-<>.record"), max_shard_size=25_000_000)
+        run(Conversion(Input(str(tars)), output, on_error=on_error), workers=workers)
+        trees.append(tree(tmp_path / name))
+    assert trees[0] == trees[1]
+    assert sorted(len(data) > 20_000_000 for data in trees[0].values()) == [False, False, True, True, True]
+    assert len(opened) == (4 if workers == 1 else 0)  # of forked workers it is not seen here
+
+
+@needs_direct
+def test_a_limit_on_file_size_is_told_and_the_same_command_continues(tars: Path, tmp_path: Path) -> None:
+    command = ["convert", tars, "-o", tmp_path / "out/t-<>.record", "--max-shard-size", "25MB"]
+
+    def small_files() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (9_000_000, 9_000_000))
+
+    failed = tar2tf(*command, preexec_fn=small_files)
+    assert failed.returncode == 3
+    assert failed.stderr.count("error:") == 1
+    assert os.strerror(errno.EFBIG) in failed.stderr
+    assert not list((tmp_path / "out").glob("*.record"))
+    convert(*command[1:])
+    assert tar2tf("verify", tmp_path / "out/t-manifest.json").returncode == 0
