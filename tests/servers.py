@@ -116,9 +116,21 @@ AIS_MISSING = (
 )
 
 
+AWS_MISSING = "the AIStore has no S3 behind it: put an `aisnode` on PATH that was built with `-tags aws`"
+
+
+def knows_aws() -> bool:
+    """Whether the `aisnode` that clusters of our own are made of was built with `-tags aws`."""
+    binary = None if os.environ.get("AIS_ENDPOINT") else go_command("aisnode")
+    return bool(binary and re.search(rb"-tags=(\w+,)*aws\b", Path(binary).read_bytes()))
+
+
 @contextmanager
-def ais_cluster(folder: Path, targets: int = 2) -> Iterator[str]:
+def ais_cluster(folder: Path, targets: int = 2, s3: str | None = None) -> Iterator[str]:
     """The endpoint of an AIStore: AIS_ENDPOINT, or a proxy and targets of our own in a folder.
+
+    Args:
+        s3: the endpoint of the S3 that is behind a cluster of our own.
 
     Raises:
         FileNotFoundError: when there is neither.
@@ -127,12 +139,12 @@ def ais_cluster(folder: Path, targets: int = 2) -> Iterator[str]:
     if endpoint := os.environ.get("AIS_ENDPOINT"):
         yield endpoint
         return
-    with private_network(), _own_cluster(folder, targets) as endpoint:
+    with private_network(), _own_cluster(folder, targets, s3) as endpoint:
         yield endpoint
 
 
 @contextmanager
-def _own_cluster(folder: Path, targets: int) -> Iterator[str]:
+def _own_cluster(folder: Path, targets: int, s3: str | None) -> Iterator[str]:
     binary = go_command("aisnode")
     if binary is None:
         raise FileNotFoundError(AIS_MISSING)
@@ -141,8 +153,12 @@ def _own_cluster(folder: Path, targets: int) -> Iterator[str]:
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for number in range(targets + 1):
-            command = _ais_command(binary, folder, url, number, targets, ports[3 * number : 3 * number + 3])
-            environment = {key: value for key, value in os.environ.items() if key != "KUBERNETES_SERVICE_HOST"}
+            command = _ais_command(
+                binary, folder, url, number, targets, ports[3 * number : 3 * number + 3], {"aws": {}} if s3 else {}
+            )
+            unwanted = ("KUBERNETES_SERVICE_HOST", "AWS_CA_BUNDLE")
+            environment = {key: value for key, value in os.environ.items() if key not in unwanted}
+            environment |= {"S3_ENDPOINT": s3} if s3 else {}
             log = (folder / f"node-{number}.out").open("wb")
             processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
             log.close()
@@ -160,12 +176,14 @@ def _ais_targets(url: str) -> int:
     return len(requests.get(f"{url}/v1/daemon", params={"what": "smap"}, timeout=2).json()["tmap"])
 
 
-def _ais_command(binary: str, folder: Path, url: str, number: int, targets: int, ports: list[int]) -> list[str]:
+def _ais_command(
+    binary: str, folder: Path, url: str, number: int, targets: int, ports: list[int], backend: dict[str, Any]
+) -> list[str]:
     node = folder / f"node-{number}"
     (node / "conf").mkdir(parents=True)
     (folder / "data").mkdir(exist_ok=True)
     whole = {
-        "backend": {},
+        "backend": backend,
         "auth": {},
         "proxy": {"primary_url": url, "original_url": url, "discovery_url": ""},
         "net": {"l4": {"proto": "tcp"}, "http": {"use_https": False}},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from servers import ais_cluster, faulty_server, free_ports
+from servers import AWS_MISSING, ais_cluster, faulty_server, free_ports, knows_aws, moto_server, private_network
 from tar2tf_cli.errors import SinkError, SourceError, UsageError
 from tar2tf_cli.sinks.objects import ObjectSink
 from tar2tf_cli.sources import Input, open_source, open_store, resume
@@ -22,23 +23,24 @@ from test_sinks import RemoteSinkSuite
 from test_sources import BIG, SourceSuite, read_all, tar2tf, tar_of
 from test_verify_remote import WritableManifestSuite, converted, run  # noqa: F401 - fixtures
 
+AWS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_REGION": "us-east-1"}
+
 
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     pytest.importorskip("aistore", reason="no AIStore SDK: pip install aistore")
     before = dict(os.environ)
-    try:
-        cluster = ais_cluster(tmp_path_factory.mktemp("ais"))
-        url = cluster.__enter__()
-    except (FileNotFoundError, PermissionError) as error:
-        pytest.skip(str(error))
-    os.environ["AIS_ENDPOINT"] = url
-    try:
-        yield url
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-        cluster.__exit__(None, None, None)
+    with contextlib.ExitStack() as stack:
+        stack.callback(lambda: (os.environ.clear(), os.environ.update(before)))
+        try:
+            if knows_aws():
+                stack.enter_context(private_network())
+                os.environ |= {"S3_ENDPOINT": stack.enter_context(moto_server()), **AWS}
+            cluster = ais_cluster(tmp_path_factory.mktemp("ais"), s3=os.environ.get("S3_ENDPOINT"))
+            os.environ["AIS_ENDPOINT"] = stack.enter_context(cluster)
+        except (FileNotFoundError, PermissionError) as error:
+            pytest.skip(str(error))
+        yield os.environ["AIS_ENDPOINT"]
 
 
 @pytest.fixture(scope="module")
@@ -207,8 +209,8 @@ class TestErrors:
         assert caught.value.shard == "ais://no-such-bucket"
 
     def test_a_cloud_that_the_cluster_does_not_know_is_an_error(self, endpoint: str) -> None:
-        with pytest.raises(SourceError, match="AWS backend is missing"):
-            open_source("ais+s3://bucket").list(["*.tar"])
+        with pytest.raises(SourceError, match="GCP backend is missing"):
+            open_source("ais+gs://bucket").list(["*.tar"])
 
     def test_one_line_and_exit_code_3(self, ais: Any, bucket: str, tmp_path: Path) -> None:
         put(ais, "half.tar", tar_of(20)[:15000])
@@ -349,3 +351,67 @@ class TestAistoreSink(RemoteSinkSuite):
         self.publish(sink, parts, sink.inside(f"{place}/t-1.record"), b"whole")
         with pytest.raises(SinkError, match="another xxhash2"):
             sink.flush([""])
+
+
+@pytest.fixture(scope="module")
+def s3_behind(endpoint: str) -> Any:
+    """A client of the S3 that is behind the cluster."""
+    if "S3_ENDPOINT" not in os.environ:
+        pytest.skip(AWS_MISSING)
+    import boto3
+
+    return boto3.client("s3", endpoint_url=os.environ["S3_ENDPOINT"], region_name=AWS["AWS_REGION"])
+
+
+@pytest.fixture
+def cloud(s3_behind: Any, request: pytest.FixtureRequest) -> str:
+    """The name of a new bucket in the S3 that is behind the cluster."""
+    name = f"b{abs(hash(request.node.nodeid)):x}"
+    s3_behind.create_bucket(Bucket=name)
+    return name
+
+
+class TestCloudBehindAistore(SourceSuite):
+    @pytest.fixture
+    def bucket(self, s3_behind: Any, cloud: str) -> str:
+        self.s3 = s3_behind
+        return f"ais+s3://{cloud}"
+
+    def put(self, bucket: str, name: str, data: bytes) -> None:
+        self.s3.put_object(Bucket=bucket.removeprefix("ais+s3://"), Key=name, Body=data)
+
+    def test_a_missing_bucket_is_named(self, endpoint: str) -> None:
+        with pytest.raises(SourceError, match="bucket") as caught:
+            open_source("ais+s3://no-such-bucket").list(["*.tar"])
+        assert caught.value.shard == "ais+s3://no-such-bucket"
+
+    def test_versions_do_not_depend_on_what_the_cluster_has_cached(self, bucket: str) -> None:
+        self.s3.put_bucket_versioning(
+            Bucket=bucket.removeprefix("ais+s3://"), VersioningConfiguration={"Status": "Enabled"}
+        )
+        names = [f"p-{number:02d}.tar" for number in range(20)]
+        for name in names:
+            self.put(bucket, name, name.encode())
+        source = open_source(bucket)
+        cold = source.list(["p-*.tar"])
+        assert [read_all(source, item) for item in cold] == [name.encode() for name in names]
+        assert None not in {item.version for item in cold}
+        identities = [(item.name, item.version) for item in cold]
+        assert identities == [(item.name, item.version) for item in open_source(bucket).list(["p-*.tar"])]
+        assert identities == [(item.name, item.version) for item in open_source(bucket).list(names)]
+
+    def test_a_second_run_is_a_no_op(self, bucket: str, tmp_path: Path) -> None:
+        for number in range(20):
+            self.put(bucket, f"in/{number:02d}.tar", tar_of(10, first=10 * number))
+        command = ("convert", f"{bucket}/in", "-o", f"{bucket}/out/t-<>.record", "--records-per-shard", "70")
+        for words in ("200 records", "up to date: 200 records"):
+            done = tar2tf(*command, XDG_CACHE_HOME=str(tmp_path))
+            assert done.returncode == 0, done.stderr
+            assert words in done.stderr
+        assert tar2tf("verify", f"{bucket}/out/t-manifest.json").returncode == 0
+
+
+class TestCloudBehindAistoreSink(RemoteSinkSuite):
+    @pytest.fixture
+    def place(self, cloud: str) -> str:
+        return f"ais+s3://{cloud}/folder"

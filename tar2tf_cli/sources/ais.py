@@ -68,6 +68,7 @@ class AisStore(Store):
                 f"{bucket} needs the address of its cluster",
                 hint="pass --endpoint http://PROXY:PORT or set AIS_ENDPOINT",
             )
+        self.lists_versions = provider == "ais"
         self._endpoint = address if "://" in address else f"http://{address}"
         self._shown = without_secrets(self._endpoint)
 
@@ -94,7 +95,8 @@ class AisStore(Store):
             for entry in self.client.list_objects_iter(
                 self.root + prefix, props="name,size,checksum,version", page_size=self.PAGE
             ):
-                yield Input(entry.name[len(self.root) :], entry.size, self._version(entry.checksum, entry.version))
+                version = entry.checksum or entry.version or None
+                yield Input(entry.name[len(self.root) :], entry.size, version if self.lists_versions else None)
 
     def head(self, name: str) -> Input | None:
         """Size, checksum and version."""
@@ -102,13 +104,12 @@ class AisStore(Store):
 
         with self._errors(self.locate(name)):
             try:
-                found = self.client.object(self.root + name).head(props="size,checksum,version")
+                found = self.client.object(self.root + name).head(props="size,checksum,version,custom")
             except APIRequestError as error:
-                if error.status_code == 404 and _document(error).get("tcode") == "ErrNotFound":
+                if error.status_code == 404 and _is_of_object(_document(error)):
                     return None
                 raise
-        checksum = (found.checksum_type, found.checksum_value) if found.checksum_value else None
-        return Input(name, found.size, self._version(found.checksum_value, found.obj_version), checksum)
+        return Input(name, found.size, self._version(found), _checksum(found))
 
     def fetch(self, item: Input, start: int) -> Body:
         """A GET, which the cluster redirects to the target that has the object."""
@@ -117,10 +118,7 @@ class AisStore(Store):
                 byte_range=f"bytes={start}-" if start else None
             )
             raw = reader.raw()
-        told = reader.attributes
-        version = self._version(told.checksum_value, told.obj_version)
-        checksum = (told.checksum_type, told.checksum_value) if told.checksum_value else None
-        return body_of(raw, start, version, checksum)
+        return body_of(raw, start, self._version(reader.attributes), _checksum(reader.attributes))
 
     def put(self, name: str, path: str) -> None:
         """A PUT to the target that the proxy names, as the SDK would send the bytes to the proxy, too."""
@@ -151,16 +149,18 @@ class AisStore(Store):
             try:
                 self.client.object(self.root + name).delete()
             except APIRequestError as error:
-                if error.status_code != 404 or _document(error).get("tcode") == "ErrBckNotFound":
+                if error.status_code != 404 or not _is_of_object(_document(error)):
                     raise
 
     def locate(self, name: str) -> str:
         """The URI."""
         return f"{self._prefix}/{self.root}{name}"
 
-    def _version(self, checksum: str, version: str) -> str | None:
-        """The checksum tells most; but behind a cloud bucket it comes and goes with the cached copy."""
-        return (self._provider == "ais" and checksum) or version or None
+    def _version(self, told: Any) -> str | None:
+        """The checksum; but behind a cloud bucket it comes and goes with the cached copy, and the ETag stays."""
+        if self._provider == "ais":
+            return told.checksum_value or told.obj_version or None
+        return told.custom_metadata.get("ETag") or told.obj_version or None
 
     @contextlib.contextmanager
     def _errors(self, where: str) -> Iterator[None]:
@@ -177,7 +177,8 @@ class AisStore(Store):
             if error.status_code in (401, 403):
                 hint = "log in with `ais auth login`, or set AIS_AUTHN_TOKEN or AIS_AUTHN_TOKEN_FILE"
             elif error.status_code == 404 and message:
-                raise SourceError(message, shard=where) from None
+                missing = "" if "bucket" in message else "the bucket is not there: "
+                raise SourceError(missing + message, shard=where) from None
             elif error.status_code < 500 and not message:
                 raise self._no_cluster(f"it answered {error.status_code}") from None
             status_error(error.status_code, message, where, hint or None)
@@ -195,6 +196,16 @@ def _document(error: Any) -> Mapping[str, Any]:
     """The error document of an answer: its body, or on HEAD a header, which the SDK passes over."""
     headers = getattr(getattr(error.__cause__, "response", None), "headers", {})
     return _parsed(error.message or headers.get("Hdr-Error", ""))
+
+
+def _is_of_object(document: Mapping[str, Any]) -> bool:
+    """Whether what was not found is the object; behind a cloud bucket only the address that was asked for tells."""
+    kind = document.get("tcode")
+    return kind == "ErrNotFound" if kind else str(document.get("url_path", "")).startswith("/v1/objects/")
+
+
+def _checksum(told: Any) -> tuple[str, str] | None:
+    return (told.checksum_type, told.checksum_value) if told.checksum_value else None
 
 
 def _parsed(text: str) -> Mapping[str, Any]:

@@ -42,9 +42,11 @@ class Store(ABC):
         can_list: whether the store tells what it holds.
         dialect: turns a template of the store's own kind into ours.
         numbers: whether templates may hold `%d` and `%06d`.
+        lists_versions: whether a listing tells what a request for one object tells.
     """
 
     can_list = True
+    lists_versions = True
     dialect: Callable[[str], str] = staticmethod(str)
     numbers = False
 
@@ -130,6 +132,8 @@ class ObjectSource:
             chosen = resolve(templates, listing, found.__contains__, numbers=self._store.numbers)
         except SourceError as error:
             raise error.at(shard=self.bucket) from None
+        if not self._store.lists_versions:
+            self._look_up([name for name in chosen if found[name].version is None], found)
         return [found[name] for name in chosen]
 
     def open(self, item: Input) -> ByteStream:
@@ -177,7 +181,7 @@ class ObjectSource:
         return None
 
     def _look_up(self, names: Sequence[str], found: Found) -> None:
-        if self._store.can_list and len(names) > _LIST_FROM:
+        if self._store.can_list and self._store.lists_versions and len(names) > _LIST_FROM:
             wanted = set(names)
             prefix = os.path.commonprefix(names)  # noqa: RUF071 - of names, not of paths
             found.update((item.name, item) for item in self._listing(prefix) if item.name in wanted)
