@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import fcntl
 import hashlib
+import hmac
 import json
 import os
 import re
@@ -126,25 +128,32 @@ def knows_aws() -> bool:
 
 
 @contextmanager
-def ais_cluster(folder: Path, targets: int = 2, s3: str | None = None) -> Iterator[str]:
+def ais_cluster(folder: Path, targets: int = 2, s3: str | None = None, signing_key: str | None = None) -> Iterator[str]:
     """The endpoint of an AIStore: AIS_ENDPOINT, or a proxy and targets of our own in a folder.
 
     Args:
         s3: the endpoint of the S3 that is behind a cluster of our own.
+        signing_key: what tokens are to be signed with; makes a cluster of our own that asks for them.
 
     Raises:
         FileNotFoundError: when there is neither.
         PermissionError: when the nodes cannot be kept to a loopback.
     """
-    if endpoint := os.environ.get("AIS_ENDPOINT"):
+    if (endpoint := os.environ.get("AIS_ENDPOINT")) and not signing_key:
         yield endpoint
         return
-    with private_network(), _own_cluster(folder, targets, s3) as endpoint:
+    config: dict[str, Any] = {"backend": {"aws": {}} if s3 else {}, "auth": {}}
+    if signing_key:
+        config["auth"] = {"client_auth_required": True, "signature": {"key": signing_key, "method": "HS256"}}
+    variables = {"S3_ENDPOINT": s3} if s3 else {}
+    with private_network(), _own_cluster(folder, targets, config, variables, signing_key) as endpoint:
         yield endpoint
 
 
 @contextmanager
-def _own_cluster(folder: Path, targets: int, s3: str | None) -> Iterator[str]:
+def _own_cluster(
+    folder: Path, targets: int, config: dict[str, Any], variables: dict[str, str], signing_key: str | None
+) -> Iterator[str]:
     binary = go_command("aisnode")
     if binary is None:
         raise FileNotFoundError(AIS_MISSING)
@@ -153,18 +162,16 @@ def _own_cluster(folder: Path, targets: int, s3: str | None) -> Iterator[str]:
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for number in range(targets + 1):
-            command = _ais_command(
-                binary, folder, url, number, targets, ports[3 * number : 3 * number + 3], {"aws": {}} if s3 else {}
-            )
+            command = _ais_command(binary, folder, url, number, targets, ports[3 * number : 3 * number + 3], config)
             unwanted = ("KUBERNETES_SERVICE_HOST", "AWS_CA_BUNDLE")
             environment = {key: value for key, value in os.environ.items() if key not in unwanted}
-            environment |= {"S3_ENDPOINT": s3} if s3 else {}
+            environment |= variables
             log = (folder / f"node-{number}.out").open("wb")
             processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
             log.close()
             if number == 0:
                 wait_for(lambda: requests.get(f"{url}/v1/health", timeout=2).ok, processes[0])
-        wait_for(lambda: _ais_targets(url) == targets, processes[0])
+        wait_for(lambda: len(ais_map(url, signing_key)["tmap"]) == targets, processes[0])
         wait_for(lambda: requests.get(f"{url}/v1/health", params={"prr": "true"}, timeout=2).ok, processes[0])
         yield url
     finally:
@@ -172,19 +179,32 @@ def _own_cluster(folder: Path, targets: int, s3: str | None) -> Iterator[str]:
             end(process)
 
 
-def _ais_targets(url: str) -> int:
-    return len(requests.get(f"{url}/v1/daemon", params={"what": "smap"}, timeout=2).json()["tmap"])
+def ais_map(url: str, signing_key: str | None = None) -> dict[str, Any]:
+    """What a cluster says of its nodes and of itself."""
+    headers = {"Authorization": f"Bearer {ais_token(signing_key, 60, admin=True)}"} if signing_key else {}
+    answer: dict[str, Any] = requests.get(
+        f"{url}/v1/daemon", params={"what": "smap"}, headers=headers, timeout=2
+    ).json()
+    return answer
+
+
+def ais_token(signing_key: str, seconds: float, **claims: Any) -> str:
+    """A JSON Web Token (RFC 7519) as AIStore's AuthN server gives out, good for so many seconds."""
+    claims = {"sub": "tester", "exp": int(time.time() + seconds), **claims}
+    parts = [json.dumps(part).encode() for part in ({"alg": "HS256", "typ": "JWT"}, claims)]
+    signed = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts)
+    signature = hmac.new(signing_key.encode(), signed, hashlib.sha256).digest()
+    return f"{signed.decode()}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
 
 
 def _ais_command(
-    binary: str, folder: Path, url: str, number: int, targets: int, ports: list[int], backend: dict[str, Any]
+    binary: str, folder: Path, url: str, number: int, targets: int, ports: list[int], config: dict[str, Any]
 ) -> list[str]:
     node = folder / f"node-{number}"
     (node / "conf").mkdir(parents=True)
     (folder / "data").mkdir(exist_ok=True)
     whole = {
-        "backend": backend,
-        "auth": {},
+        **config,
         "proxy": {"primary_url": url, "original_url": url, "discovery_url": ""},
         "net": {"l4": {"proto": "tcp"}, "http": {"use_https": False}},
         "timeout": {
