@@ -1,4 +1,4 @@
-"""A real AIStore that asks for tokens: signed by the test with the cluster's key, as its AuthN server would sign them."""
+"""A real AIStore that asks for tokens, which the test signs with the cluster's key as its AuthN server would."""
 
 from __future__ import annotations
 
