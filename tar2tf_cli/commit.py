@@ -140,7 +140,9 @@ class Commit:
         self._entries.setdefault(shard.lane, {})[shard.number] = ShardEntry(
             path, report.records, report.size, digest(report.crc), shard.lane if self._has("split") else None
         )
-        if not self._by_total:
+        if self._by_total:
+            self._stage(self.unfinished_path(shard))
+        else:
             self._publish(shard.lane)
 
     def finish(self, manifest: Manifest, documents: Mapping[str, bytes]) -> list[ShardEntry]:
@@ -151,6 +153,7 @@ class Commit:
         """
         if self._by_total:
             self._append({"paths": [entry.path for entry in self._shards(self._prefix)]})
+            self._sink.flush(())
         for lane in self._entries:
             self._publish(lane)
         replaced = {os.path.normpath(path) for path in (*documents, *(entry.path for entry in self._shards("")))}
@@ -198,8 +201,14 @@ class Commit:
             self._events.shard(self._sink.locate(final), entries[number - 1].records, entries[number - 1].bytes)
         self._published[lane] = number
 
+    def _stage(self, part: str) -> None:
+        """Let a part wait for its name where the sink has room."""
+        for path in (part, part + ".idx"):
+            if os.path.exists(path):
+                self._sink.stage(path)
+
     def _move(self, part: str, final: str) -> None:
-        if not os.path.exists(part):
+        if self._sink.part_size(part) is None:
             return  # published by the run that was interrupted
         for path in (final, final + ".idx") if self._with_index else (final,):
             if os.path.normpath(path) not in self._found and self._sink.exists(path, now=True):
@@ -207,7 +216,7 @@ class Commit:
                     "appeared while the shard was being made", shard=self._sink.locate(path), hint=_OVERWRITE
                 )
         self._sink.remove(self._manifest_path)  # from here on an older one would lie
-        if os.path.exists(part + ".idx"):
+        if self._sink.part_size(part + ".idx") is not None:
             self._sink.publish(part + ".idx", final + ".idx")
         self._sink.publish(part, final)
 
@@ -278,6 +287,7 @@ class Commit:
             self._resume(lines)
         else:
             self._clear("lock", "journal")
+            self._sink.drop_staged()
         self._open_journal(left if ours else [])
 
     def _check_previous(self, previous: Manifest) -> None:
@@ -331,9 +341,9 @@ class Commit:
             shard = Shard(line["lane"], line["number"])
             report = ShardReport(line["size"], line["records"], line["crc"])
             part = self.unfinished_path(shard)
-            in_part = os.path.exists(part) or self._by_total
             final = self._final_path(shard.lane, shard.number, 0)
-            if (_size(part) if in_part else self._sink.size(final)) == report.size:
+            size = self._sink.part_size(part)
+            if (self._sink.size(final) if size is None and not self._by_total else size) == report.size:
                 self.sealed[shard.lane, shard.number] = report
         if self.sealed:
             self._events.resumed(len(self.sealed))
@@ -463,13 +473,6 @@ def _differing(before: Any, now: Any, name: str = "") -> list[str]:
         for key in sorted(before.keys() | now.keys())
         for found in _differing(before.get(key), now.get(key), f"{dot}{key}")
     ]
-
-
-def _size(path: str) -> int | None:
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return None
 
 
 def _place(path: str) -> tuple[int, int] | str:

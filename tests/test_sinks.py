@@ -20,7 +20,7 @@ from servers import refusing_proxy
 from tar2tf_cli.errors import NothingFoundError, SinkError, Tar2tfError, UsageError
 from tar2tf_cli.sinks import Sink, open_sink
 from tar2tf_cli.sinks.objects import ObjectSink
-from tar2tf_cli.sources import open_source
+from tar2tf_cli.sources import open_source, open_store
 from test_sources import gcs, read_all, s3, s3_client, tar2tf, tar_of  # noqa: F401 - some are fixtures
 
 
@@ -211,6 +211,47 @@ class RemoteSinkSuite(SinkSuite):
         assert "continuing an interrupted run" in done.stderr
         assert self.objects(place) == self.local(shards, "--records-per-shard", "3")
         assert not os.listdir(tmp_path / "cache" / "tar2tf")
+
+    def staged(self, place: str) -> list[str]:
+        store = open_store(place)
+        return [item.name for item in store.listing(".t-manifest.tar2tf/")]
+
+    def killed_while_the_total_is_unknown(self, place: str, shards: Path, cache: Path) -> list[str]:
+        """The command, which was killed when thirty parts were in the bucket."""
+        command = ["convert", str(shards), "-o", f"{place}/t-<000>-of-<total>.record", "-j", "1"]
+        limit = ["--records-per-shard", "3"]
+        process = subprocess.Popen([sys.executable, "-m", "tar2tf_cli", *command, *limit], stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        waiting = []
+        while len(self.staged(place)) < 30 and process.poll() is None and time.monotonic() < deadline:
+            waiting.append(len(list(cache.glob("tar2tf/*/shard-*.part"))))
+        assert process.poll() is None, "it was too quick to be killed"
+        process.kill()
+        process.wait()
+        assert max(waiting) < 12  # four are uploaded at once
+        assert not self.objects(place, required=False)
+        return command
+
+    def test_shards_wait_for_their_total_in_the_bucket(self, place: str, shards: Path, tmp_path: Path) -> None:
+        command = self.killed_while_the_total_is_unknown(place, shards, tmp_path / "cache")
+        done = tar2tf(*command, "--records-per-shard", "3")
+        assert done.returncode == 0, done.stderr
+        assert "continuing an interrupted run" in done.stderr
+        local = self.local(shards, "--records-per-shard", "3")
+        there = self.objects(place)
+        assert sorted(there) == [*(f"t-{number:03d}-of-080.record" for number in range(80)), "t-manifest.json"]
+        assert [there[name] for name in sorted(there)[:-1]] == [local[f"t-{number}.record"] for number in range(1, 81)]
+        assert not self.staged(place)
+        assert not os.listdir(tmp_path / "cache" / "tar2tf")
+
+    def test_parts_that_wait_in_the_bucket_go_with_an_abandoned_run(
+        self, place: str, shards: Path, tmp_path: Path
+    ) -> None:
+        command = self.killed_while_the_total_is_unknown(place, shards, tmp_path / "cache")
+        done = tar2tf(*command, "--records-per-shard", "80", "--overwrite")
+        assert done.returncode == 0, done.stderr
+        assert sorted(self.objects(place)) == [*(f"t-{n:03d}-of-003.record" for n in range(3)), "t-manifest.json"]
+        assert not self.staged(place)
 
     def test_a_failed_upload_is_exit_code_3_and_the_same_command_continues(self, place: str, shards: Path) -> None:
         missing = f"{place.partition('://')[0]}://no-such-bucket-anywhere"

@@ -11,8 +11,8 @@ __all__ = ["Sink"]
 class Sink(Protocol):
     """A place for finished files.
 
-    Paths are those of the output's template: local paths, or names in a bucket. A file is made in a local working
-    folder and appears here whole or not at all. Used by one thread.
+    Paths are those of the output's template: local paths, or names in a bucket. A part is a whole file in the local
+    working folder; as a file of the sink it appears whole or not at all. Used by one thread.
 
     Attributes:
         renames: whether publishing is a rename, so that a finished file is not read again.
@@ -50,7 +50,16 @@ class Sink(Protocol):
         """A file's bytes; None when there is none."""
 
     def publish(self, part: str, path: str) -> None:
-        """Give a whole local file its final path; the local file goes. It may take until `flush`."""
+        """Give a part its final path; the part goes. It may take until `flush`."""
+
+    def stage(self, part: str) -> None:
+        """Make room for a part that has no final path yet; it may take until `flush`, and the part can be published."""
+
+    def part_size(self, part: str) -> int | None:
+        """Bytes of a part that is not yet published, staged or not; None when there is none."""
+
+    def drop_staged(self) -> None:
+        """Remove whatever an earlier run staged and never published."""
 
     def remove(self, path: str) -> None:
         """Remove a file if there is one."""

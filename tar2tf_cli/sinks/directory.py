@@ -67,6 +67,16 @@ class DirectorySink:
         except OSError as error:
             raise _failed(path, error) from None
 
+    def stage(self, part: str) -> None:
+        """The part is where it takes no more room than as a file."""
+
+    def part_size(self, part: str) -> int | None:
+        """From the part's status."""
+        return self.size(part)
+
+    def drop_staged(self) -> None:
+        """There is nothing but the working folder."""
+
     def remove(self, path: str) -> None:
         """Unlink."""
         try:

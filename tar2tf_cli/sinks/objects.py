@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
@@ -25,6 +25,9 @@ _CHUNK: Final = 1 << 20
 class ObjectSink:
     """One bucket of an object store; up to four uploads run at once while more is being made.
 
+    A part whose final name is not known waits in the bucket, in a hidden folder named after the manifest, and is copied
+    there when it is.
+
     Args:
         store: the bucket, with names from its top.
         url: how the bucket is written, such as `s3://bucket`.
@@ -35,6 +38,7 @@ class ObjectSink:
     def __init__(self, store: Store, url: str) -> None:
         self._store = store
         self._url = url
+        self._staging = ".tar2tf/"
         self._found: dict[str, dict[str, Input]] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._uploads: deque[Future[None]] = deque()
@@ -49,6 +53,8 @@ class ObjectSink:
 
     def working_folder(self, manifest: str) -> str:
         """A folder of this output's own below the user's cache directory."""
+        head, name = os.path.split(manifest)
+        self._staging = os.path.join(head, f".{name.removesuffix('.json')}.tar2tf/")
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         url = self.locate(manifest)
         readable = re.sub(r"[^\w.-]+", "-", url.removesuffix(".json"))[-60:].strip("-")
@@ -60,7 +66,7 @@ class ObjectSink:
         prefix = _prefix(root)
         for name in self._listing(prefix):
             relative = name[len(prefix) :]
-            if nested or "/" not in relative:
+            if (nested and not name.startswith(self._staging)) or "/" not in relative:
                 yield relative, False
 
     def exists(self, path: str, *, now: bool = False) -> bool:
@@ -78,11 +84,27 @@ class ObjectSink:
             return read_object(self._store, path)
 
     def publish(self, part: str, path: str) -> None:
-        """Upload in a thread; waits while enough uploads run, so that the local disk does not fill up."""
-        self._reap(_UPLOADS - 1)
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(_UPLOADS, "tar2tf-upload")
-        self._uploads.append(self._pool.submit(self._upload, part, path))
+        """Upload, or copy what is staged, in a thread; waits while enough run, or the local disk would fill up."""
+        if os.path.exists(part):
+            self._submit(self._upload, part, path)
+        else:
+            self._submit(self._rename, self._staged(part), path)
+
+    def stage(self, part: str) -> None:
+        """Upload as `publish` does."""
+        self._submit(self._upload, part, self._staged(part))
+
+    def part_size(self, part: str) -> int | None:
+        """From the local file, else by one listing for all that is staged."""
+        try:
+            return os.stat(part).st_size
+        except FileNotFoundError:
+            return self.size(self._staged(part))
+
+    def drop_staged(self) -> None:
+        """Delete what is in the folder of staged parts."""
+        for name in list(self._listing(self._staging)):
+            self.remove(name)
 
     def remove(self, path: str) -> None:
         """Delete an object if there is one."""
@@ -102,6 +124,15 @@ class ObjectSink:
             self._pool = None
         self._uploads.clear()
 
+    def _staged(self, part: str) -> str:
+        return self._staging + os.path.basename(part)
+
+    def _submit(self, action: Callable[[str, str], None], source: str, path: str) -> None:
+        self._reap(_UPLOADS - 1)
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_UPLOADS, "tar2tf-upload")
+        self._uploads.append(self._pool.submit(action, source, path))
+
     def _reap(self, most: int) -> None:
         """Wait until at most that many uploads are under way."""
         while self._uploads and (len(self._uploads) > most or self._uploads[0].done()):
@@ -111,7 +142,24 @@ class ObjectSink:
         with _sink_errors():
             persist(lambda: self._store.put(path, part), shard=self.locate(path))
             self._check(part, path)
+        self._note(path, os.stat(part).st_size)
         os.unlink(part)
+
+    def _rename(self, name: str, path: str) -> None:
+        """Copy an object within the bucket, see that all of it is there, and delete the first one."""
+        with _sink_errors():
+            persist(lambda: self._store.copy(name, path), shard=self.locate(path))
+            before, after = self._head(name), self._head(path)
+            if before is None or after is None or before.size != after.size:
+                self._discard(path)
+                raise SinkError("the copy of a shard in the bucket is not whole", shard=self.locate(path))
+            persist(lambda: self._store.remove(name), shard=self.locate(name))
+
+    def _note(self, path: str, size: int) -> None:
+        """Have a listing know of an object that came after it."""
+        listing = self._found.get(_prefix(os.path.dirname(path)))
+        if listing is not None:
+            listing[path] = Input(path, size, None)
 
     def _check(self, part: str, path: str) -> None:
         """See that the bucket has as many bytes as were sent, and the same ones where it tells a checksum.

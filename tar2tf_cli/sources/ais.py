@@ -141,6 +141,11 @@ class AisStore(Store):
         if answer.status_code >= 400:
             status_error(answer.status_code, _message(_parsed(answer.text)), where)
 
+    def copy(self, name: str, target: str) -> None:
+        """A copy within the cluster."""
+        with self._errors(self.locate(target)):
+            self.client.object(self.root + name).copy(self.client.object(self.root + target))
+
     def remove(self, name: str) -> None:
         """A DELETE; nothing to delete is no error."""
         from aistore.sdk.errors import APIRequestError

@@ -87,6 +87,10 @@ class Store(ABC):
         """Make a local file an object, whole or not at all."""
         raise NotImplementedError
 
+    def copy(self, name: str, target: str) -> None:
+        """Make an object another one of the bucket, too, without its bytes coming here."""
+        raise NotImplementedError
+
     def remove(self, name: str) -> None:
         """Delete an object; one that is not there is no error."""
         raise NotImplementedError
