@@ -238,7 +238,7 @@ class Commit:
         if not all(self._sink.size(path) is not None for path in self._documents):
             return False
         for shard in found.shards:
-            path = os.path.join(self._root, shard.path)
+            path = self._prefix + shard.path
             if self._sink.size(path) != shard.bytes or (self._with_index and self._sink.size(path + ".idx") is None):
                 return False
         return True

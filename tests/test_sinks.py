@@ -183,6 +183,18 @@ class RemoteSinkSuite(SinkSuite):
         assert "s-6.tar changed" in changed.stderr
         assert tar2tf(*command, "--overwrite").returncode == 0
 
+    @pytest.mark.parametrize("template", ["t-<>.record", "t-<00>-of-<total>.record", "<split>/t-<00>.record"])
+    def test_the_top_of_a_bucket_is_a_place_like_any_other(self, place: str, shards: Path, template: str) -> None:
+        top = place.rpartition("/")[0]
+        split = ("--split", "a=0.5,b=0.5") if "<split>" in template else ()
+        command = ("convert", shards, "-o", f"{top}/{template}", "--records-per-shard", "50", *split)
+        for words in ("240 records", "up to date: 240 records"):
+            done = tar2tf(*command)
+            assert done.returncode == 0, done.stderr
+            assert words in done.stderr
+        (manifest,) = [item.name for item in open_source(top).list(["*.json"])]
+        assert tar2tf("verify", f"{top}/{manifest}").returncode == 0
+
     def test_what_others_wrote_is_not_replaced(self, place: str, shards: Path, parts: Path, sink: Sink) -> None:
         self.publish(sink, parts, sink.inside(f"{place}/t-2.record"), b"precious")
         sink.flush([""])

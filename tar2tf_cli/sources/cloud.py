@@ -22,6 +22,7 @@ _WINDOW: Final = 8 << 20
 _USER: Final = re.compile(r"(?<=://)[^/@\s\"']+@")  # of an endpoint, in other libraries' words
 _ONE_PUT: Final = 1 << 30
 _PART: Final = 64 << 20
+_WORK_SECONDS: Final = 120.0
 _DENIED: Final = (
     "AccessDenied",
     "Forbidden",
@@ -50,10 +51,17 @@ class CloudStore(Store):
 
     def connect(self) -> Any:
         """The file system of fsspec; one of our own, as those that fsspec shares keep listings."""
+        return self._connect(READ_SECONDS)
+
+    def connect_patiently(self) -> Any:
+        """The same for requests that a server may work on in silence, in proportion to an object's size."""
+        return self._connect(_WORK_SECONDS)
+
+    def _connect(self, read_seconds: float) -> Any:
         for name in ("s3fs", "gcsfs", "google.auth", "aiobotocore"):  # or their warnings go to standard error
             logging.getLogger(name).addHandler(logging.NullHandler())
         try:
-            return self.make()
+            return self.make(read_seconds)
         except ImportError:
             raise UsageError(
                 f"{self.scheme}:// buckets need an extra that is not installed",
@@ -61,8 +69,8 @@ class CloudStore(Store):
             ) from None
 
     @abstractmethod
-    def make(self) -> Any:
-        """The file system."""
+    def make(self, read_seconds: float) -> Any:
+        """The file system, which takes a server as stalled after so many seconds of silence."""
 
     @abstractmethod
     def item(self, name: str, info: Mapping[str, Any]) -> Input:
@@ -93,7 +101,7 @@ class CloudStore(Store):
     def copy(self, name: str, target: str) -> None:
         """As fsspec copies; in parts where one request may not copy so much."""
         with self.errors(self.locate(target)):
-            self.client.cp_file(self.path(name), self.path(target))
+            self.of_process(self.connect_patiently).cp_file(self.path(name), self.path(target))
 
     def remove(self, name: str) -> None:
         """Delete one object."""
@@ -140,7 +148,7 @@ class S3Store(CloudStore):
     extra = "s3"
     login = "set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; for a public bucket FSSPEC_S3_ANON=true"
 
-    def make(self) -> Any:
+    def make(self, read_seconds: float) -> Any:
         """s3fs without its own retries."""
         from s3fs import S3FileSystem
 
@@ -148,7 +156,7 @@ class S3Store(CloudStore):
             endpoint_url=self.endpoint,
             config_kwargs={
                 "connect_timeout": CONNECT_SECONDS,
-                "read_timeout": READ_SECONDS,
+                "read_timeout": read_seconds,
                 "retries": {"total_max_attempts": 1},
                 "max_pool_connections": 32,
             },
@@ -187,7 +195,8 @@ class S3Store(CloudStore):
         """One PUT with a CRC-32C that S3 holds the bytes against; in parts where one request may not be so large."""
         with self.errors(self.locate(name)):
             if os.stat(path).st_size > _ONE_PUT:
-                self.client.put_file(path, self.path(name), chunksize=_PART)
+                patient = self.of_process(self.connect_patiently)
+                patient.put_file(path, self.path(name), chunksize=_PART)
                 return
             crc = base64.b64encode(_crc32c(path).to_bytes(4, "big")).decode()
             with open(path, "rb") as file:
@@ -209,12 +218,12 @@ class GcsStore(CloudStore):
     extra = "gcs"
     login = "set GOOGLE_APPLICATION_CREDENTIALS or run `gcloud auth application-default login`"
 
-    def make(self) -> Any:
+    def make(self, read_seconds: float) -> Any:
         """gcsfs, without a cache of listings."""
         from gcsfs import GCSFileSystem
 
         return GCSFileSystem(
-            endpoint_url=self.endpoint, use_listings_cache=False, skip_instance_cache=True, timeout=READ_SECONDS
+            endpoint_url=self.endpoint, use_listings_cache=False, skip_instance_cache=True, timeout=read_seconds
         )
 
     def item(self, name: str, info: Mapping[str, Any]) -> Input:

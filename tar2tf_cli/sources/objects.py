@@ -53,15 +53,19 @@ class Store(ABC):
     def __init__(self, bucket: str, root: str) -> None:
         self.bucket = bucket
         self.root = root
-        self._made: tuple[int, Any] | None = None
+        self._made: dict[Callable[[], Any], tuple[int, Any]] = {}
 
     @property
     def client(self) -> Any:
         """The client of this process, of all its threads."""
+        return self.of_process(self.connect)
+
+    def of_process(self, make: Callable[[], Any]) -> Any:
+        """What a function made for this process, once for all its threads."""
         with _connecting:
-            if self._made is None or self._made[0] != os.getpid():
-                self._made = os.getpid(), self.connect()
-            return self._made[1]
+            if make not in self._made or self._made[make][0] != os.getpid():
+                self._made[make] = os.getpid(), make()
+            return self._made[make][1]
 
     @abstractmethod
     def connect(self) -> Any:
@@ -104,7 +108,7 @@ class Store(ABC):
         return name
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_made": None}
+        return {**self.__dict__, "_made": {}}
 
 
 class ObjectSource:
