@@ -31,13 +31,15 @@ class TarRules:
 
 
 def list_files(source: Source, templates: Sequence[str]) -> list[Input]:
-    """What templates stand for; without any, every file of a directory that is not hidden and no `*.idx`.
+    """What templates stand for, but for indexes of shards; without any, every file of a directory that is not hidden.
 
     Raises:
         NothingFoundError: when there is nothing.
     """
     if templates or not is_folder(source.bucket):
-        return source.list(templates)
+        found = source.list(templates)
+        names = {item.name for item in found}
+        return [item for item in found if not (item.name.endswith(".idx") and item.name[:-4] in names)]
     try:
         found = source.list(("*",))
     except (SourceError, UsageError) as error:

@@ -24,6 +24,7 @@ import requests
 
 from servers import FaultyServer, cutting_proxy, faulty_server, free_ports, gcs_server, moto_server
 from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.shards import list_files
 from tar2tf_cli.sources import Input, Remote, Source, open_source, read_document, resume, without_secrets
 from tar2tf_cli.templates import from_aistore
 
@@ -146,6 +147,13 @@ class SourceSuite:
     def test_an_object_is_read_by_its_name_alone(self, bucket: str) -> None:
         source = self.fill(bucket, x=b"known by name")
         assert read_all(source, Input("x.tar", None, None)) == b"known by name"
+
+    def test_the_url_of_an_object_is_that_object(self, bucket: str) -> None:
+        self.fill(bucket, x=tar_of(3))
+        source = open_source(f"{bucket}/x.tar", endpoint=self.endpoint)
+        (item,) = list_files(source, ())  # as `inspect` and `verify` do
+        assert source.locate(item.name) == f"{bucket}/x.tar"
+        assert read_all(source, item) == tar_of(3)
 
     def test_a_missing_object_cannot_be_opened(self, bucket: str) -> None:
         source = self.fill(bucket, x=b"x")

@@ -86,8 +86,9 @@ class CloudStore(Store):
         folder, slash, begin = whole.rpartition("/")
         with self.errors(self.bucket):
             found = self.client.find(f"{self.name}/{folder}{slash}".rstrip("/"), detail=True, prefix=begin)
-        cut = len(self.path(""))
-        return [self.item(path[cut:], info) for path, info in found.items() if info["type"] == "file"]
+        top = self.path("")  # what is no folder is found, too
+        files = {path: info for path, info in found.items() if info["type"] == "file" and path.startswith(top)}
+        return [self.item(path[len(top) :], info) for path, info in files.items()]
 
     def head(self, name: str) -> Input | None:
         """Size and version."""
