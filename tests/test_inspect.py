@@ -228,8 +228,8 @@ def test_a_directory_of_both_is_mixed(tmp_path: Path, run: Callable[..., Ran]) -
 
 def test_a_template_does_not_mean_indexes_of_the_shards_it_means(tmp_path: Path, run: Callable[..., Ran]) -> None:
     for name in ("x-0-of-2", "x-1-of-2"):
-        write_records(tmp_path / "train" / name, [an_example(label=1)])
         write(tmp_path / "train" / f"{name}.idx", b"0 9\n")
+        write_records(tmp_path / "train" / name, [an_example(label=1)])
     assert run(tmp_path, "**/x-*-of-*", "--json").json["samples"] == 2
     assert run(tmp_path, "train/x-1-of-2.idx").code == 3
 
