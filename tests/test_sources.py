@@ -438,6 +438,12 @@ class TestHttpUsage:
             open_source(f"{web.url}/b").list(templates)
         assert "braces" in (caught.value.hint or "")
 
+    def test_a_file_that_is_not_there_is_named(self, web: FaultyServer) -> None:
+        source = open_source(f"{web.url}/b/nope.tar")
+        with pytest.raises(SourceError, match="there is no such file") as caught:
+            list_files(source, ())
+        assert caught.value.shard == f"{web.url}/b/nope.tar"
+
     def test_a_folder_without_a_template_is_a_usage_error(self, web: FaultyServer) -> None:
         with pytest.raises(UsageError, match="cannot be listed"):
             open_source(f"{web.url}/b/").list([])

@@ -185,6 +185,9 @@ class ObjectSource:
         name = self._store.single()
         if name is not None and (item := self._head(name)):
             return item
+        if name is not None and not self._store.can_list:
+            hint = "check the URL, or name the shards in a folder with braces, such as 'train-{0000..0146}.tar'"
+            raise SourceError("there is no such file", shard=self.locate(name), hint=hint)
         self._store.root = root
         return None
 
