@@ -15,8 +15,9 @@ from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import SourceError, Tar2tfError
+from tar2tf_cli.input_report import InputReport
 from tar2tf_cli.layout import Piece, Shard
-from tar2tf_cli.reading import InputReport, Reading
+from tar2tf_cli.reading import Reading
 from tar2tf_cli.sinks import RecordFile, shard_file
 from tar2tf_cli.sources import Input, Remote, Source
 from tar2tf_cli.spec import Conversion

@@ -10,9 +10,9 @@ from typing import Any
 
 from tar2tf_cli.conductor import Summary, convert
 from tar2tf_cli.errors import OutputExistsError, UsageError
+from tar2tf_cli.input_report import InputReport
 from tar2tf_cli.ops import Op
 from tar2tf_cli.ops.func import label, source_digest, told
-from tar2tf_cli.reading import InputReport
 from tar2tf_cli.sources import Source
 from tar2tf_cli.sources.pipeline import StagesSource, Tar, TarsSource
 from tar2tf_cli.spec import Conversion, Input, Output

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.example import Encoder, Features
-from tar2tf_cli.features import FeatureMap, Schema
+from tar2tf_cli.features import FeatureMap
+from tar2tf_cli.input_report import InputReport
 from tar2tf_cli.ops.base import OpContext, apply_ops
 from tar2tf_cli.presets import find_preset, of_record_to_example
 from tar2tf_cli.samples import KEY, Grouper, Sample
@@ -23,41 +21,7 @@ from tar2tf_cli.tf_example import TFExample, key_of, unfit
 from tar2tf_cli.tfrecord import FRAMING, frame
 from tar2tf_cli.transformations import transform
 
-__all__ = ["InputReport", "Reading"]
-
-
-@dataclass(slots=True)
-class InputReport:
-    """What became of one input.
-
-    Attributes:
-        samples: how many became examples.
-        skipped: members passed over, by reason.
-        errors: faulty samples passed over: shard, key, member, offset, message.
-        schema: what the features look like.
-        described: CSV rows that describe what was stored, where examples are read.
-        archives: tar archives end to end in the input.
-        split_differs: a member that the other key rule would name differently, if any.
-        spool_crc: CRC-32C of the spool; None when the input is read again instead.
-    """
-
-    samples: int = 0
-    skipped: Counter[str] = field(default_factory=Counter)
-    errors: list[dict[str, Any]] = field(default_factory=list)
-    schema: Schema = field(default_factory=Schema)
-    described: str = ""
-    archives: int = 1
-    split_differs: str | None = None
-    spool_crc: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
-        return {**asdict(self), "skipped": dict(self.skipped), "schema": self.schema.to_json()}
-
-    @classmethod
-    def from_json(cls, whole: dict[str, Any]) -> InputReport:
-        """The report that `to_json` gave."""
-        return cls(**{**whole, "skipped": Counter(whole["skipped"]), "schema": Schema.from_json(whole["schema"])})
+__all__ = ["Reading"]
 
 
 class Reading:

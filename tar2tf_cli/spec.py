@@ -14,7 +14,7 @@ from tar2tf_cli.ops.select import Selection
 from tar2tf_cli.paths import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate
 from tar2tf_cli.presets import find_preset
 from tar2tf_cli.samples import KeySplit, Sample
-from tar2tf_cli.sources import check_url, without_secrets
+from tar2tf_cli.urls import check_url, without_secrets
 
 __all__ = [
     "TYPES",

@@ -323,7 +323,7 @@ def _grouped(errors: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 def _show_plan(plan: Plan, *, as_json: bool) -> int:
     """Print what would be done, and the first sample on its way through the ops; nothing is written."""
     from tar2tf_cli.dryrun import trace
-    from tar2tf_cli.sources import without_secrets
+    from tar2tf_cli.urls import without_secrets
 
     conversion, steps = plan.conversion, trace(plan)
     template = conversion.output.template

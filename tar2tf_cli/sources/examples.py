@@ -19,7 +19,7 @@ from tar2tf_cli.sources.base import Input, ListSource
 from tar2tf_cli.sources.chunks import chunks, shuffled
 
 if TYPE_CHECKING:
-    from tar2tf_cli.reading import InputReport
+    from tar2tf_cli.input_report import InputReport
 
 __all__ = ["ExamplesSource", "count_rows"]
 

@@ -16,7 +16,7 @@ from tar2tf_cli.sources.chunks import chunks, shuffled
 from tar2tf_cli.templates import resolve
 
 if TYPE_CHECKING:
-    from tar2tf_cli.reading import InputReport
+    from tar2tf_cli.input_report import InputReport
 
 __all__ = ["IMAGE_SUFFIXES", "ImageFolderSource"]
 

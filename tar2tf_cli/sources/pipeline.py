@@ -8,12 +8,12 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tar2tf_cli.sources import without_secrets
 from tar2tf_cli.sources.base import ByteStream, Input, ListSource, Source
+from tar2tf_cli.urls import without_secrets
 
 if TYPE_CHECKING:
     from tar2tf_cli.errors import SampleError
-    from tar2tf_cli.reading import InputReport
+    from tar2tf_cli.input_report import InputReport
     from tar2tf_cli.tf_example import TFExample
 
 __all__ = ["StagesSource", "Tar", "TarsSource"]
