@@ -15,6 +15,7 @@ from tar2tf_cli.engines.gather import cpu_count
 from tar2tf_cli.errors import SampleError, SinkError, Tar2tfError, UsageError, WorkerError
 from tar2tf_cli.events import Events
 from tar2tf_cli.features import Schema
+from tar2tf_cli.index import load_index
 from tar2tf_cli.input_report import InputReport
 from tar2tf_cli.job import ReadInputs, ShardReport, Worker, WriteShard
 from tar2tf_cli.layout import Layout, Shard
@@ -22,11 +23,10 @@ from tar2tf_cli.manifest import Manifest, ShardEntry, input_entry
 from tar2tf_cli.paths import STDOUT, PathTemplate
 from tar2tf_cli.samples import split_name
 from tar2tf_cli.sinks import Flusher, Sink, open_sink
-from tar2tf_cli.sinks.stdout import StandardOutput
 from tar2tf_cli.sources import Input, ListSource, Remote, Source, endpoint_for, open_source
 from tar2tf_cli.sources.pipeline import StagesSource
 from tar2tf_cli.spec import Conversion
-from tar2tf_cli.spool import load_index
+from tar2tf_cli.standard_output import StandardOutput
 
 __all__ = ["Plan", "Summary", "convert", "make_plan"]
 

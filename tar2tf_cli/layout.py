@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
+from tar2tf_cli.index import Index
 from tar2tf_cli.paths import STDOUT
 from tar2tf_cli.spec import Conversion
-from tar2tf_cli.spool import Index
 
 __all__ = ["Layout", "Piece", "Shard"]
 
