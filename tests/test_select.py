@@ -164,6 +164,25 @@ def test_a_name_that_is_empty_or_comes_twice_is_an_error(flags: list[str]) -> No
         parse_select(flags)
 
 
+def test_keys_with_dots_are_written_as_json() -> None:
+    selections = parse_select(['jpg,label=json:["a.b","c"],json:["d"],first=json:[0]', 'more=json:["e,f"]'])
+    assert {name: selection.canonical() for name, selection in selections.items()} == {
+        "jpg": "jpg",
+        "label": 'json:["a.b", "c"]',
+        "json": "json:d",
+        "first": "json:0",
+        "more": "json:e,f",
+    }
+
+
+@pytest.mark.parametrize("path", ['["a"].b', "[", "[a]", "[]", "[[1]]", '["a"', "[null]"])
+def test_a_path_that_is_no_json_is_an_error(path: str) -> None:
+    with pytest.raises(UsageError, match="is no path"):
+        parse_select([f"label=json:{path}"])
+    with pytest.raises(ValueError, match="is no path"):
+        select_from_yaml({"label": f"json:{path}"})
+
+
 @pytest.mark.parametrize("value", [5, {}, [], {"a": 5}, {"a": {"b": None}}, {"a": ""}, True])
 def test_what_is_no_selection_is_an_error(value: Any) -> None:
     with pytest.raises(ValueError, match="select"):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.samples import Sample
@@ -20,6 +21,8 @@ __all__ = [
     "select_from_yaml",
     "to_selection",
 ]
+
+_ITEM: Final = re.compile(r"(?:[^,\[]|\[[^\]]*\]?)+")  # commas part items, but for those of a path in JSON
 
 
 class Select:
@@ -145,17 +148,29 @@ def to_selection(value: Any) -> Selection:
     entry, colon, path = value.partition(":")
     if not colon or not path:
         return Select(entry)
-    return SelectJSON(entry, json.loads(path) if path.startswith("[") else path.split("."))
+    return SelectJSON(entry, _path(path))
+
+
+def _path(text: str) -> list[str | int]:
+    if not text.startswith("["):
+        return [*text.split(".")]
+    try:
+        path = json.loads(text)
+    except ValueError:
+        path = []
+    if not path or not all(isinstance(part, (str, int)) for part in path):
+        raise ValueError(f'{text} is no path; write nested.path, or keys with dots as JSON: ["nested", "pa.th"]')
+    return list(path)
 
 
 def parse_select(items: Iterable[str]) -> dict[str, Selection]:
     """`--select` arguments: `jpg,cls`, `image=jpg`, `label=json:annotations.0.label`.
 
     Raises:
-        UsageError: for an empty name, or a name given twice.
+        UsageError: for an empty name, a name given twice, or what is no selection.
     """
     selections: dict[str, Selection] = {}
-    for item in (part for text in items for part in text.split(",") if part):
+    for item in (part for text in items for part in _ITEM.findall(text)):
         name, equals, source = item.partition("=")
         if not equals:
             source, name = item, item.partition(":")[0]
@@ -163,7 +178,10 @@ def parse_select(items: Iterable[str]) -> dict[str, Selection]:
             raise UsageError(
                 f"--select {item!r} names a feature {'twice' if name in selections else 'or entry by nothing'}"
             )
-        selections[name] = to_selection(source)
+        try:
+            selections[name] = to_selection(source)
+        except ValueError as error:
+            raise UsageError(f"--select {item!r}: {error}") from None
     return selections
 
 
