@@ -43,7 +43,7 @@ class PathTemplate:
         Raises:
             UsageError: for a field that does not exist, two numbers, or a folder where a file belongs.
         """
-        if not text or text.endswith("/"):
+        if not text or text.endswith("/") or "\0" in text:
             raise UsageError(
                 f"the output path {text!r} names no file", hint=f"such as {(text or 'out/') + 'train-<>.record'!r}"
             )

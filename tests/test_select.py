@@ -164,6 +164,12 @@ def test_a_name_that_is_empty_or_comes_twice_is_an_error(flags: list[str]) -> No
         parse_select(flags)
 
 
+@pytest.mark.parametrize("flags", [[""], [","], [",", ""]])
+def test_a_flag_that_selects_nothing_is_an_error(flags: list[str]) -> None:
+    with pytest.raises(UsageError, match="names no entry"):
+        parse_select(flags)
+
+
 def test_keys_with_dots_are_written_as_json() -> None:
     selections = parse_select(['jpg,label=json:["a.b","c"],json:["d"],first=json:[0]', 'more=json:["e,f"]'])
     assert {name: selection.canonical() for name, selection in selections.items()} == {

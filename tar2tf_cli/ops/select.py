@@ -182,6 +182,8 @@ def parse_select(items: Iterable[str]) -> dict[str, Selection]:
             selections[name] = to_selection(source)
         except ValueError as error:
             raise UsageError(f"--select {item!r}: {error}") from None
+    if not selections:
+        raise UsageError("--select names no entry", hint="such as --select jpg,cls")
     return selections
 
 
