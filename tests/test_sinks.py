@@ -229,13 +229,16 @@ class RemoteSinkSuite(SinkSuite):
         return [item.name for item in store.listing(".t-manifest.tar2tf/")]
 
     def killed_while_the_total_is_unknown(self, place: str, shards: Path, cache: Path) -> list[str]:
-        """The command, which was killed when thirty parts were in the bucket."""
+        """The command, which was killed when ten parts were in the bucket."""
+        slow = cache.parent / "slow.py"
+        slow.write_text("import time\n\ndef down(sample):\n    time.sleep(0.01)\n    return sample\n")
         command = ["convert", str(shards), "-o", f"{place}/t-<000>-of-<total>.record", "-j", "1"]
+        command += ["--op", f"func:{slow}:down"]
         limit = ["--records-per-shard", "3"]
         process = subprocess.Popen([sys.executable, "-m", "tar2tf_cli", *command, *limit], stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 60
         waiting = []
-        while len(self.staged(place)) < 30 and process.poll() is None and time.monotonic() < deadline:
+        while len(self.staged(place)) < 10 and process.poll() is None and time.monotonic() < deadline:
             waiting.append(len(list(cache.glob("tar2tf/*/shard-*.part"))))
         assert process.poll() is None, "it was too quick to be killed"
         process.kill()
