@@ -33,6 +33,7 @@ __all__ = ["Plan", "Summary", "convert", "make_plan"]
 _AHEAD: Final = 4  # inputs per worker read ahead of the first unfinished one; bounds the space that spools take
 _SMALL_INPUTS: Final = 8  # that one task fetches at once
 _SMALL_BYTES: Final = 4 << 20  # of them together
+_MOST_THREADS: Final = 8  # of one process; what they do with the interpreter locked is a tenth or so
 _TICK_SECONDS: Final = 0.2
 
 
@@ -66,6 +67,12 @@ class Plan:
         spec = self.conversion
         certain = isinstance(self.source, ListSource) and not (spec.ops or spec.split or spec.on_error == "skip")
         return self.source.count if isinstance(self.source, ListSource) and certain else None
+
+    def threads(self, cpus: int) -> int:
+        """How many threads are to work on each input, so that a few large ones keep all CPUs busy."""
+        if isinstance(self.source, ListSource) or not self.work.gains_by_threads:
+            return 1
+        return max(1, min(cpus // max(len(self.inputs), 1), _MOST_THREADS))
 
     @property
     def paths(self) -> list[str]:
@@ -223,7 +230,8 @@ def convert(
     with target as commit:
         if commit.up_to_date:
             return _up_to_date(sink, template.manifest())
-        worker = Worker(plan.work, plan.source, plan.inputs, commit.folder)
+        threads = plan.threads(workers or cpu_count())
+        worker = Worker(plan.work, plan.source, plan.inputs, commit.folder, threads)
         run = _Run(plan, worker, engine, readers, events, commit)
         run.run()
         manifest.features.update(run.features())

@@ -41,6 +41,7 @@ class Worker:
 
     Attributes:
         folder: the working folder, which holds indexes, spools and unfinished shards.
+        threads: how many threads work on one input, where that is worth it.
         on_bytes: called with the number of stored bytes after each read of an input.
     """
 
@@ -48,6 +49,7 @@ class Worker:
     source: Source
     inputs: list[Input]
     folder: str
+    threads: int = 1
     on_bytes: Callable[[int], None] | None = None
 
     def path(self, number: int, kind: Literal["index", "spool"]) -> str:
@@ -131,7 +133,7 @@ def _measured(worker: Worker, number: int, index: Index) -> InputReport | None:
 def _spooled(worker: Worker, number: int, index: Index) -> InputReport:
     """Write an input's records to its spool, and fill in the index."""
     with (
-        worker.read(number, on_bytes=worker.on_bytes) as reading,
+        worker.read(number, on_bytes=worker.on_bytes, threads=worker.threads) as reading,
         RecordFile(worker.path(number, "spool")) as file,
     ):
         spool = Spool(worker.conversion, worker.inputs[number].name, file, index)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.example import Encoder, Features
@@ -19,9 +21,13 @@ from tar2tf_cli.streams import PlainStream, open_stream
 from tar2tf_cli.tar import TarReader
 from tar2tf_cli.tf_example import TFExample, key_of, unfit
 from tar2tf_cli.tfrecord import FRAMING, frame
+from tar2tf_cli.threads import in_threads, weight_of
 from tar2tf_cli.transformations import transform
 
 __all__ = ["Reading"]
+
+_Fault: TypeAlias = Callable[[SampleError], None]
+_Placed: TypeAlias = tuple[int, Sample]
 
 
 class Reading:
@@ -35,6 +41,7 @@ class Reading:
         sizes_only: entries are their sizes in bytes; the data is skipped, where the stream can seek without
             being read.
         trusted: the input was read before, so neighbouring samples are not compared again.
+        threads: how many threads make examples of samples; what comes out does not depend on it.
 
     Attributes:
         context: what ops may depend on besides the sample.
@@ -54,11 +61,14 @@ class Reading:
         on_bytes: Callable[[int], None] | None = None,
         sizes_only: bool = False,
         trusted: bool = False,
+        threads: int = 1,
     ) -> None:
         self.name = source.locate(item.name)
         self.report = InputReport()
         self._skip = conversion.on_error == "skip"
         self._sizes_only = sizes_only
+        self._threads = threads
+        self._offset: int | None = None  # of the sample at hand, where others were read ahead
         self._ops = conversion.ops
         self._example_ops = conversion.example_ops
         self._gives_examples = isinstance(source, StagesSource)
@@ -97,8 +107,24 @@ class Reading:
         if self._gives_examples:
             yield from ((key_of(example) or "", example) for example in self.samples())
             return
+        if self._threads == 1:
+            yield from self._made(self.samples(), self._fault)
+            return
+        placed = ((self.offset, sample) for sample in self.samples())
+        for offset, made in in_threads(placed, self._made_at, self._threads, lambda: None, self._fault, _weight):
+            self._offset = offset
+            yield made
+
+    def _made_at(self, samples: Iterator[_Placed], fault: _Fault) -> Iterator[tuple[int, tuple[str, Features]]]:
+        """Examples of samples, both with the sample's offset."""
+        for offset, sample in samples:
+            for made in self._made(iter((sample,)), partial(_at, fault, offset)):
+                yield offset, made
+
+    def _made(self, samples: Iterator[Sample], fault: _Fault) -> Iterator[tuple[str, Features]]:
+        """Each example's features with the key of its sample; faulty samples go to `fault`."""
         features_of, example_ops = self.features_of, self._example_ops
-        for sample in self.samples():
+        for sample in samples:
             key = sample[KEY]
             try:
                 for result in apply_ops(sample, self._ops, self.context) if self._ops else (sample,):
@@ -109,7 +135,7 @@ class Reading:
                     for example in transform(TFExample(features), example_ops, self.context):
                         yield key, example
             except SampleError as error:
-                self._fault(error.at(key=key))
+                fault(error.at(key=key))
 
     def records(self) -> Iterator[tuple[str, list[bytes], int]]:
         """Each record with the key of its sample: key, framed bytes as a list of parts, size in bytes."""
@@ -156,14 +182,24 @@ class Reading:
     def __exit__(self, *exception: object) -> None:
         """Close the input; the report is now whole."""
         self._input.close(self.report)
+        self.report.errors.sort(key=lambda error: error["offset"] or 0)
         del self._input  # or it and this would hold each other, and its buffers, until garbage is collected
 
     def _fault(self, error: SampleError | DamagedShardError) -> None:
-        error.at(shard=self.name, member=self._input.member, offset=self._input.offset)
+        offset = self._input.offset if self._offset is None else self._offset
+        error.at(shard=self.name, member=self._input.member, offset=offset)
         if not self._skip:
             raise error
         places = {name: getattr(error, name) for name in ("shard", "key", "member", "offset", "message")}
         self.report.errors.append(places)
+
+
+def _at(fault: _Fault, offset: int, error: SampleError) -> None:
+    fault(error.at(offset=offset))
+
+
+def _weight(placed: _Placed) -> int:
+    return weight_of(placed[1])
 
 
 class _Tar:

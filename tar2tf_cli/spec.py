@@ -193,6 +193,16 @@ class Conversion:
         worked_on = self.ops or self.example_ops or self.record_to_example
         return not worked_on and self.preset in (None, "image-label")
 
+    @property
+    def gains_by_threads(self) -> bool:
+        """Whether an input may be worked on by several threads, and is done sooner so.
+
+        Functions of the user's may not count on being alone; a limit is not to be read beyond.
+        """
+        own = self.example_ops or self.record_to_example or any(isinstance(op, Func) for op in self.ops)
+        unlocked = any(op.unlocked for op in self.ops) or self.preset in ("imagenet", "imagenet-tensor")
+        return unlocked and not own and (self.limit is None or self.shuffle)
+
     def canonical(self) -> dict[str, Any]:
         """The spec as the manifest holds it: defaults left out, the output path as seen from the manifest.
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.example import Feature
 
-__all__ = ["in_threads"]
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+__all__ = ["in_threads", "weight_of"]
 
 _CHUNK: Final = 16  # items that go to a thread at once, as handing them over costs more than many a sample does
 _WEIGHT: Final = 4 << 20  # bytes from which on a thread gets no more of them
@@ -26,6 +28,7 @@ def in_threads(
     threads: int,
     where: Callable[[], str | None],
     fault: Fault,
+    weigh: Callable[[Any], int] | None = None,
 ) -> Iterator[Any]:
     """The items that `work` makes of items, in the order of those; a few are read ahead.
 
@@ -33,12 +36,15 @@ def in_threads(
         work: from neighbouring items, and what to call with faulty ones, to results; called in threads.
         where: the shard that the item read last is from.
         fault: called with faulty items in order, not in a thread.
+        weigh: about how many bytes an item takes; of a dict it is known without.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     waiting: deque[Future[tuple[list[Any], Exception | None]]] = deque()
     failure: Exception | None = None
     with ThreadPoolExecutor(threads, "tar2tf-pipeline") as pool:
         try:
-            for chunk in _chunks(items, where):
+            for chunk in _chunks(items, where, weigh or weight_of):
                 if isinstance(chunk, Exception):
                     failure = chunk
                     break
@@ -54,7 +60,9 @@ def in_threads(
         raise failure
 
 
-def _chunks(items: Iterator[Any], where: Callable[[], str | None]) -> Iterator[Chunk | Exception]:
+def _chunks(
+    items: Iterator[Any], where: Callable[[], str | None], weigh: Callable[[Any], int]
+) -> Iterator[Chunk | Exception]:
     """Neighbouring items of one shard; at last the exception that ended them, so that those before are not lost."""
     chunk: list[Any] = []
     weight = 0
@@ -67,13 +75,18 @@ def _chunks(items: Iterator[Any], where: Callable[[], str | None]) -> Iterator[C
                 chunk, weight = [], 0
             shard = where()
             chunk.append(item)
-            weight += sum(map(_bytes, item.values()))
+            weight += weigh(item)
     except Exception as error:
         failure = error
     if chunk:
         yield chunk, shard
     if failure is not None:
         yield failure
+
+
+def weight_of(item: Mapping[str, Any]) -> int:
+    """About how many bytes a sample or example takes."""
+    return sum(map(_bytes, item.values()))
 
 
 def _bytes(value: Any) -> int:

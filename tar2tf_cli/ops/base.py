@@ -55,10 +55,14 @@ class Op:
     """An op. Subclasses are frozen dataclasses with a `name`, a `usage` for `--op`, and `apply`.
 
     The docstring's first sentence is the op's help.
+
+    Attributes:
+        unlocked: whether the work is done by libraries that let other threads run meanwhile.
     """
 
     name: ClassVar[str]
     usage: ClassVar[str]
+    unlocked: ClassVar[bool] = False
 
     def apply(self, sample: Sample, context: OpContext) -> Samples:
         """The sample changed, None to drop it, or several samples.

@@ -24,6 +24,8 @@ def _set(op: Op, name: str, value: Any) -> None:
 class _ImageOp(Op):
     """An op on the entry `ext`."""
 
+    unlocked = True
+
     ext: str
 
     def __post_init__(self) -> None:
