@@ -105,11 +105,10 @@ class Reading:
     def examples(self) -> Iterator[tuple[str, Features]]:
         """Each example's features with the key of its sample, after all ops."""
         if self._gives_examples:
-            yield from ((key_of(example) or "", example) for example in self.samples())
-            return
-        if self._threads == 1:
-            yield from self._made(self.samples(), self._fault)
-            return
+            return ((key_of(example) or "", example) for example in self.samples())
+        return self._made(self.samples(), self._fault) if self._threads == 1 else self._made_in_threads()
+
+    def _made_in_threads(self) -> Iterator[tuple[str, Features]]:
         placed = ((self.offset, sample) for sample in self.samples())
         for offset, made in in_threads(placed, self._made_at, self._threads, lambda: None, self._fault, _weight):
             self._offset = offset
