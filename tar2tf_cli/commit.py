@@ -84,7 +84,7 @@ class Commit:
         name = os.path.basename(self._manifest_path)
         self._prefix = self._manifest_path[: -len(name)]
         self._root = self._prefix or "."
-        self.folder = sink.working_folder(self._manifest_path)
+        self.folder = sink.prepare(self._manifest_path)
         self._by_total = "total" in template.fields
         self._entries: dict[str, dict[int, ShardEntry]] = {}
         self._published: dict[str, int] = {}

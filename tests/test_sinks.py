@@ -97,8 +97,8 @@ class SinkSuite:
             assert not sink.exists(path, now=True)
 
     def test_the_working_folder_is_local_and_of_this_output_alone(self, sink: Sink, place: str) -> None:
-        first = sink.working_folder(sink.inside(f"{place}/a-manifest.json"))
-        second = sink.working_folder(sink.inside(f"{place}/b-manifest.json"))
+        first = sink.prepare(sink.inside(f"{place}/a-manifest.json"))
+        second = sink.prepare(sink.inside(f"{place}/b-manifest.json"))
         assert first != second
         assert os.path.isabs(first)
         assert "://" not in first

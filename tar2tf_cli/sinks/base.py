@@ -29,8 +29,8 @@ class Sink(Protocol):
     def locate(self, path: str) -> str:
         """What users call a path: itself, or its URL."""
 
-    def working_folder(self, manifest: str) -> str:
-        """The local folder in which the output with this manifest is made."""
+    def prepare(self, manifest: str) -> str:
+        """Take note of which output is to be made, by its manifest; the local folder in which that is done."""
 
     def walk(self, root: str, *, nested: bool) -> Iterator[tuple[str, bool]]:
         """Paths below a folder, from that folder, each with whether it is a folder itself; hidden folders left out.

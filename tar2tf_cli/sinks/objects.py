@@ -51,7 +51,7 @@ class ObjectSink:
         """The URL."""
         return f"{self._url}/{path}"
 
-    def working_folder(self, manifest: str) -> str:
+    def prepare(self, manifest: str) -> str:
         """A folder of this output's own below the user's cache directory."""
         head, name = os.path.split(manifest)
         self._staging = os.path.join(head, f".{name.removesuffix('.json')}.tar2tf/")
