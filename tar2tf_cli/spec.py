@@ -14,7 +14,7 @@ from tar2tf_cli.ops.select import Selection
 from tar2tf_cli.paths import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate
 from tar2tf_cli.presets import find_preset
 from tar2tf_cli.samples import KeySplit, Sample
-from tar2tf_cli.urls import check_url, without_secrets
+from tar2tf_cli.urls import check_url, is_remote, without_secrets
 
 __all__ = [
     "TYPES",
@@ -62,6 +62,8 @@ class Input:
             UsageError: naming the options and what to do.
         """
         check_url(self.bucket)
+        if self.kind != "tar" and is_remote(self.bucket):
+            raise UsageError(f"--from {self.kind} reads local files, and {without_secrets(self.bucket)} is a URL")
         if self.kind != "tar" and (self.regroup or self.ignore_missing_end or self.key_split != "first"):
             raise UsageError("--key-split, --regroup and --ignore-missing-end are for tars alone")
         if self.labels is not None and self.kind != "imagefolder":

@@ -462,6 +462,13 @@ def test_options_of_other_kinds_of_input_are_refused(photos, tmp_path, options, 
     assert fault in done.stderr
 
 
+@pytest.mark.parametrize("kind", [["imagefolder"], ["examples", "--example-class", "toy.py:Toy"]])
+def test_a_url_is_no_image_folder_and_no_list(tmp_path, kind):
+    done = tar2tf("convert", "s3://bucket/photos", "-o", tmp_path / "t.record", "--from", *kind)
+    assert done.returncode == 2
+    assert "reads local files, and s3://bucket/photos is a URL" in done.stderr
+
+
 def test_verify_finds_it_whole_and_inspect_shows_it(photos, tmp_path):
     run(photos, "-o", tmp_path / "out" / "t-<>.record", "--preset", "imagenet-tensor", "--image-size", "8")
     for what in (tmp_path / "out", tmp_path / "out" / "t-manifest.json"):
