@@ -117,6 +117,16 @@ def test_a_reader_that_goes_away_gets_no_traceback(bucket: Path, tmp_path: Path)
     assert "standard output was closed" in done.stderr
 
 
+def test_a_field_that_the_shell_took_away_is_told(bucket: Path, tmp_path: Path) -> None:
+    for path, told in (("out/train-<>.record", True), ("'out/train-<>.record'", False), ("out/train", False)):
+        script = f"{' '.join(COMMAND)} convert {bucket} -o {path} --overwrite"
+        done = subprocess.run(
+            ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert ("needs quotes, such as -o 'out/train-<>.record'" in done.stderr) == told
+
+
 def test_stdout_that_cannot_be_written_is_an_error(bucket: Path, tmp_path: Path) -> None:
     for options in (["-o", tmp_path / "x.record", "--json"], ["-o", tmp_path / "y.record", "--dry-run"], ["-o", "-"]):
         with open("/dev/full", "w") as full:

@@ -161,6 +161,7 @@ def command(ctx: click.Context, /, **options: Any) -> int:
         progress=options["progress"],
         errors_path=options["errors_path"],
     ) as terminal:
+        _tell_lost_field(terminal, conversion.output.path)
         summary = convert(
             conversion,
             workers=options["num_workers"],
@@ -172,6 +173,12 @@ def command(ctx: click.Context, /, **options: Any) -> int:
         print_json(_document(summary))
     _print_summary(summary, quiet=options["quiet"])
     return 1 if summary.errors else 0
+
+
+def _tell_lost_field(terminal: Terminal, path: str) -> None:
+    """Say it where a path ends as if a shell had taken its `<>` for a redirection."""
+    if path.endswith(("-", "_")) and path != "-" and not {"<", "{"} & set(path):
+        terminal.note(f"note: the output path ends with {path[-1]!r}: a <> needs quotes, such as -o '{path}<>.record'")
 
 
 _SECTIONS: Final = {
