@@ -14,7 +14,7 @@ from tar2tf_cli.sources import Input, Source
 from tar2tf_cli.sources.base import ByteStream
 from tar2tf_cli.streams import PlainStream, open_stream
 from tar2tf_cli.tar import BLOCK, is_header
-from tar2tf_cli.tfrecord import crc32c, masked
+from tar2tf_cli.tfrecord import length_crc
 from tar2tf_cli.urls import is_remote, without_secrets
 
 __all__ = ["Format", "OpenShard", "TarRules", "is_folder", "list_files", "nothing_found", "sniff"]
@@ -140,17 +140,13 @@ def sniff(head: bytes) -> Format | None:
     """What a file is by its first bytes, decompressed; a damage within them does not hide it, as a rule."""
     if is_header(head[:BLOCK]) or head[257:262] == b"ustar":
         return "tar"
-    if head[8:12] == _length_crc(head[:8]) or _begins_with_example(head):
+    if head[8:12] == length_crc(head[:8]) or _begins_with_example(head):
         return "tfrecord"
     return "manifest" if _MANIFEST.match(head) else None
 
 
 _MANIFEST: Final = re.compile(rb'\s*\{\s*"version":\s*\d+,\s*"spec":')
 _EXAMPLE: Final = re.compile(rb"\x0a([\x80-\xff]{0,4}[\x00-\x7f])")
-
-
-def _length_crc(length: bytes) -> bytes:
-    return masked(crc32c(length)).to_bytes(4, "little")
 
 
 def _begins_with_example(head: bytes) -> bool:
@@ -162,4 +158,4 @@ def _begins_with_example(head: bytes) -> bool:
         return False
     features = sum((byte & 0x7F) << 7 * index for index, byte in enumerate(match[1]))
     length = (len(match[0]) + features).to_bytes(8, "little")
-    return head[:8] == length or head[8:12] == _length_crc(length)
+    return head[:8] == length or head[8:12] == length_crc(length)

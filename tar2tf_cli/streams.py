@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.sources.base import ByteStream
+from tar2tf_cli.tfrecord import length_crc
 
 __all__ = ["GzipStream", "PlainStream", "ShardStream", "open_stream"]
 
@@ -126,4 +127,9 @@ def open_stream(raw: ByteStream, name: str, on_read: Callable[[int], None] | Non
         on_read: called with the number of stored bytes after each read.
     """
     stored = PlainStream(raw, name, on_read)
-    return GzipStream(stored, name) if stored.head.startswith(GZIP_MAGIC) else stored
+    return GzipStream(stored, name) if _is_gzip(stored.head) else stored
+
+
+def _is_gzip(head: bytes) -> bool:
+    """Whether a file is gzip by its first bytes; a TFRecord may begin with the same two, as part of a length."""
+    return head.startswith(GZIP_MAGIC) and head[8:12] != length_crc(head[:8])

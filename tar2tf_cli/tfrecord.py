@@ -24,6 +24,7 @@ __all__ = [
     "crc32c",
     "crc32c_combine",
     "frame",
+    "length_crc",
     "masked",
     "write_records",
 ]
@@ -54,6 +55,11 @@ def masked(crc: int) -> int:
     return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
 
 
+def length_crc(length: bytes) -> bytes:
+    """What stands behind a record's length, both as stored."""
+    return _CRC.pack(masked(value(length)))
+
+
 def frame(parts: Sequence[bytes], size: int) -> list[bytes]:
     """Frame one record given as `parts` of together `size` bytes; the parts are not copied when large."""
     header = _headers.get(size) or _header(size)
@@ -70,7 +76,7 @@ def _header(size: int) -> bytes:
     if len(_headers) >= _CACHE_SIZE:
         _headers.clear()
     length = size.to_bytes(8, "little")
-    header = length + _CRC.pack(masked(value(length)))
+    header = length + length_crc(length)
     _headers[size] = header
     return header
 
@@ -160,7 +166,7 @@ class RecordReader:
     def _check_header(self, header: bytes) -> int:
         """The length in a header that has not come before."""
         length = int.from_bytes(header[:8], "little")
-        if _CRC.pack(masked(value(header[:8]))) != header[8:]:
+        if length_crc(header[:8]) != header[8:]:
             raise self._damage("length-crc", "the CRC of the record's length does not match")
         if length > MAX_RECORD:
             raise self._damage("too-large", f"the record claims {length:,} bytes; an example has at most 2 GiB")

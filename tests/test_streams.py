@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from makers import Dribble, gzipped
 from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.streams import GzipStream, PlainStream, open_stream
+from tar2tf_cli.tfrecord import frame
 
 BODY = bytes(range(256)) * 8
 MEMBERS = {"one member": (), "several members": (100, 100, 1500)}
@@ -53,6 +54,18 @@ def test_gzip_is_found_by_its_magic_number_and_nothing_else():
     assert isinstance(open_stream(io.BytesIO(gzip.compress(b"")), "x.tar"), GzipStream)
     assert isinstance(open_stream(io.BytesIO(b"\x1f"), "x.tgz"), PlainStream)
     assert isinstance(open_stream(io.BytesIO(b""), "x.tgz"), PlainStream)
+
+
+@pytest.mark.parametrize("length", [0x8B1F, 0x088B1F, 0x8B1F + (1 << 16)])
+def test_a_record_whose_length_looks_like_gzip_is_a_record(length: int) -> None:
+    """The length comes first in a TFRecord; 35,615 is stored as gzip's magic number."""
+    parts = frame([bytes(length)], length)
+    data = b"".join(parts)
+    assert data[:2] == b"\x1f\x8b"
+    assert isinstance(open_stream(io.BytesIO(data), "x"), PlainStream)
+    assert drained(data) == data
+    assert isinstance(open_stream(io.BytesIO(gzip.compress(data)), "x"), GzipStream)
+    assert drained(gzip.compress(data)) == data
 
 
 def test_a_name_a_comment_and_more_in_a_gzip_header_are_passed_over():

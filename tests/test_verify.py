@@ -653,6 +653,21 @@ def test_content_decides_not_the_name(tmp_path: Path, run: Callable[..., Ran]) -
     assert (ran.code, [file["records"] for file in ran.json["files"]]) == (0, [2, 3, 4, 5])
 
 
+@pytest.mark.parametrize("length", [0x8B1F, 0x088B1F])
+def test_a_first_record_whose_length_looks_like_gzip_is_no_damage(
+    tmp_path: Path, run: Callable[..., Ran], length: int
+) -> None:
+    long = tf.train.Example(features=tf.train.Features(feature={"a": tf.train.Feature()}))
+    for filler in range(length - 60, length):
+        long.features.feature["a"].bytes_list.value[:] = [bytes(filler)]
+        if long.ByteSize() == length:
+            break
+    path = write(tmp_path / "t.record", framed(long.SerializeToString(), *some_examples(2)))
+    assert path.read_bytes()[:2] == b"\x1f\x8b"
+    ran = run(path, "--json")
+    assert (ran.code, ran.json["ok"], ran.json["records"]) == (0, True, 3)
+
+
 def test_what_is_no_shard_is_left_out_of_a_directory_and_said(tmp_path: Path, run: Callable[..., Ran]) -> None:
     write(tmp_path / "train.record", framed(*some_examples(2)))
     write(tmp_path / "train.record.idx", b"0 99\n")
