@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from tar2tf_cli.conductor import convert
-    from tar2tf_cli.dataset import AisDataset, Dataset, default_record_parser, load_dataset
+    from tar2tf_cli.dataset import AisDataset, Dataset, default_record_parser
     from tar2tf_cli.inspector import inspect
+    from tar2tf_cli.loading import load_dataset
     from tar2tf_cli.pipeline import Pipeline
     from tar2tf_cli.spec import Conversion, Input, Output
     from tar2tf_cli.verifier import verify
@@ -39,7 +40,7 @@ _HOMES: Final = {
     "convert": "conductor",
     "default_record_parser": "dataset",
     "inspect": "inspector",
-    "load_dataset": "dataset",
+    "load_dataset": "loading",
     "verify": "verifier",
 }
 

@@ -22,12 +22,10 @@ from typing import TYPE_CHECKING, Any, Final
 from tar2tf_cli.conductor import convert, make_plan
 from tar2tf_cli.errors import OutputExistsError, SampleError, SourceError, UsageError
 from tar2tf_cli.image.buffers import buffer
-from tar2tf_cli.manifest import Manifest
 from tar2tf_cli.ops import Convert, Decode, Func, Op, Rename, Resize, Select, SelectDict, Selection, SelectList
 from tar2tf_cli.ops.base import OpContext, apply_ops
 from tar2tf_cli.ops.func import label
 from tar2tf_cli.ops.select import to_selection
-from tar2tf_cli.parser import record_parser
 from tar2tf_cli.reading import Reading
 from tar2tf_cli.samples import KEY, Sample
 from tar2tf_cli.spec import Conversion, Input, Output, parse_size
@@ -35,7 +33,7 @@ from tar2tf_cli.spec import Conversion, Input, Output, parse_size
 if TYPE_CHECKING:
     import tensorflow as tf
 
-__all__ = ["AisDataset", "Dataset", "default_record_parser", "load_dataset"]
+__all__ = ["AisDataset", "Dataset", "default_record_parser"]
 
 DEFAULT_CONVERSIONS: Final = (Decode("jpg"), Convert("jpg", "float32"), Resize("jpg", (224, 224)))
 DEFAULT_SELECTIONS: Final = ("jpg", "cls")
@@ -579,36 +577,3 @@ def default_record_parser(record: Any) -> tuple[tf.Tensor, tf.Tensor]:
     image = tf.io.decode_image(parsed["image_raw"], channels=3, expand_animations=False)
     resized = tf.image.resize(tf.cast(image, tf.float32), (224, 224))
     return tf.ensure_shape(resized, (224, 224, 3)), tf.cast(parsed["label"], tf.int32)
-
-
-def load_dataset(manifest: str | os.PathLike[str], *, split: str | None = None) -> tf.data.Dataset:
-    """The parsed examples of a conversion, as dicts of tensors by feature name, in the order they were written.
-
-    Dtypes and shapes are those that the manifest describes; arrays of differing sizes keep their own shape each, and a
-    feature that some examples lack is given as an empty tensor there.
-
-    Args:
-        manifest: the manifest's path.
-        split: only the shards of this split.
-
-    Raises:
-        SourceError: when there is no such manifest.
-        UsageError: when it has no such split.
-    """
-    import tensorflow as tf
-
-    path = os.fspath(manifest)
-    document = Manifest.load(path)
-    if document is None:
-        raise SourceError("no such manifest", shard=path)
-    shards = [shard for shard in document.shards if split is None or shard.split == split]
-    if split is not None and not shards:
-        names = sorted({shard.split for shard in document.shards if shard.split})
-        raise UsageError(f"there is no split {split!r}", hint=f"splits: {', '.join(names) or 'none'}")
-    files = [os.path.join(os.path.dirname(path), shard.path) for shard in shards]
-    compression = "GZIP" if document.spec["output"].get("compression") == "gzip" else ""
-    records = tf.data.TFRecordDataset(tf.constant(files, tf.string, [len(files)]), compression_type=compression)
-    if not document.features:
-        return records
-    parse = record_parser(document.features, document.records)
-    return records.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 from servers import FaultyServer, faulty_server
+from tar2tf_cli import load_dataset
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.sources import ByteStream, Input, open_store
 from tar2tf_cli.sources.objects import ObjectSource
@@ -104,6 +106,22 @@ class ManifestSuite:
         remote = run(self.upload(place, out), "--json")
         assert remote.code == local.code == (0 if damage is none else 1)
         assert remote.out.replace(place, str(out)) == local.out
+
+    def test_its_dataset_is_the_one_of_a_local_manifest(self, place: str, out: Path) -> None:
+        local = list(load_dataset(manifest_of(out)).as_numpy_iterator())
+        remote = load_dataset(self.upload(place, out))
+        assert remote.element_spec == load_dataset(manifest_of(out)).element_spec
+        for _ in range(2):  # epochs
+            assert list(remote.as_numpy_iterator()) == local
+        assert len(local) == 24
+
+    @pytest.mark.parametrize(("damage", "words"), [(flip, "CRC"), (cut, "short"), (remove, "is missing")])
+    def test_its_dataset_does_not_hide_faults(
+        self, place: str, out: Path, damage: Callable[[Path], None], words: str
+    ) -> None:
+        damage(out)
+        with pytest.raises(tf.errors.OpError, match=words):
+            list(load_dataset(self.upload(place, out)))
 
     def test_a_shard_that_the_manifest_does_not_list_is_a_stray(
         self,

@@ -1,0 +1,92 @@
+"""What a conversion wrote, as a parsed `tf.data.Dataset`, from a folder or from a bucket."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.manifest import Manifest
+from tar2tf_cli.parser import record_parser
+from tar2tf_cli.shards import OpenShard
+from tar2tf_cli.sources import Folder, read_with_folder
+from tar2tf_cli.tfrecord import RecordReader
+from tar2tf_cli.urls import is_remote, without_secrets
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+__all__ = ["load_dataset"]
+
+
+def load_dataset(
+    manifest: str | os.PathLike[str], *, split: str | None = None, endpoint: str | None = None
+) -> tf.data.Dataset:
+    """The parsed examples of a conversion, as dicts of tensors by feature name, in the order they were written.
+
+    Dtypes and shapes are those that the manifest describes; arrays of differing sizes keep their own shape each, and a
+    feature that some examples lack is given as an empty tensor there. From a bucket examples are streamed anew in each
+    epoch, every CRC compared, and no file is kept.
+
+    Args:
+        manifest: the manifest's path, or its URL.
+        split: only the shards of this split.
+        endpoint: where the store of the URL answers.
+
+    Raises:
+        SourceError: when there is no such manifest.
+        UsageError: when it has no such split.
+    """
+    path = os.fspath(manifest)
+    document, folder = _read(path, endpoint)
+    shards = [shard for shard in document.shards if split is None or shard.split == split]
+    if split is not None and not shards:
+        names = sorted({shard.split for shard in document.shards if shard.split})
+        raise UsageError(f"there is no split {split!r}", hint=f"splits: {', '.join(names) or 'none'}")
+    names = [shard.path for shard in shards]
+    if folder:
+        records = _from_bucket(folder, names)
+    else:
+        records = _from_files([os.path.join(os.path.dirname(path), name) for name in names], document)
+    if not document.features:
+        return records
+    import tensorflow as tf
+
+    parse = record_parser(document.features, document.records)
+    return records.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+
+
+def _read(path: str, endpoint: str | None) -> tuple[Manifest, Folder | None]:
+    """A manifest, and the folder of the bucket that it lies in."""
+    if is_remote(path):
+        found = read_with_folder(path, endpoint=endpoint)
+        if found:
+            return Manifest.from_bytes(found[0], without_secrets(path)), found[1]
+    elif document := Manifest.load(path):
+        return document, None
+    raise SourceError("no such manifest", shard=without_secrets(path))
+
+
+def _from_files(paths: Sequence[str], document: Manifest) -> tf.data.Dataset:
+    """The serialised examples of local shards."""
+    import tensorflow as tf
+
+    compression = "GZIP" if document.spec["output"].get("compression") == "gzip" else ""
+    return tf.data.TFRecordDataset(tf.constant(paths, tf.string, [len(paths)]), compression_type=compression)
+
+
+def _from_bucket(folder: Folder, names: Sequence[str]) -> tf.data.Dataset:
+    """The serialised examples of a bucket's shards; TensorFlow itself reaches few stores, and says little of faults."""
+    import tensorflow as tf
+
+    def records() -> Iterator[bytes]:
+        items = folder.find(names)
+        for name in names:
+            if name not in items:
+                raise SourceError("is missing", shard=folder.locate(name))
+            with OpenShard(folder, items[name]) as shard:
+                for _, record in RecordReader(shard, shard.name):
+                    yield record
+
+    return tf.data.Dataset.from_generator(records, output_signature=tf.TensorSpec([], tf.string))
