@@ -127,38 +127,70 @@ def knows_aws() -> bool:
     return bool(binary and re.search(rb"-tags=(\w+,)*aws\b", Path(binary).read_bytes()))
 
 
+@dataclass(frozen=True)
+class Guard:
+    """What makes a cluster ask for tokens, and speak HTTPS.
+
+    Attributes:
+        signing_key: what tokens are signed with.
+        certificate: the nodes' certificate, signed by itself.
+        private_key: the key to it.
+    """
+
+    signing_key: str
+    certificate: Path
+    private_key: Path
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What the cluster's configuration has of it."""
+        http = {"server_crt": str(self.certificate), "server_key": str(self.private_key)}
+        return {
+            "auth": {"client_auth_required": True, "signature": {"key": self.signing_key, "method": "HS256"}},
+            "net": {"l4": {"proto": "tcp"}, "http": {"use_https": True, "skip_verify": True, **http}},
+        }
+
+    def ask(self, url: str, **params: str) -> requests.Response:
+        """A GET as the cluster's administrator."""
+        headers = {"Authorization": f"Bearer {ais_token(self.signing_key, 60, admin=True)}"}
+        return requests.get(url, params=params, headers=headers, timeout=2, verify=str(self.certificate))
+
+
+def _ask(url: str, **params: str) -> requests.Response:
+    return requests.get(url, params=params, timeout=2)
+
+
 @contextmanager
-def ais_cluster(folder: Path, targets: int = 2, s3: str | None = None, signing_key: str | None = None) -> Iterator[str]:
+def ais_cluster(folder: Path, targets: int = 2, s3: str | None = None, guard: Guard | None = None) -> Iterator[str]:
     """The endpoint of an AIStore: AIS_ENDPOINT, or a proxy and targets of our own in a folder.
 
     Args:
         s3: the endpoint of the S3 that is behind a cluster of our own.
-        signing_key: what tokens are to be signed with; makes a cluster of our own that asks for them.
+        guard: of a cluster of our own.
 
     Raises:
         FileNotFoundError: when there is neither.
         PermissionError: when the nodes cannot be kept to a loopback.
     """
-    if (endpoint := os.environ.get("AIS_ENDPOINT")) and not signing_key:
+    if (endpoint := os.environ.get("AIS_ENDPOINT")) and not guard:
         yield endpoint
         return
-    config: dict[str, Any] = {"backend": {"aws": {}} if s3 else {}, "auth": {}}
-    if signing_key:
-        config["auth"] = {"client_auth_required": True, "signature": {"key": signing_key, "method": "HS256"}}
+    config = {"backend": {"aws": {}} if s3 else {}, **(guard.config if guard else {})}
     variables = {"S3_ENDPOINT": s3} if s3 else {}
-    with private_network(), _own_cluster(folder, targets, config, variables, signing_key) as endpoint:
+    with private_network(), _own_cluster(folder, targets, config, variables, guard) as endpoint:
         yield endpoint
 
 
 @contextmanager
 def _own_cluster(
-    folder: Path, targets: int, config: dict[str, Any], variables: dict[str, str], signing_key: str | None
+    folder: Path, targets: int, config: dict[str, Any], variables: dict[str, str], guard: Guard | None
 ) -> Iterator[str]:
     binary = go_command("aisnode")
     if binary is None:
         raise FileNotFoundError(AIS_MISSING)
     ports = free_ports(3 * (targets + 1))
-    url = f"http://127.0.0.1:{ports[0]}"
+    url = f"{'https' if guard else 'http'}://127.0.0.1:{ports[0]}"
+    ask = guard.ask if guard else _ask
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for number in range(targets + 1):
@@ -170,22 +202,13 @@ def _own_cluster(
             processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
             log.close()
             if number == 0:
-                wait_for(lambda: requests.get(f"{url}/v1/health", timeout=2).ok, processes[0])
-        wait_for(lambda: len(ais_map(url, signing_key)["tmap"]) == targets, processes[0])
-        wait_for(lambda: requests.get(f"{url}/v1/health", params={"prr": "true"}, timeout=2).ok, processes[0])
+                wait_for(lambda: ask(f"{url}/v1/health").ok, processes[0])
+        wait_for(lambda: len(ask(f"{url}/v1/daemon", what="smap").json()["tmap"]) == targets, processes[0])
+        wait_for(lambda: ask(f"{url}/v1/health", prr="true").ok, processes[0])
         yield url
     finally:
         for process in reversed(processes):
             end(process)
-
-
-def ais_map(url: str, signing_key: str | None = None) -> dict[str, Any]:
-    """What a cluster says of its nodes and of itself."""
-    headers = {"Authorization": f"Bearer {ais_token(signing_key, 60, admin=True)}"} if signing_key else {}
-    answer: dict[str, Any] = requests.get(
-        f"{url}/v1/daemon", params={"what": "smap"}, headers=headers, timeout=2
-    ).json()
-    return answer
 
 
 def ais_token(signing_key: str, seconds: float, **claims: Any) -> str:
@@ -204,8 +227,8 @@ def _ais_command(
     (node / "conf").mkdir(parents=True)
     (folder / "data").mkdir(exist_ok=True)
     whole = {
-        **config,
         "proxy": {"primary_url": url, "original_url": url, "discovery_url": ""},
+        "auth": {},
         "net": {"l4": {"proto": "tcp"}, "http": {"use_https": False}},
         "timeout": {
             "cplane_operation": "2s",
@@ -219,6 +242,7 @@ def _ais_command(
         "resilver": {"enabled": True},
         "space": {"cleanupwm": 90, "lowwm": 95, "highwm": 97, "out_of_space": 99},
         "log": {"to_stderr": False},
+        **config,
     }
     local = {
         "confdir": str(node / "conf"),

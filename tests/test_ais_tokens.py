@@ -1,8 +1,10 @@
-"""A real AIStore that asks for tokens, which the test signs with the cluster's key as its AuthN server would."""
+"""A real AIStore behind HTTPS that asks for tokens, which the test signs as the cluster's AuthN server would."""
 
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from servers import ais_cluster, ais_map, ais_token
+from servers import Guard, ais_cluster, ais_token
+from tar2tf_cli.sources import open_store
 from test_sources import tar2tf, tar_of
 
 KEY = "a key of thirty-two bytes or more, for HS256"
@@ -22,9 +25,21 @@ def token(seconds: float, **claims: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def guard(tmp_path_factory: pytest.TempPathFactory) -> Guard:
+    if not shutil.which("openssl"):
+        pytest.skip("no openssl")
+    folder = tmp_path_factory.mktemp("guard")
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    make += ["-keyout", str(key), "-out", str(certificate), "-days", "2", "-subj", "/CN=localhost"]
+    subprocess.run([*make, "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+    return Guard(KEY, certificate, key)
+
+
+@pytest.fixture(scope="module")
+def endpoint(guard: Guard, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
-        cluster = ais_cluster(tmp_path_factory.mktemp("ais"), targets=1, signing_key=KEY)
+        cluster = ais_cluster(tmp_path_factory.mktemp("ais"), targets=1, guard=guard)
         url = cluster.__enter__()
     except (FileNotFoundError, PermissionError) as error:
         pytest.skip(str(error))
@@ -35,28 +50,39 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def bucket(endpoint: str) -> str:
-    from aistore.sdk import Client
-
-    made = Client(endpoint, token=token(600, admin=True)).bucket("photos").create()
-    for number in range(6):
-        made.object(f"in/{number}.tar").get_writer().put_content(tar_of(10, first=10 * number))
+def bucket(guard: Guard, endpoint: str) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (
+            ("AIS_ENDPOINT", endpoint),
+            ("AIS_AUTHN_TOKEN", token(600, admin=True)),
+            ("AIS_CLIENT_CA", str(guard.certificate)),
+        ):
+            patch.setenv(name, value)
+        client = open_store("ais://photos").client
+        client.create()
+        for number in range(6):
+            client.object(f"in/{number}.tar").get_writer().put_content(tar_of(10, first=10 * number))
     return "ais://photos"
 
 
 class Command:
     """The command with one token or another."""
 
-    def __init__(self, endpoint: str, folder: Path) -> None:
-        self.environment = {"AIS_ENDPOINT": endpoint, "XDG_CACHE_HOME": str(folder / "cache"), "HOME": str(folder)}
+    def __init__(self, endpoint: str, guard: Guard, folder: Path) -> None:
+        self.environment = {
+            "AIS_ENDPOINT": endpoint,
+            "AIS_CLIENT_CA": str(guard.certificate),
+            "XDG_CACHE_HOME": str(folder / "cache"),
+            "HOME": str(folder),
+        }
 
     def __call__(self, *arguments: str | Path, **variables: str) -> Any:
         return tar2tf(*arguments, **{"AIS_AUTHN_TOKEN": "", **self.environment, **variables})
 
 
 @pytest.fixture
-def command(endpoint: str, tmp_path: Path) -> Command:
-    return Command(endpoint, tmp_path)
+def command(endpoint: str, guard: Guard, tmp_path: Path) -> Command:
+    return Command(endpoint, guard, tmp_path)
 
 
 def assert_refused(done: Any, words: str) -> None:
@@ -99,8 +125,8 @@ def test_a_token_opens_both_ends(command: Command, bucket: str, tmp_path: Path, 
     assert "60 records" in done.stdout + done.stderr
 
 
-def test_a_token_that_may_not_write_is_told(command: Command, bucket: str, tmp_path: Path, endpoint: str) -> None:
-    cluster = ais_map(endpoint, KEY)["uuid"]
+def test_a_token_that_may_not_write_is_told(command: Command, bucket: str, guard: Guard, endpoint: str) -> None:
+    cluster = guard.ask(f"{endpoint}/v1/daemon", what="smap").json()["uuid"]
     limited = token(600, admin=False, clusters=[{"id": cluster, "perm": str(READ_ONLY)}])
     done = command("convert", f"{bucket}/in", "-o", f"{bucket}/no/t-<>.record", AIS_AUTHN_TOKEN=limited)
     assert_refused(done, "403")
@@ -121,3 +147,27 @@ def test_a_token_that_expires_during_the_run_is_told_and_a_new_one_continues(
     assert done.returncode == 0, done.stderr
     assert f"{len(made)} shards" in done.stderr
     assert "60 records" in done.stderr
+
+
+def test_a_certificate_that_nobody_vouches_for_is_told(command: Command, bucket: str, tmp_path: Path) -> None:
+    done = command("convert", f"{bucket}/in", "-o", tmp_path / "t.record", AIS_CLIENT_CA="")
+    assert done.returncode == 3
+    assert "TLS failed" in done.stderr
+    assert "AIS_CLIENT_CA" in done.stderr
+
+
+def test_a_certificate_that_is_not_there_is_a_usage_error(command: Command, bucket: str, tmp_path: Path) -> None:
+    done = command("convert", f"{bucket}/in", "-o", tmp_path / "t.record", AIS_CLIENT_CA="/no/such.pem")
+    assert done.returncode == 2
+    assert "AIS_CLIENT_CA names /no/such.pem, which is not there" in done.stderr
+
+
+@pytest.mark.parametrize("bundle", ["", "/etc/ssl/certs/ca-certificates.crt"])
+def test_verification_may_be_skipped_without_a_word(command: Command, bucket: str, tmp_path: Path, bundle: str) -> None:
+    given = {"AIS_AUTHN_TOKEN": token(600, admin=True), "REQUESTS_CA_BUNDLE": bundle}
+    skip = {"AIS_CLIENT_CA": "", "AIS_SKIP_VERIFY_CRT": "true"}
+    for how, variables in (("ca", {}), ("skipped", skip)):
+        output = f"{bucket}/{how}{len(bundle)}/t-<>.record"
+        done = command("convert", f"{bucket}/in", "-o", output, **given, **variables)
+        assert done.returncode == 0, done.stderr
+        assert len(done.stderr.splitlines()) == 1

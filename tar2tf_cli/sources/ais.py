@@ -81,13 +81,16 @@ class AisStore(Store):
         from urllib3.util.retry import Retry
 
         _silence()
+        _check_certificate()
         once = RetryConfig(Retry(0, read=False), Retrying(stop=stop_after_attempt(1), reraise=True))
         timeout = _seconds("AIS_CONNECT_TIMEOUT", CONNECT_SECONDS), _seconds("AIS_READ_TIMEOUT", READ_SECONDS)
         with warnings.catch_warnings():  # of a verification that the user chose to skip
             warnings.simplefilter("ignore")
             client = Client(self._endpoint, timeout=timeout, retry_config=once, token=_token())
         namespace = Namespace(uuid=self._uuid, name=self._namespace) if self._uuid or self._namespace else None
-        return client.bucket(self._name, self._provider, namespace)
+        bucket = client.bucket(self._name, self._provider, namespace)
+        _go_by_variables_of_aistore(bucket.client.session_manager.session)
+        return bucket
 
     def listing(self, prefix: str) -> Iterable[Input]:
         """Page by page, as the cluster gives them."""
@@ -131,8 +134,7 @@ class AisStore(Store):
                 f"objects/{item.bucket_name}/{quote(item.name)}",
                 params=item.query_params,
                 headers={"Content-Length": size, "Connection": "close"},  # the length is part of a signature
-                data=b"",
-                allow_redirects=False,
+                allow_redirects=False,  # and no data, or the SDK would go on by itself over HTTPS
             )
             session = request.session_manager.session
             headers = {"Authorization": f"Bearer {request.token}"} if request.token else {}
@@ -242,6 +244,30 @@ def _token() -> str | None:
         return None
     except (OSError, ValueError, KeyError, TypeError):
         raise UsageError(f"{path} is not a token file as `ais auth login` writes it") from None
+
+
+def _check_certificate() -> None:
+    """Find out that the CA is not there before requests does, which would try again and again."""
+    path = os.environ.get("AIS_CLIENT_CA")
+    if path and not os.path.exists(path):
+        raise UsageError(f"AIS_CLIENT_CA names {path}, which is not there")
+
+
+def _go_by_variables_of_aistore(session: Any) -> None:
+    """Let what AIS_CLIENT_CA and AIS_SKIP_VERIFY_CRT say go before REQUESTS_CA_BUNDLE, which requests puts first."""
+    if session.verify is True:
+        return
+    if not session.verify:
+        from urllib3 import disable_warnings
+        from urllib3.exceptions import InsecureRequestWarning
+
+        disable_warnings(InsecureRequestWarning)
+    merge = session.merge_environment_settings
+
+    def merged(url: str, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
+        return merge(url, proxies, stream, session.verify if verify is None else verify, cert)
+
+    session.merge_environment_settings = merged
 
 
 def _seconds(variable: str, otherwise: float) -> float:
