@@ -127,6 +127,19 @@ def knows_aws() -> bool:
     return bool(binary and re.search(rb"-tags=(\w+,)*aws\b", Path(binary).read_bytes()))
 
 
+def self_signed(folder: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that nobody vouches for, and its key.
+
+    Raises:
+        FileNotFoundError: when there is no openssl to make them.
+    """
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    make += ["-keyout", str(key), "-out", str(certificate), "-days", "2", "-subj", "/CN=localhost"]
+    subprocess.run([*make, "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+    return certificate, key
+
+
 @dataclass(frozen=True)
 class Guard:
     """What makes a cluster ask for tokens, and speak HTTPS.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from servers import Guard, ais_cluster, ais_token
+from servers import Guard, ais_cluster, ais_token, self_signed
 from tar2tf_cli.sources import open_store
 from test_sources import tar2tf, tar_of
 
@@ -28,12 +27,7 @@ def token(seconds: float, **claims: Any) -> str:
 def guard(tmp_path_factory: pytest.TempPathFactory) -> Guard:
     if not shutil.which("openssl"):
         pytest.skip("no openssl")
-    folder = tmp_path_factory.mktemp("guard")
-    key, certificate = folder / "key.pem", folder / "certificate.pem"
-    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    make += ["-keyout", str(key), "-out", str(certificate), "-days", "2", "-subj", "/CN=localhost"]
-    subprocess.run([*make, "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
-    return Guard(KEY, certificate, key)
+    return Guard(KEY, *self_signed(tmp_path_factory.mktemp("guard")))
 
 
 @pytest.fixture(scope="module")

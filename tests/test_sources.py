@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from servers import FaultyServer, cutting_proxy, faulty_server, free_ports, gcs_server, moto_server
+from servers import FaultyServer, cutting_proxy, faulty_server, free_ports, gcs_server, moto_server, self_signed
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.shards import list_files
 from tar2tf_cli.sources import Input, Remote, Source, open_source, read_document, resume
@@ -476,12 +476,8 @@ class TestHttpUsage:
     def test_a_certificate_that_nobody_vouches_for_is_a_tls_error(self, tmp_path: Path) -> None:
         if not shutil.which("openssl"):
             pytest.skip("no openssl")
-        key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-        make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-        make += ["-keyout", str(key), "-out", str(certificate), "-days", "2", "-subj", "/CN=localhost"]
-        subprocess.run(make, check=True, capture_output=True)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate, key)
+        context.load_cert_chain(*self_signed(tmp_path))
         with faulty_server(context) as state:
             for bucket, endpoint in (("ais://b", state.url), (f"{state.url}/b", None)):
                 with pytest.raises(SourceError, match=r"TLS failed: .*self.signed certificate") as caught:
