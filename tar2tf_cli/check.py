@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tar2tf_cli.errors import DamagedShardError, SampleError
+from tar2tf_cli.formats.tar import TarReader
+from tar2tf_cli.formats.tfrecord import RecordReader, crc32c
 from tar2tf_cli.manifest import ShardEntry, digest
 from tar2tf_cli.outline import Checker, Expected
 from tar2tf_cli.samples import Grouper
 from tar2tf_cli.shards import Format, OpenShard, TarRules
 from tar2tf_cli.sources import ByteStream, Input, Source
-from tar2tf_cli.tar import TarReader
-from tar2tf_cli.tfrecord import RecordReader, crc32c
 
 __all__ = ["CheckFile", "Context", "Fault", "FileReport"]
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from tar2tf_cli.errors import SampleError
-from tar2tf_cli.example import Feature, Features, bytes_list, float_list, int64_list, packed_floats, raw, scalar
+from tar2tf_cli.formats.example import Feature, Features, bytes_list, float_list, int64_list, packed_floats, raw, scalar
 from tar2tf_cli.ops.base import OpContext
 from tar2tf_cli.ops.select import Selection, flatten
 from tar2tf_cli.presets import Preset

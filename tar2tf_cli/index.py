@@ -14,8 +14,8 @@ from functools import reduce
 from itertools import accumulate
 from typing import Any, Final
 
+from tar2tf_cli.formats.tfrecord import crc32c
 from tar2tf_cli.sinks import RecordFile
-from tar2tf_cli.tfrecord import crc32c
 
 __all__ = ["Index", "load_index", "save_index"]
 

@@ -16,14 +16,14 @@ from typing import Any, Final
 from tar2tf_cli.engines.gather import gather
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError
 from tar2tf_cli.events import Events
-from tar2tf_cli.example import decode
+from tar2tf_cli.formats.compression import PlainStream
+from tar2tf_cli.formats.example import decode
+from tar2tf_cli.formats.tar import TarReader
+from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.outline import Entry, entries
 from tar2tf_cli.samples import KEY, Grouper, Sample
 from tar2tf_cli.shards import Format, OpenShard, TarRules, is_folder, list_files, nothing_found
 from tar2tf_cli.sources import Input, Source, open_source
-from tar2tf_cli.streams import PlainStream
-from tar2tf_cli.tar import TarReader
-from tar2tf_cli.tfrecord import RecordReader
 from tar2tf_cli.values import Look, Stats, example_of, look_at, shortened
 
 __all__ = ["Contents", "Shown", "first_samples", "inspect"]

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import SourceError, Tar2tfError
+from tar2tf_cli.formats.tfrecord import FRAMING, RecordReader
 from tar2tf_cli.index import Index, load_index, save_index
 from tar2tf_cli.input_report import InputReport
 from tar2tf_cli.layout import Piece, Shard
@@ -23,7 +24,6 @@ from tar2tf_cli.sinks import RecordFile, shard_file
 from tar2tf_cli.sources import Input, Remote, Source
 from tar2tf_cli.spec import Conversion
 from tar2tf_cli.spool import Spool, gzip_stream, spool_is_whole
-from tar2tf_cli.tfrecord import FRAMING, RecordReader
 
 __all__ = ["ReadInputs", "ShardReport", "Worker", "WriteShard", "copied"]
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.manifest import Manifest
 from tar2tf_cli.parser import record_parser
 from tar2tf_cli.shards import OpenShard
 from tar2tf_cli.sources import Folder, read_with_folder
-from tar2tf_cli.tfrecord import RecordReader
 from tar2tf_cli.urls import is_remote, without_secrets
 
 if TYPE_CHECKING:

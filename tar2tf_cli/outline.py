@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from tar2tf_cli.example import Kind, kind_of, varint
+from tar2tf_cli.formats.example import Kind, kind_of, varint
 
 __all__ = ["Checker", "Entry", "Expected", "entries", "expected"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tar2tf_cli.errors import SampleError, UsageError
-from tar2tf_cli.example import parse_features, raw
+from tar2tf_cli.formats.example import parse_features, raw
 from tar2tf_cli.ops.base import OpContext
 from tar2tf_cli.ops.func import label
 from tar2tf_cli.samples import KEY, Sample

@@ -32,7 +32,7 @@ from operator import index
 from typing import Any, ClassVar, Final
 
 from tar2tf_cli.errors import SampleError, UsageError
-from tar2tf_cli.example import raw
+from tar2tf_cli.formats.example import raw
 from tar2tf_cli.ops.func import load_object
 
 __all__ = ["Example", "Field", "IgnoreExample", "find_class", "tfrecordable"]

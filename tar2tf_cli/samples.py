@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError, SampleError
-from tar2tf_cli.tar import Member
+from tar2tf_cli.formats.tar import Member
 
 __all__ = ["KEY", "Grouper", "KeySplit", "Sample", "split_name"]
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError
+from tar2tf_cli.formats.compression import PlainStream, open_stream
+from tar2tf_cli.formats.tar import BLOCK, is_header
+from tar2tf_cli.formats.tfrecord import length_crc
 from tar2tf_cli.samples import KeySplit
 from tar2tf_cli.sources import Input, Source
 from tar2tf_cli.sources.base import ByteStream
-from tar2tf_cli.streams import PlainStream, open_stream
-from tar2tf_cli.tar import BLOCK, is_header
-from tar2tf_cli.tfrecord import length_crc
 from tar2tf_cli.urls import is_remote, without_secrets
 
 __all__ = ["Format", "OpenShard", "TarRules", "is_folder", "list_files", "nothing_found", "sniff"]

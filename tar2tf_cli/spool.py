@@ -10,10 +10,10 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Final
 
+from tar2tf_cli.formats.tfrecord import crc32c
 from tar2tf_cli.index import Index
 from tar2tf_cli.sinks import RecordFile
 from tar2tf_cli.spec import Conversion
-from tar2tf_cli.tfrecord import crc32c
 
 __all__ = ["Spool", "gzip_stream", "spool_is_whole"]
 

@@ -11,8 +11,9 @@ from itertools import groupby
 from typing import Any, Literal, TypeAlias
 
 from tar2tf_cli.errors import SampleError, StageError, Tar2tfError
-from tar2tf_cli.example import Encoder
 from tar2tf_cli.features import FeatureMap, Schema
+from tar2tf_cli.formats.example import Encoder
+from tar2tf_cli.formats.tfrecord import FRAMING, frame
 from tar2tf_cli.ops import Op
 from tar2tf_cli.ops.base import OpContext, apply_ops
 from tar2tf_cli.ops.func import label
@@ -26,7 +27,6 @@ from tar2tf_cli.sources.pipeline import Tar
 from tar2tf_cli.spec import Conversion, Output, TypeName
 from tar2tf_cli.spec import Input as InputSpec
 from tar2tf_cli.tf_example import TFExample, key_of, unfit
-from tar2tf_cli.tfrecord import FRAMING, frame
 from tar2tf_cli.threads import in_threads
 from tar2tf_cli.transformations import transform
 

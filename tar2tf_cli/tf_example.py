@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tar2tf_cli import image
 from tar2tf_cli.errors import ImageError, SampleError
-from tar2tf_cli.example import (
+from tar2tf_cli.features import describe
+from tar2tf_cli.formats.example import (
     Encoder,
     Feature,
     Kind,
@@ -19,7 +20,6 @@ from tar2tf_cli.example import (
     scalar,
     values_of,
 )
-from tar2tf_cli.features import describe
 from tar2tf_cli.samples import KEY
 
 if TYPE_CHECKING:

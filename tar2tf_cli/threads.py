@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tar2tf_cli.errors import SampleError
-from tar2tf_cli.example import Feature
+from tar2tf_cli.formats.example import Feature
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

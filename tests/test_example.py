@@ -12,8 +12,8 @@ from hypothesis import example as example_of
 from hypothesis import strategies as st
 
 from tar2tf_cli.errors import SampleError
-from tar2tf_cli.example import Encoder, bytes_list, decode, float_list, int64_list, packed_floats, spans, varint
-from tar2tf_cli.tfrecord import MAX_RECORD
+from tar2tf_cli.formats.example import Encoder, bytes_list, decode, float_list, int64_list, packed_floats, spans, varint
+from tar2tf_cli.formats.tfrecord import MAX_RECORD
 
 names = st.text(max_size=8) | st.sampled_from(["jpg", "cls", "seg.png", "é", "名前", "x" * 200])
 int64s = st.integers(-(2**63), 2**63 - 1)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from makers import Dribble, gzipped
 from tar2tf_cli.errors import DamagedShardError, SourceError
-from tar2tf_cli.streams import GzipStream, PlainStream, open_stream
-from tar2tf_cli.tfrecord import frame
+from tar2tf_cli.formats.compression import GzipStream, PlainStream, open_stream
+from tar2tf_cli.formats.tfrecord import frame
 
 BODY = bytes(range(256)) * 8
 MEMBERS = {"one member": (), "several members": (100, 100, 1500)}

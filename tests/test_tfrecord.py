@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from makers import Dribble, gzipped
 from tar2tf_cli.errors import DamagedShardError
-from tar2tf_cli.streams import open_stream
-from tar2tf_cli.tfrecord import (
+from tar2tf_cli.formats.compression import open_stream
+from tar2tf_cli.formats.tfrecord import (
     FRAMING,
     MAX_RECORD,
     RecordReader,

@@ -17,8 +17,8 @@ from makers import END, File, files_of, gzipped, long_name, member, pax, tar_of
 from shards import COMMAND, SECONDS, records, tar2tf
 from tar2tf_cli.conductor import convert
 from tar2tf_cli.errors import Tar2tfError
+from tar2tf_cli.formats.tar import BLOCK
 from tar2tf_cli.spec import Conversion, Input, Output
-from tar2tf_cli.tar import BLOCK
 
 Cut = Callable[[bytes], Iterable[int]]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tar2tf_cli.formats.direct_file import shard_file
+from tar2tf_cli.formats.record_file import RecordFile
 from tar2tf_cli.sinks.base import Sink
-from tar2tf_cli.sinks.direct import shard_file
 from tar2tf_cli.sinks.directory import DirectorySink
-from tar2tf_cli.sinks.file import RecordFile
 from tar2tf_cli.sinks.flusher import Flusher
 
 __all__ = ["DirectorySink", "Flusher", "RecordFile", "Sink", "open_sink", "shard_file"]

@@ -9,7 +9,7 @@ import threading
 from typing import Generic, TypeVar
 
 from tar2tf_cli.errors import SinkError
-from tar2tf_cli.sinks.file import write_failed
+from tar2tf_cli.formats.record_file import write_failed
 
 __all__ = ["Flusher"]
 

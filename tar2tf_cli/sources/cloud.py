@@ -274,7 +274,7 @@ def _changed(where: str, offset: int) -> SourceError:
 
 
 def _crc32c(path: str) -> int:
-    from tar2tf_cli.tfrecord import crc32c
+    from tar2tf_cli.formats.tfrecord import crc32c
 
     crc = 0
     with open(path, "rb", buffering=0) as file:

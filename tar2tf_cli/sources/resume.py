@@ -121,7 +121,7 @@ def hasher(kind: str) -> Hasher | None:
         digest: Hasher = xxhash.xxh64()
         return digest
     if kind == "crc32c":
-        from tar2tf_cli.tfrecord import crc32c
+        from tar2tf_cli.formats.tfrecord import crc32c
 
         return _Crc(crc32c)
     if kind == "crc32":

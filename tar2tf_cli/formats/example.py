@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import SampleError
-from tar2tf_cli.tfrecord import MAX_RECORD
+from tar2tf_cli.formats.tfrecord import MAX_RECORD
 
 __all__ = [
     "Encoder",

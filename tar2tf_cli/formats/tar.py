@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeAlias
 from zlib import adler32
 
 from tar2tf_cli.errors import DamagedShardError
-from tar2tf_cli.tfrecord import MAX_RECORD
+from tar2tf_cli.formats.tfrecord import MAX_RECORD
 
 __all__ = ["BLOCK", "Member", "Readable", "TarReader", "is_header"]
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Final
 
 from tar2tf_cli.errors import SinkError
-from tar2tf_cli.tfrecord import crc32c
+from tar2tf_cli.formats.tfrecord import crc32c
 
 __all__ = ["RecordFile", "write_failed"]
 
