@@ -27,7 +27,7 @@ def image_label(sample: Sample, context: OpContext) -> dict[str, Any]:
 
     These are the features of the AIS tar2tf client's default record_to_example.
     """
-    from tar2tf_cli import image
+    from tar2tf_cli.formats import image
 
     data = _encoded(sample, "image-label")
     header = image.header(data)
@@ -45,7 +45,7 @@ def imagenet(sample: Sample, context: OpContext) -> dict[str, Any]:
 
     Source of the names: tensorflow/models, research/slim/datasets/build_imagenet_data.py.
     """
-    from tar2tf_cli import image
+    from tar2tf_cli.formats import image
 
     data = _encoded(sample, "imagenet")
     header = image.header(data)
@@ -62,7 +62,7 @@ def imagenet_tensor(sample: Sample, context: OpContext) -> dict[str, Any]:
     """
     import numpy as np
 
-    from tar2tf_cli import image
+    from tar2tf_cli.formats import image
 
     value = _image(sample)
     pixels = image.decode(value, max_pixels=context.max_pixels) if isinstance(value, bytes) else value

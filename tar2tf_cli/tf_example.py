@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from tar2tf_cli import image
 from tar2tf_cli.errors import ImageError, SampleError
 from tar2tf_cli.features import describe
+from tar2tf_cli.formats import image
 from tar2tf_cli.formats.example import (
     Encoder,
     Feature,

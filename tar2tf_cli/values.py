@@ -42,7 +42,7 @@ class Look(NamedTuple):
 
 def look_at(data: bytes) -> Look:
     """What bytes are, by their content."""
-    from tar2tf_cli.image import header, sniff
+    from tar2tf_cli.formats.image import header, sniff
 
     if sniff(data):
         try:

@@ -31,8 +31,8 @@ from hypothesis import strategies as st
 
 from tar2tf_cli import image as kernels
 from tar2tf_cli.errors import ImageError
-from tar2tf_cli.image import buffers, decode, pixels, resize
-from tar2tf_cli.image.buffers import buffer
+from tar2tf_cli.formats.image import buffers, decode, pixels, resize
+from tar2tf_cli.formats.image.buffers import buffer
 
 SHIPPED = Path(skimage.data.__file__).parent
 SIZES = [(1, 1), (1, 2), (3, 1), (7, 8), (17, 33), (64, 64), (99, 101), (375, 500)]

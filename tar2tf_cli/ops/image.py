@@ -59,7 +59,7 @@ class Decode(_ImageOp):
     ext: str
 
     def apply(self, sample: Sample, context: OpContext) -> Sample:
-        from tar2tf_cli import image
+        from tar2tf_cli.formats import image
 
         data = self.entry(sample, self.ext)
         if not isinstance(data, bytes):
@@ -87,7 +87,7 @@ class Convert(_ImageOp):
         _set(self, "dtype", _dtype_name(self.dtype))
 
     def apply(self, sample: Sample, context: OpContext) -> Sample:
-        from tar2tf_cli import image
+        from tar2tf_cli.formats import image
 
         sample[self.ext] = image.convert_dtype(self.array(sample), self.dtype)
         return sample
@@ -109,7 +109,7 @@ class Resize(_ImageOp):
         _set(self, "size", _size(self.size))
 
     def apply(self, sample: Sample, context: OpContext) -> Sample:
-        from tar2tf_cli import image
+        from tar2tf_cli.formats import image
 
         sample[self.ext] = image.resize(self.array(sample), *self.size)
         return sample
@@ -137,7 +137,7 @@ class Rotate(_ImageOp):
         _set(self, "angle", angle)
 
     def apply(self, sample: Sample, context: OpContext) -> Sample:
-        from tar2tf_cli import image
+        from tar2tf_cli.formats import image
 
         angle = self.angle or image.random_angle(context.seed, sample[KEY])
         sample[self.ext] = image.rotate(self.array(sample), angle)
@@ -155,7 +155,7 @@ class CenterCrop(_ImageOp):
     ext: str
 
     def apply(self, sample: Sample, context: OpContext) -> Sample:
-        from tar2tf_cli import image
+        from tar2tf_cli.formats import image
 
         sample[self.ext] = image.center_crop(self.array(sample))
         return sample
@@ -177,7 +177,7 @@ class Cast(_ImageOp):
         _set(self, "dtype", _dtype_name(self.dtype))
 
     def apply(self, sample: Sample, context: OpContext) -> Sample:
-        from tar2tf_cli import image
+        from tar2tf_cli.formats import image
 
         sample[self.ext] = image.cast(self.array(sample), self.dtype)
         return sample
@@ -204,7 +204,7 @@ class Encode(_ImageOp):
         _set(self, "quality", int(self.quality))
 
     def apply(self, sample: Sample, context: OpContext) -> Sample:
-        from tar2tf_cli import image
+        from tar2tf_cli.formats import image
 
         sample[self.ext] = image.encode(self.array(sample), self.format, self.quality)
         return sample
@@ -212,7 +212,7 @@ class Encode(_ImageOp):
 
 def _dtype_name(dtype: Any) -> str:
     """The name of a dtype given as a name, a Python type, or a NumPy or TensorFlow dtype."""
-    from tar2tf_cli.image import DTYPES
+    from tar2tf_cli.formats.image import DTYPES
 
     name = _PYTHON_TYPES.get(dtype) if isinstance(dtype, type) else None
     name = name or getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
-from tar2tf_cli.image.lazy import NDArray, np
+from tar2tf_cli.formats.image.lazy import NDArray, np
 
 __all__ = ["buffer"]
 

@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from tar2tf_cli.errors import ImageError
-from tar2tf_cli.image.buffers import buffer
-from tar2tf_cli.image.lazy import Image, NDArray, cv2, np
+from tar2tf_cli.formats.image.buffers import buffer
+from tar2tf_cli.formats.image.lazy import Image, NDArray, cv2, np
 
 __all__ = [
     "DTYPES",

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from tar2tf_cli.errors import ImageError
-from tar2tf_cli.image.buffers import buffer
-from tar2tf_cli.image.headers import (
+from tar2tf_cli.formats.image.buffers import buffer
+from tar2tf_cli.formats.image.headers import (
     PNG_GRAY_ALPHA,
     PNG_PALETTE,
     bmp_layout,
@@ -22,8 +22,8 @@ from tar2tf_cli.image.headers import (
     png_chunks,
     sniff,
 )
-from tar2tf_cli.image.lazy import Image, NDArray, cv2, np, simplejpeg
-from tar2tf_cli.image.pixels import opencv, shape_of
+from tar2tf_cli.formats.image.lazy import Image, NDArray, cv2, np, simplejpeg
+from tar2tf_cli.formats.image.pixels import opencv, shape_of
 
 __all__ = ["DEFAULT_MAX_PIXELS", "decode", "encode", "to_rgb_jpeg"]
 
