@@ -12,7 +12,7 @@ from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import RecordReader, crc32c
 from tar2tf_cli.manifest import ShardEntry, digest
 from tar2tf_cli.outline import Checker, Expected
-from tar2tf_cli.samples import Grouper
+from tar2tf_cli.samples.grouping import Grouper
 from tar2tf_cli.shards import Format, OpenShard, TarRules
 from tar2tf_cli.sources import ByteStream, Input, Source
 

@@ -21,7 +21,7 @@ from tar2tf_cli.job import ReadInputs, ShardReport, Worker, WriteShard
 from tar2tf_cli.layout import Layout, Shard
 from tar2tf_cli.manifest import Manifest, ShardEntry, input_entry
 from tar2tf_cli.paths import STDOUT, PathTemplate
-from tar2tf_cli.samples import split_name
+from tar2tf_cli.samples.grouping import split_name
 from tar2tf_cli.sinks import Flusher, Sink, open_sink
 from tar2tf_cli.sources import Input, ListSource, Remote, Source, endpoint_for, open_source
 from tar2tf_cli.sources.pipeline import StagesSource

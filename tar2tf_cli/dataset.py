@@ -27,7 +27,7 @@ from tar2tf_cli.ops.base import OpContext, apply_ops
 from tar2tf_cli.ops.func import label
 from tar2tf_cli.ops.select import to_selection
 from tar2tf_cli.reading import Reading
-from tar2tf_cli.samples import KEY, Sample
+from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.spec import Conversion, Input, Output, parse_size
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.example import Feature
 from tar2tf_cli.ops.base import apply_ops
 from tar2tf_cli.reading import Reading
-from tar2tf_cli.samples import KEY
+from tar2tf_cli.samples.grouping import KEY
 
 if TYPE_CHECKING:
     from tar2tf_cli.conductor import Plan

@@ -112,7 +112,7 @@ from tar2tf_cli.paths import PathTemplate
 from tar2tf_cli.pipeline_shards import write_shards
 from tar2tf_cli.presets import find_preset
 from tar2tf_cli.records import TFRecordReader, TFRecordWriter, check_output
-from tar2tf_cli.samples import KeySplit, Sample
+from tar2tf_cli.samples.grouping import KeySplit, Sample
 from tar2tf_cli.sources.fileobject import Readable, check_inputs
 from tar2tf_cli.spec import TYPES, Conversion, Input, Output, TypeName, parse_size
 from tar2tf_cli.stages import (

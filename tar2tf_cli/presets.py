@@ -9,7 +9,7 @@ from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.formats.example import parse_features, raw
 from tar2tf_cli.ops.base import OpContext
 from tar2tf_cli.ops.func import label
-from tar2tf_cli.samples import KEY, Sample
+from tar2tf_cli.samples.grouping import KEY, Sample
 
 __all__ = ["IMAGE_ENTRIES", "LABEL_ENTRIES", "PRESETS", "Preset", "find_preset", "of_record_to_example"]
 

@@ -15,7 +15,7 @@ from tar2tf_cli.formats.tfrecord import FRAMING, frame
 from tar2tf_cli.input_report import InputReport
 from tar2tf_cli.ops.base import OpContext, apply_ops
 from tar2tf_cli.presets import find_preset, of_record_to_example
-from tar2tf_cli.samples import KEY, Grouper, Sample
+from tar2tf_cli.samples.grouping import KEY, Grouper, Sample
 from tar2tf_cli.sources import Input, ListSource, Source
 from tar2tf_cli.sources.pipeline import StagesSource
 from tar2tf_cli.spec import Conversion

@@ -22,7 +22,7 @@ from tar2tf_cli.events import Events
 from tar2tf_cli.manifest import Manifest
 from tar2tf_cli.parser import record_parser
 from tar2tf_cli.recordable import Example, IgnoreExample, find_class, tfrecordable
-from tar2tf_cli.samples import KEY
+from tar2tf_cli.samples.grouping import KEY
 from tar2tf_cli.sinks import RecordFile
 from tar2tf_cli.sources.examples import count_rows
 from tar2tf_cli.spec import Conversion, Input, Output

@@ -12,7 +12,7 @@ from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError,
 from tar2tf_cli.formats.compression import PlainStream, open_stream
 from tar2tf_cli.formats.tar import BLOCK, is_header
 from tar2tf_cli.formats.tfrecord import length_crc
-from tar2tf_cli.samples import KeySplit
+from tar2tf_cli.samples.grouping import KeySplit
 from tar2tf_cli.sources import Input, Source
 from tar2tf_cli.sources.base import ByteStream
 from tar2tf_cli.urls import is_remote, without_secrets

@@ -13,7 +13,7 @@ from tar2tf_cli.ops.func import Func, label
 from tar2tf_cli.ops.select import Selection
 from tar2tf_cli.paths import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate
 from tar2tf_cli.presets import find_preset
-from tar2tf_cli.samples import KeySplit, Sample
+from tar2tf_cli.samples.grouping import KeySplit, Sample
 from tar2tf_cli.urls import check_url, is_remote, without_secrets
 
 __all__ = [

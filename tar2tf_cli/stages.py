@@ -21,7 +21,7 @@ from tar2tf_cli.ops.select import Selection
 from tar2tf_cli.paths import STDOUT
 from tar2tf_cli.presets import find_preset
 from tar2tf_cli.reading import Reading
-from tar2tf_cli.samples import KEY, Sample
+from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.sources.fileobject import Readable, sources_of
 from tar2tf_cli.sources.pipeline import Tar
 from tar2tf_cli.spec import Conversion, Output, TypeName

@@ -20,7 +20,7 @@ from tar2tf_cli.formats.example import (
     scalar,
     values_of,
 )
-from tar2tf_cli.samples import KEY
+from tar2tf_cli.samples.grouping import KEY
 
 if TYPE_CHECKING:
     import numpy as np

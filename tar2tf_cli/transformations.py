@@ -17,7 +17,7 @@ from tar2tf_cli.formats.example import Feature, values_of
 from tar2tf_cli.ops import OPS, Func, Op
 from tar2tf_cli.ops.base import OpContext, apply_ops
 from tar2tf_cli.ops.func import label, source_digest, told
-from tar2tf_cli.samples import KEY, Sample
+from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.tf_example import TFExample
 
 __all__ = [

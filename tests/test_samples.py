@@ -14,7 +14,7 @@ from webdataset.tariterators import group_by_keys
 from makers import tar_of
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.formats.tar import Member, TarReader
-from tar2tf_cli.samples import KEY, Grouper, _SeenKeys, split_name
+from tar2tf_cli.samples.grouping import KEY, Grouper, _SeenKeys, split_name
 
 folders = st.sampled_from(["", "d/", "d.e/f/", "./", "d._e/"])
 bases = st.sampled_from(["a", "b", "ab", "B", "é", "a b", "a_"])

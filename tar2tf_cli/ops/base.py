@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import SampleError, UsageError
-from tar2tf_cli.samples import Sample
+from tar2tf_cli.samples.grouping import Sample
 
 __all__ = [
     "MAX_PIXELS",

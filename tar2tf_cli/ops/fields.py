@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.ops.base import Op, OpContext, meant, register, text_option
-from tar2tf_cli.samples import KEY, Sample
+from tar2tf_cli.samples.grouping import KEY, Sample
 
 __all__ = ["DropEmpty", "Keep", "Rename"]
 

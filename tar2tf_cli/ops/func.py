@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.ops.base import Op, OpContext, register
-from tar2tf_cli.samples import KEY, Sample
+from tar2tf_cli.samples.grouping import KEY, Sample
 
 __all__ = ["Func", "label", "load_object", "source_digest", "told"]
 

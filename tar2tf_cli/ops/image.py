@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from tar2tf_cli.errors import ImageError
 from tar2tf_cli.ops.base import Op, OpContext, keyword_aliases, register, text_option
-from tar2tf_cli.samples import KEY, Sample
+from tar2tf_cli.samples.grouping import KEY, Sample
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from tar2tf_cli.errors import SampleError, UsageError
-from tar2tf_cli.samples import Sample
+from tar2tf_cli.samples.grouping import Sample
 
 __all__ = [
     "Select",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
 from tar2tf_cli.ops.func import source_digest
 from tar2tf_cli.recordable import Example, IgnoreExample, find_class
-from tar2tf_cli.samples import KEY, Sample
+from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.sources.base import Input, ListSource
 from tar2tf_cli.sources.chunks import chunks, shuffled
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
 from tar2tf_cli.formats import image
 from tar2tf_cli.labels import Labels, load_labels, number_classes, to_bytes
-from tar2tf_cli.samples import KEY, Sample
+from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.sources.base import Input, ListSource
 from tar2tf_cli.sources.chunks import chunks, shuffled
 from tar2tf_cli.templates import resolve
