@@ -14,7 +14,7 @@ from tar2tf_cli.engines.base import Task
 from tar2tf_cli.engines.gather import cpu_count
 from tar2tf_cli.errors import SampleError, SinkError, Tar2tfError, UsageError, WorkerError
 from tar2tf_cli.events import Events
-from tar2tf_cli.features import Schema
+from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.index import load_index
 from tar2tf_cli.input_report import InputReport
 from tar2tf_cli.job import ReadInputs, ShardReport, Worker, WriteShard

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tar2tf_cli.features import Schema
+from tar2tf_cli.features.feature_map import Schema
 
 __all__ = ["InputReport"]
 

@@ -104,13 +104,29 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from tar2tf_cli.errors import SampleError, UsageError
+from tar2tf_cli.features.presets import find_preset
+from tar2tf_cli.features.tf_example import TFExample, key_of
+from tar2tf_cli.features.transformations import (
+    as_transformation,
+    by_example_f,
+    by_key,
+    by_key_value,
+    by_prefix,
+    by_sample_f,
+    by_substring,
+    by_suffix,
+    example_f,
+    id,
+    rename,
+    sample_f,
+    select,
+)
 from tar2tf_cli.ops import DropEmpty, Op
 from tar2tf_cli.ops.base import MAX_PIXELS, OpContext
 from tar2tf_cli.ops.func import label
 from tar2tf_cli.ops.select import parse_select, select_from_yaml
 from tar2tf_cli.paths import PathTemplate
 from tar2tf_cli.pipeline_shards import write_shards
-from tar2tf_cli.presets import find_preset
 from tar2tf_cli.records import TFRecordReader, TFRecordWriter, check_output
 from tar2tf_cli.samples.grouping import KeySplit, Sample
 from tar2tf_cli.sources.fileobject import Readable, check_inputs
@@ -131,22 +147,6 @@ from tar2tf_cli.stages import (
     framed,
     noted,
     own,
-)
-from tar2tf_cli.tf_example import TFExample, key_of
-from tar2tf_cli.transformations import (
-    as_transformation,
-    by_example_f,
-    by_key,
-    by_key_value,
-    by_prefix,
-    by_sample_f,
-    by_substring,
-    by_suffix,
-    example_f,
-    id,
-    rename,
-    sample_f,
-    select,
 )
 from tar2tf_cli.urls import is_remote
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from tar2tf_cli.conductor import Summary, convert
 from tar2tf_cli.errors import OutputExistsError, UsageError
+from tar2tf_cli.features.tf_example import TFExample
+from tar2tf_cli.features.transformations import unknown_in
 from tar2tf_cli.input_report import InputReport
 from tar2tf_cli.ops import Op
 from tar2tf_cli.ops.func import label, source_digest, told
@@ -17,8 +19,6 @@ from tar2tf_cli.sources import Source
 from tar2tf_cli.sources.pipeline import StagesSource, Tar, TarsSource
 from tar2tf_cli.spec import Conversion, Input, Output
 from tar2tf_cli.stages import FromTars, Own, OwnTars, PipelineSummary, Recipe, Run, ToExamples, Transform
-from tar2tf_cli.tf_example import TFExample
-from tar2tf_cli.transformations import unknown_in
 
 __all__ = ["write_shards"]
 

@@ -7,22 +7,22 @@ from functools import partial
 from typing import TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError, SampleError
-from tar2tf_cli.features import FeatureMap
+from tar2tf_cli.features.feature_map import FeatureMap
+from tar2tf_cli.features.presets import find_preset, of_record_to_example
+from tar2tf_cli.features.tf_example import TFExample, key_of, unfit
+from tar2tf_cli.features.transformations import transform
 from tar2tf_cli.formats.compression import PlainStream, open_stream
 from tar2tf_cli.formats.example import Encoder, Features
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import FRAMING, frame
 from tar2tf_cli.input_report import InputReport
 from tar2tf_cli.ops.base import OpContext, apply_ops
-from tar2tf_cli.presets import find_preset, of_record_to_example
 from tar2tf_cli.samples.grouping import KEY, Grouper, Sample
 from tar2tf_cli.sources import Input, ListSource, Source
 from tar2tf_cli.sources.pipeline import StagesSource
 from tar2tf_cli.spec import Conversion
 from tar2tf_cli.spec import Input as InputSpec
-from tar2tf_cli.tf_example import TFExample, key_of, unfit
 from tar2tf_cli.threads import in_threads, weight_of
-from tar2tf_cli.transformations import transform
 
 __all__ = ["Reading"]
 

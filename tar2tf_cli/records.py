@@ -20,6 +20,7 @@ from io import TextIOBase
 from typing import Any
 
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SampleError, SinkError, UsageError
+from tar2tf_cli.features.tf_example import TFExample
 from tar2tf_cli.formats.compression import open_stream
 from tar2tf_cli.formats.example import Encoder, Feature
 from tar2tf_cli.formats.record_file import write_failed
@@ -28,7 +29,6 @@ from tar2tf_cli.paths import PathTemplate
 from tar2tf_cli.sinks import RecordFile
 from tar2tf_cli.sinks.stream import RecordStream
 from tar2tf_cli.sources.fileobject import Readable, check_inputs, name_of, sources_of
-from tar2tf_cli.tf_example import TFExample
 
 __all__ = ["TFRecordReader", "TFRecordWriter"]
 

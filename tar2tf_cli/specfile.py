@@ -22,9 +22,9 @@ from functools import partial
 from typing import Any, get_args, get_type_hints
 
 from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.features.presets import PRESETS
 from tar2tf_cli.ops import OPS, from_yaml
 from tar2tf_cli.ops.select import select_from_yaml
-from tar2tf_cli.presets import PRESETS
 from tar2tf_cli.spec import TYPES, Conversion, Input, Output, parse_size
 
 __all__ = ["SpecError", "build", "load", "read"]

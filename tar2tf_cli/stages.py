@@ -11,7 +11,10 @@ from itertools import groupby
 from typing import Any, Literal, TypeAlias
 
 from tar2tf_cli.errors import SampleError, StageError, Tar2tfError
-from tar2tf_cli.features import FeatureMap, Schema
+from tar2tf_cli.features.feature_map import FeatureMap, Schema
+from tar2tf_cli.features.presets import find_preset
+from tar2tf_cli.features.tf_example import TFExample, key_of, unfit
+from tar2tf_cli.features.transformations import transform
 from tar2tf_cli.formats.example import Encoder
 from tar2tf_cli.formats.tfrecord import FRAMING, frame
 from tar2tf_cli.ops import Op
@@ -19,16 +22,13 @@ from tar2tf_cli.ops.base import OpContext, apply_ops
 from tar2tf_cli.ops.func import label
 from tar2tf_cli.ops.select import Selection
 from tar2tf_cli.paths import STDOUT
-from tar2tf_cli.presets import find_preset
 from tar2tf_cli.reading import Reading
 from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.sources.fileobject import Readable, sources_of
 from tar2tf_cli.sources.pipeline import Tar
 from tar2tf_cli.spec import Conversion, Output, TypeName
 from tar2tf_cli.spec import Input as InputSpec
-from tar2tf_cli.tf_example import TFExample, key_of, unfit
 from tar2tf_cli.threads import in_threads
-from tar2tf_cli.transformations import transform
 
 __all__ = [
     "Fault",

@@ -13,8 +13,8 @@ import click
 import pytest
 
 from tar2tf_cli.cli import cli
+from tar2tf_cli.features.presets import PRESETS
 from tar2tf_cli.ops import OPS
-from tar2tf_cli.presets import PRESETS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

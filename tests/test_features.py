@@ -20,7 +20,7 @@ from shards import examples, write_tar
 from tar2tf_cli import load_dataset
 from tar2tf_cli.conductor import Summary, convert
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
-from tar2tf_cli.features import FeatureMap, Schema
+from tar2tf_cli.features.feature_map import FeatureMap, Schema
 from tar2tf_cli.formats.example import bytes_list, float_list, int64_list, scalar
 from tar2tf_cli.manifest import Manifest
 from tar2tf_cli.ops import Func

@@ -13,8 +13,8 @@ from tar2tf_cli.urls import without_secrets
 
 if TYPE_CHECKING:
     from tar2tf_cli.errors import SampleError
+    from tar2tf_cli.features.tf_example import TFExample
     from tar2tf_cli.input_report import InputReport
-    from tar2tf_cli.tf_example import TFExample
 
 __all__ = ["StagesSource", "Tar", "TarsSource"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tar2tf_cli.errors import ImageError, SampleError
-from tar2tf_cli.features import describe
+from tar2tf_cli.features.feature_map import describe
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.example import (
     Encoder,

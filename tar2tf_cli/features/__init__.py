@@ -1,0 +1,1 @@
+"""Samples in, features out: selections applied, types, presets, and the example in memory."""
