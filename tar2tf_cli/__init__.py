@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tar2tf_cli.inspector import inspect
     from tar2tf_cli.loading import load_dataset
     from tar2tf_cli.pipeline import Pipeline
-    from tar2tf_cli.spec import Conversion, Input, Output
+    from tar2tf_cli.spec.conversion import Conversion, Input, Output
     from tar2tf_cli.verifier import verify
 
 __version__ = "0.1.0"
@@ -32,10 +32,10 @@ __all__ = [
 
 _HOMES: Final = {
     "AisDataset": "dataset",
-    "Conversion": "spec",
+    "Conversion": "spec.conversion",
     "Dataset": "dataset",
-    "Input": "spec",
-    "Output": "spec",
+    "Input": "spec.conversion",
+    "Output": "spec.conversion",
     "Pipeline": "pipeline",
     "convert": "conductor",
     "default_record_parser": "dataset",

@@ -21,8 +21,8 @@ from tar2tf_cli.events import Events
 from tar2tf_cli.job import ShardReport
 from tar2tf_cli.layout import Shard
 from tar2tf_cli.manifest import Manifest, ShardEntry, digest
-from tar2tf_cli.paths import PathTemplate
 from tar2tf_cli.sinks import RecordFile, Sink
+from tar2tf_cli.spec.output_path import PathTemplate
 
 __all__ = ["Commit"]
 

@@ -20,12 +20,12 @@ from tar2tf_cli.input_report import InputReport
 from tar2tf_cli.job import ReadInputs, ShardReport, Worker, WriteShard
 from tar2tf_cli.layout import Layout, Shard
 from tar2tf_cli.manifest import Manifest, ShardEntry, input_entry
-from tar2tf_cli.paths import STDOUT, PathTemplate
 from tar2tf_cli.samples.grouping import split_name
 from tar2tf_cli.sinks import Flusher, Sink, open_sink
 from tar2tf_cli.sources import Input, ListSource, Remote, Source, endpoint_for, open_source
 from tar2tf_cli.sources.pipeline import StagesSource
-from tar2tf_cli.spec import Conversion
+from tar2tf_cli.spec.conversion import Conversion
+from tar2tf_cli.spec.output_path import STDOUT, PathTemplate
 from tar2tf_cli.standard_output import StandardOutput
 
 __all__ = ["Plan", "Summary", "convert", "make_plan"]

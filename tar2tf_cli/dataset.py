@@ -28,7 +28,7 @@ from tar2tf_cli.ops.func import label
 from tar2tf_cli.ops.select import to_selection
 from tar2tf_cli.reading import Reading
 from tar2tf_cli.samples.grouping import KEY, Sample
-from tar2tf_cli.spec import Conversion, Input, Output, parse_size
+from tar2tf_cli.spec.conversion import Conversion, Input, Output, parse_size
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -13,8 +13,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from tar2tf_cli.index import Index
-from tar2tf_cli.paths import STDOUT
-from tar2tf_cli.spec import Conversion
+from tar2tf_cli.spec.conversion import Conversion
+from tar2tf_cli.spec.output_path import STDOUT
 
 __all__ = ["Layout", "Piece", "Shard"]
 

@@ -12,7 +12,7 @@ from tar2tf_cli.manifest import Manifest
 from tar2tf_cli.parser import record_parser
 from tar2tf_cli.shards import OpenShard
 from tar2tf_cli.sources import Folder, read_with_folder
-from tar2tf_cli.urls import is_remote, without_secrets
+from tar2tf_cli.spec.urls import is_remote, without_secrets
 
 if TYPE_CHECKING:
     import tensorflow as tf

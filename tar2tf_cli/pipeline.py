@@ -125,12 +125,13 @@ from tar2tf_cli.ops import DropEmpty, Op
 from tar2tf_cli.ops.base import MAX_PIXELS, OpContext
 from tar2tf_cli.ops.func import label
 from tar2tf_cli.ops.select import parse_select, select_from_yaml
-from tar2tf_cli.paths import PathTemplate
 from tar2tf_cli.pipeline_shards import write_shards
 from tar2tf_cli.records import TFRecordReader, TFRecordWriter, check_output
 from tar2tf_cli.samples.grouping import KeySplit, Sample
 from tar2tf_cli.sources.fileobject import Readable, check_inputs
-from tar2tf_cli.spec import TYPES, Conversion, Input, Output, TypeName, parse_size
+from tar2tf_cli.spec.conversion import TYPES, Conversion, Input, Output, TypeName, parse_size
+from tar2tf_cli.spec.output_path import PathTemplate
+from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stages import (
     Framed,
     FromTars,
@@ -148,7 +149,6 @@ from tar2tf_cli.stages import (
     noted,
     own,
 )
-from tar2tf_cli.urls import is_remote
 
 __all__ = [
     "Pipeline",

@@ -25,7 +25,7 @@ from tar2tf_cli.recordable import Example, IgnoreExample, find_class, tfrecordab
 from tar2tf_cli.samples.grouping import KEY
 from tar2tf_cli.sinks import RecordFile
 from tar2tf_cli.sources.examples import count_rows
-from tar2tf_cli.spec import Conversion, Input, Output
+from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 if TYPE_CHECKING:
     import tensorflow as tf

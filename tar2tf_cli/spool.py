@@ -13,7 +13,7 @@ from typing import Final
 from tar2tf_cli.formats.tfrecord import crc32c
 from tar2tf_cli.index import Index
 from tar2tf_cli.sinks import RecordFile
-from tar2tf_cli.spec import Conversion
+from tar2tf_cli.spec.conversion import Conversion
 
 __all__ = ["Spool", "gzip_stream", "spool_is_whole"]
 

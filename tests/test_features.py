@@ -25,7 +25,7 @@ from tar2tf_cli.formats.example import bytes_list, float_list, int64_list, scala
 from tar2tf_cli.manifest import Manifest
 from tar2tf_cli.ops import Func
 from tar2tf_cli.parser import feature_description
-from tar2tf_cli.spec import Conversion, Input, Output
+from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 Made = Sequence[dict[str, Any]]
 

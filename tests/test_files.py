@@ -20,7 +20,7 @@ from tar2tf_cli.errors import SinkError
 from tar2tf_cli.formats.direct_file import DirectFile
 from tar2tf_cli.formats.tfrecord import crc32c
 from tar2tf_cli.sinks import RecordFile, direct, shard_file
-from tar2tf_cli.spec import Conversion, Input, Output
+from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 needs_direct = pytest.mark.skipif(not hasattr(os, "O_DIRECT"), reason="there is no O_DIRECT on this system")
 KINDS = [RecordFile, pytest.param(DirectFile, marks=needs_direct)]

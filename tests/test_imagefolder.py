@@ -479,7 +479,7 @@ def test_verify_finds_it_whole_and_inspect_shows_it(photos, tmp_path):
 def test_a_file_that_changes_while_it_is_read_is_noticed(photos, tmp_path):
     from tar2tf_cli.conductor import make_plan
     from tar2tf_cli.reading import Reading
-    from tar2tf_cli.spec import Conversion, Input, Output
+    from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
     plan = make_plan(Conversion(Input(str(photos), kind="imagefolder"), Output(str(tmp_path / "t.record"))))
     (photos / "n01" / "n01_0.JPEG").write_bytes(jpeg(1, 20, 20))
@@ -489,7 +489,7 @@ def test_a_file_that_changes_while_it_is_read_is_noticed(photos, tmp_path):
 
 def test_inputs_are_chunks_of_a_fixed_size(tmp_path):
     from tar2tf_cli.conductor import make_plan
-    from tar2tf_cli.spec import Conversion, Input, Output
+    from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
     photos = make(tmp_path / "photos", each=100)
     plan = make_plan(Conversion(Input(str(photos), kind="imagefolder"), Output(str(tmp_path / "t.record"))))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tar2tf_cli.index import Index
 from tar2tf_cli.layout import Layout, Shard
-from tar2tf_cli.spec import Conversion, Input, Output
+from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spool import Spool
 
 LIMIT = 1000

@@ -41,7 +41,7 @@ from tar2tf_cli.ops import (
     from_yaml,
 )
 from tar2tf_cli.ops.base import apply_ops
-from tar2tf_cli.spec import Conversion, Input, Output
+from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 SIZES = [(24, 32), (31, 17), (40, 40), (9, 50), (24, 33), (64, 48)]
 

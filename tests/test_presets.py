@@ -20,7 +20,7 @@ from tar2tf_cli import default_record_parser, load_dataset
 from tar2tf_cli.conductor import convert
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.ops import Decode, Resize, Select
-from tar2tf_cli.spec import Conversion, Input, Output
+from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 
 def encoded(height: int, width: int, format: str = "JPEG", mode: str = "RGB") -> bytes:

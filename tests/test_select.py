@@ -14,7 +14,7 @@ from tar2tf_cli.conductor import convert
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.ops import Select, SelectDict, SelectJSON, SelectList
 from tar2tf_cli.ops.select import flatten, parse_select, select_from_yaml, to_selection
-from tar2tf_cli.spec import Conversion, Input, Output, parse_types
+from tar2tf_cli.spec.conversion import Conversion, Input, Output, parse_types
 
 ABOUT = {
     "annotations": [{"label": 7, "box": [1, 2.5, 3]}, {"label": 8, "name": "cat"}],

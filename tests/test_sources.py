@@ -26,8 +26,8 @@ from servers import FaultyServer, cutting_proxy, faulty_server, free_ports, gcs_
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.shards import list_files
 from tar2tf_cli.sources import Input, Remote, Source, open_source, read_document, resume
-from tar2tf_cli.templates import from_aistore
-from tar2tf_cli.urls import without_secrets
+from tar2tf_cli.spec.templates import from_aistore
+from tar2tf_cli.spec.urls import without_secrets
 
 BIG = os.urandom(1 << 20) * 5 + b"the end"
 

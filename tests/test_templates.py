@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tar2tf_cli.errors import NothingFoundError, UsageError
-from tar2tf_cli.templates import MAX_NAMES, _count, expand, glob_regex, is_glob, number_regex, resolve
+from tar2tf_cli.spec.templates import MAX_NAMES, _count, expand, glob_regex, is_glob, number_regex, resolve
 
 NAMES = [
     "train-0.tar",

@@ -18,7 +18,7 @@ from shards import COMMAND, SECONDS, records, tar2tf
 from tar2tf_cli.conductor import convert
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.formats.tar import BLOCK
-from tar2tf_cli.spec import Conversion, Input, Output
+from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 Cut = Callable[[bytes], Iterable[int]]
 

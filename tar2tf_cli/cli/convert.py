@@ -16,7 +16,7 @@ from tar2tf_cli.cli.output import Terminal, count, message, print_json, size
 if TYPE_CHECKING:
     from tar2tf_cli.conductor import Plan, Summary
     from tar2tf_cli.ops import Op, Selection
-    from tar2tf_cli.spec import Conversion
+    from tar2tf_cli.spec.conversion import Conversion
 
 __all__ = ["command"]
 
@@ -221,7 +221,7 @@ _NOT_IN_SPEC: Final = frozenset(
 
 def _conversion(ctx: click.Context) -> Conversion:
     """The conversion that the command line means: flags over environment over spec file."""
-    from tar2tf_cli import specfile
+    from tar2tf_cli.spec.conversion import yaml_file as specfile
 
     flags: dict[str, Any] = {}
     for name, value in ctx.params.items():
@@ -250,19 +250,19 @@ def _parse_select(texts: Sequence[str]) -> dict[str, Selection]:
 
 
 def _parse_types(texts: Sequence[str]) -> Mapping[str, str]:
-    from tar2tf_cli.spec import parse_types
+    from tar2tf_cli.spec.conversion import parse_types
 
     return parse_types(texts)
 
 
 def _parse_split(text: str) -> Mapping[str, float]:
-    from tar2tf_cli.spec import parse_split
+    from tar2tf_cli.spec.conversion import parse_split
 
     return parse_split(text)
 
 
 def _parse_arguments(texts: Sequence[str]) -> Mapping[str, Any]:
-    from tar2tf_cli.spec import parse_arguments
+    from tar2tf_cli.spec.conversion import parse_arguments
 
     return parse_arguments(texts)
 
@@ -330,7 +330,7 @@ def _grouped(errors: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 def _show_plan(plan: Plan, *, as_json: bool) -> int:
     """Print what would be done, and the first sample on its way through the ops; nothing is written."""
     from tar2tf_cli.dryrun import trace
-    from tar2tf_cli.urls import without_secrets
+    from tar2tf_cli.spec.urls import without_secrets
 
     conversion, steps = plan.conversion, trace(plan)
     template = conversion.output.template

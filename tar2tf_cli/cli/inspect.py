@@ -70,7 +70,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
 
 
 def _print_contents(bucket: str, contents: Contents, *, every_shard: bool) -> None:
-    from tar2tf_cli.urls import without_secrets
+    from tar2tf_cli.spec.urls import without_secrets
 
     what = {"tar": "tar", "tfrecord": "TFRecord"}.get(contents.format, "tar and TFRecord")
     shards, samples = count(len(contents.shards), f"{what} shard"), count(contents.samples, _noun(contents))

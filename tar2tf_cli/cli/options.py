@@ -19,7 +19,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         from tar2tf_cli.errors import UsageError
-        from tar2tf_cli.spec import parse_size
+        from tar2tf_cli.spec.conversion import parse_size
 
         try:
             return parse_size(value)

@@ -21,7 +21,7 @@ def open_sink(path: str, *, endpoint: str | None = None) -> Sink:
         return DirectorySink()
     from tar2tf_cli.errors import UsageError
     from tar2tf_cli.sources import open_store
-    from tar2tf_cli.urls import check_url
+    from tar2tf_cli.spec.urls import check_url
 
     check_url(path)
     if path.startswith(("http://", "https://")):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.sources.base import ByteStream, Folder, Input, ListSource, Remote, Source
-from tar2tf_cli.urls import check_url, is_remote
+from tar2tf_cli.spec.urls import check_url, is_remote
 
 if TYPE_CHECKING:
     from tar2tf_cli.sources.objects import Store

@@ -17,8 +17,8 @@ from tar2tf_cli.sources.base import Input
 from tar2tf_cli.sources.http import body_of, network_errors, status_error
 from tar2tf_cli.sources.objects import Store
 from tar2tf_cli.sources.resume import CONNECT_SECONDS, READ_SECONDS, Body
-from tar2tf_cli.templates import from_aistore
-from tar2tf_cli.urls import without_secrets
+from tar2tf_cli.spec.templates import from_aistore
+from tar2tf_cli.spec.urls import without_secrets
 
 __all__ = ["AisStore"]
 

@@ -8,7 +8,7 @@ from io import FileIO
 
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.sources.base import ByteStream, Input
-from tar2tf_cli.templates import resolve
+from tar2tf_cli.spec.templates import resolve
 
 __all__ = ["DirectorySource"]
 

@@ -13,7 +13,7 @@ from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.sources.base import Input
 from tar2tf_cli.sources.objects import Store
 from tar2tf_cli.sources.resume import CONNECT_SECONDS, READ_SECONDS, Body, Transient
-from tar2tf_cli.urls import without_secrets
+from tar2tf_cli.spec.urls import without_secrets
 
 if TYPE_CHECKING:
     import requests

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.sources.base import ByteStream, Input
 from tar2tf_cli.sources.resume import Body, ResumingStream, persist
-from tar2tf_cli.templates import expand, is_glob, is_numbered, resolve
+from tar2tf_cli.spec.templates import expand, is_glob, is_numbered, resolve
 
 __all__ = ["ObjectSource", "Store", "read_object"]
 

@@ -25,7 +25,7 @@ from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.features.presets import PRESETS
 from tar2tf_cli.ops import OPS, from_yaml
 from tar2tf_cli.ops.select import select_from_yaml
-from tar2tf_cli.spec import TYPES, Conversion, Input, Output, parse_size
+from tar2tf_cli.spec.conversion import TYPES, Conversion, Input, Output, parse_size
 
 __all__ = ["SpecError", "build", "load", "read"]
 
