@@ -14,7 +14,7 @@ from tar2tf_cli.manifest import ShardEntry, digest
 from tar2tf_cli.outline import Checker, Expected
 from tar2tf_cli.samples.grouping import Grouper
 from tar2tf_cli.shards import Format, OpenShard, TarRules
-from tar2tf_cli.sources import ByteStream, Input, Source
+from tar2tf_cli.stores import ByteStream, Input, Source
 
 __all__ = ["CheckFile", "Context", "Fault", "FileReport"]
 

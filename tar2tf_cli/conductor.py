@@ -22,11 +22,11 @@ from tar2tf_cli.layout import Layout, Shard
 from tar2tf_cli.manifest import Manifest, ShardEntry, input_entry
 from tar2tf_cli.samples.grouping import split_name
 from tar2tf_cli.sinks import Flusher, Sink, open_sink
-from tar2tf_cli.sources import Input, ListSource, Remote, Source, endpoint_for, open_source
-from tar2tf_cli.sources.pipeline import StagesSource
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.output_path import STDOUT, PathTemplate
 from tar2tf_cli.standard_output import StandardOutput
+from tar2tf_cli.stores import Input, ListSource, Remote, Source, endpoint_for, open_source
+from tar2tf_cli.stores.pipeline import StagesSource
 
 __all__ = ["Plan", "Summary", "convert", "make_plan"]
 
@@ -160,13 +160,13 @@ def _source(conversion: Conversion, endpoint: str | None) -> Source:
     """Where a conversion's inputs are, by their kind."""
     spec, seed = conversion.input, conversion.seed if conversion.shuffle else None
     if spec.kind == "imagefolder":
-        from tar2tf_cli.sources.imagefolder import ImageFolderSource
+        from tar2tf_cli.stores.imagefolder import ImageFolderSource
 
         return ImageFolderSource(
             spec.bucket, labels=spec.labels, seed=seed, limit=conversion.limit, shards=conversion.output.num_shards
         )
     if spec.kind == "examples":
-        from tar2tf_cli.sources.examples import ExamplesSource
+        from tar2tf_cli.stores.examples import ExamplesSource
 
         return ExamplesSource(
             spec.bucket,

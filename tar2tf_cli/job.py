@@ -21,9 +21,9 @@ from tar2tf_cli.input_report import InputReport
 from tar2tf_cli.layout import Piece, Shard
 from tar2tf_cli.reading import Reading
 from tar2tf_cli.sinks import RecordFile, shard_file
-from tar2tf_cli.sources import Input, Remote, Source
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spool import Spool, gzip_stream, spool_is_whole
+from tar2tf_cli.stores import Input, Remote, Source
 
 __all__ = ["ReadInputs", "ShardReport", "Worker", "WriteShard", "copied"]
 

@@ -11,8 +11,8 @@ from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.manifest import Manifest
 from tar2tf_cli.parser import record_parser
 from tar2tf_cli.shards import OpenShard
-from tar2tf_cli.sources import Folder, read_with_folder
 from tar2tf_cli.spec.urls import is_remote, without_secrets
+from tar2tf_cli.stores import Folder, read_with_folder
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from tar2tf_cli.errors import DamagedShardError, SourceError
-from tar2tf_cli.sources import Input
+from tar2tf_cli.stores import Input
 
 __all__ = ["VERSION", "Manifest", "ShardEntry", "digest", "input_entry"]
 

@@ -128,7 +128,6 @@ from tar2tf_cli.ops.select import parse_select, select_from_yaml
 from tar2tf_cli.pipeline_shards import write_shards
 from tar2tf_cli.records import TFRecordReader, TFRecordWriter, check_output
 from tar2tf_cli.samples.grouping import KeySplit, Sample
-from tar2tf_cli.sources.fileobject import Readable, check_inputs
 from tar2tf_cli.spec.conversion import TYPES, Conversion, Input, Output, TypeName, parse_size
 from tar2tf_cli.spec.output_path import PathTemplate
 from tar2tf_cli.spec.urls import is_remote
@@ -149,6 +148,7 @@ from tar2tf_cli.stages import (
     noted,
     own,
 )
+from tar2tf_cli.stores.fileobject import Readable, check_inputs
 
 __all__ = [
     "Pipeline",

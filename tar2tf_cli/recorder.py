@@ -24,8 +24,8 @@ from tar2tf_cli.parser import record_parser
 from tar2tf_cli.recordable import Example, IgnoreExample, find_class, tfrecordable
 from tar2tf_cli.samples.grouping import KEY
 from tar2tf_cli.sinks import RecordFile
-from tar2tf_cli.sources.examples import count_rows
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
+from tar2tf_cli.stores.examples import count_rows
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -13,9 +13,9 @@ from tar2tf_cli.formats.compression import PlainStream, open_stream
 from tar2tf_cli.formats.tar import BLOCK, is_header
 from tar2tf_cli.formats.tfrecord import length_crc
 from tar2tf_cli.samples.grouping import KeySplit
-from tar2tf_cli.sources import Input, Source
-from tar2tf_cli.sources.base import ByteStream
 from tar2tf_cli.spec.urls import is_remote, without_secrets
+from tar2tf_cli.stores import Input, Source
+from tar2tf_cli.stores.base import ByteStream
 
 __all__ = ["Format", "OpenShard", "TarRules", "is_folder", "list_files", "nothing_found", "sniff"]
 

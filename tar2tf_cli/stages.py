@@ -23,11 +23,11 @@ from tar2tf_cli.ops.func import label
 from tar2tf_cli.ops.select import Selection
 from tar2tf_cli.reading import Reading
 from tar2tf_cli.samples.grouping import KEY, Sample
-from tar2tf_cli.sources.fileobject import Readable, sources_of
-from tar2tf_cli.sources.pipeline import Tar
 from tar2tf_cli.spec.conversion import Conversion, Output, TypeName
 from tar2tf_cli.spec.conversion import Input as InputSpec
 from tar2tf_cli.spec.output_path import STDOUT
+from tar2tf_cli.stores.fileobject import Readable, sources_of
+from tar2tf_cli.stores.pipeline import Tar
 from tar2tf_cli.threads import in_threads
 
 __all__ = [

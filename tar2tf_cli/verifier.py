@@ -18,11 +18,11 @@ from tar2tf_cli.manifest import Manifest, ShardEntry
 from tar2tf_cli.numbering import Gap, find_gaps
 from tar2tf_cli.outline import expected
 from tar2tf_cli.shards import TarRules, is_folder, list_files, nothing_found
-from tar2tf_cli.sources import Folder, Input, Source, open_source, read_with_folder
-from tar2tf_cli.sources.directory import DirectorySource
 from tar2tf_cli.spec.output_path import PathTemplate
 from tar2tf_cli.spec.templates import is_glob, is_numbered
 from tar2tf_cli.spec.urls import is_remote, without_secrets
+from tar2tf_cli.stores import Folder, Input, Source, open_source, read_with_folder
+from tar2tf_cli.stores.directory import DirectorySource
 
 __all__ = ["Report", "verify"]
 

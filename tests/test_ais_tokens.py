@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from servers import Guard, ais_cluster, ais_token, self_signed
-from tar2tf_cli.sources import open_store
+from tar2tf_cli.stores import open_store
 from test_sources import tar2tf, tar_of
 
 KEY = "a key of thirty-two bytes or more, for HS256"

@@ -17,8 +17,8 @@ import pytest
 from servers import AWS_MISSING, ais_cluster, faulty_server, free_ports, knows_aws, moto_server, private_network
 from tar2tf_cli.errors import SinkError, SourceError, UsageError
 from tar2tf_cli.sinks.objects import ObjectSink
-from tar2tf_cli.sources import Input, open_source, open_store, resume
-from tar2tf_cli.sources.objects import ObjectSource
+from tar2tf_cli.stores import Input, open_source, open_store, resume
+from tar2tf_cli.stores.objects import ObjectSource
 from test_sinks import RemoteSinkSuite
 from test_sources import BIG, SourceSuite, read_all, tar2tf, tar_of
 from test_verify_remote import WritableManifestSuite, converted, run  # noqa: F401 - fixtures
@@ -79,7 +79,7 @@ class TestAistore(SourceSuite):
 
 class TestListing:
     def test_goes_on_over_pages(self, ais: Any, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("tar2tf_cli.sources.ais.AisStore.PAGE", 7)
+        monkeypatch.setattr("tar2tf_cli.stores.ais.AisStore.PAGE", 7)
         for number in range(30):
             put(ais, f"p-{number:04d}.tar", b"p")
         assert [item.name for item in open_source(bucket).list([])] == [f"p-{number:04d}.tar" for number in range(30)]

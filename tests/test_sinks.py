@@ -20,7 +20,7 @@ from servers import refusing_proxy
 from tar2tf_cli.errors import NothingFoundError, SinkError, Tar2tfError, UsageError
 from tar2tf_cli.sinks import Sink, open_sink
 from tar2tf_cli.sinks.objects import ObjectSink
-from tar2tf_cli.sources import open_source, open_store
+from tar2tf_cli.stores import open_source, open_store
 from test_sources import gcs, read_all, s3, s3_client, tar2tf, tar_of  # noqa: F401 - some are fixtures
 
 
@@ -352,7 +352,7 @@ REFUSED_UPLOAD = """
 import os, sys
 from tar2tf_cli.cli import main
 from tar2tf_cli.errors import SourceError
-from tar2tf_cli.sources import open_store, resume
+from tar2tf_cli.stores import open_store, resume
 place, fault, most = (sys.argv.pop(1) for _ in range(3))
 store = type(open_store(place))
 put, names = store.put, []

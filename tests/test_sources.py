@@ -25,9 +25,9 @@ import requests
 from servers import FaultyServer, cutting_proxy, faulty_server, free_ports, gcs_server, moto_server, self_signed
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.shards import list_files
-from tar2tf_cli.sources import Input, Remote, Source, open_source, read_document, resume
 from tar2tf_cli.spec.templates import from_aistore
 from tar2tf_cli.spec.urls import without_secrets
+from tar2tf_cli.stores import Input, Remote, Source, open_source, read_document, resume
 
 BIG = os.urandom(1 << 20) * 5 + b"the end"
 
@@ -244,7 +244,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses and time-outs as short as a test can bear."""
     monkeypatch.setattr(resume, "_PAUSES", (0.01,) * 4)
     for module in ("http", "ais", "cloud"):
-        monkeypatch.setattr(f"tar2tf_cli.sources.{module}.READ_SECONDS", 0.5)
+        monkeypatch.setattr(f"tar2tf_cli.stores.{module}.READ_SECONDS", 0.5)
 
 
 class TestHttp(SourceSuite):
@@ -465,7 +465,7 @@ class TestHttpUsage:
 
     def test_a_server_that_never_answers_is_given_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(resume, "_PAUSES", (0.01,))
-        monkeypatch.setattr("tar2tf_cli.sources.http.READ_SECONDS", 0.3)
+        monkeypatch.setattr("tar2tf_cli.stores.http.READ_SECONDS", 0.3)
         with socket.create_server(("127.0.0.1", 0)) as mute, pytest.raises(SourceError, match="no answer within"):
             open_source(f"http://127.0.0.1:{mute.getsockname()[1]}/b").list(["x.tar"])
 
@@ -628,7 +628,7 @@ class TestS3(SourceSuite):
         assert len(open_source(bucket).list(["p-*.tar"])) == 1005
 
     def test_damaged_bytes_do_not_pass_the_checksum(self, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        from tar2tf_cli.sources import cloud
+        from tar2tf_cli.stores import cloud
 
         self.client.put_object(Bucket=bucket.removeprefix("s3://"), Key="x.tar", Body=BIG, ChecksumAlgorithm="CRC32")
         source = open_source(bucket)

@@ -16,8 +16,8 @@ from tar2tf_cli.conductor import make_plan
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.ops import Cast, Decode, Func, Resize, Rotate
 from tar2tf_cli.reading import Reading
-from tar2tf_cli.sources import open_source
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
+from tar2tf_cli.stores import open_source
 
 OPS = ("--op", "decode:jpg", "--op", "rotate:jpg", "--op", "resize:jpg,40x30", "--op", "cast:jpg,uint8")
 FAULTY = {3: b"no image", 40: b"", 41: b"\xff\xd8\xff cut", 99: b"GIF89a" + bytes(20)}

@@ -1000,7 +1000,7 @@ def test_what_may_not_be_read_is_an_error_not_a_fault(
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     write(tmp_path / "x.record", framed(*some_examples(2)))
-    monkeypatch.setattr("tar2tf_cli.sources.directory.FileIO", refuse)  # root, as whom tests may run, reads anything
+    monkeypatch.setattr("tar2tf_cli.stores.directory.FileIO", refuse)  # root, as whom tests may run, reads anything
     ran = run(tmp_path, "--json")
     assert (ran.code, ran.out) == (3, "")
     assert "x.record: cannot be opened: Permission denied" in ran.err

@@ -14,8 +14,8 @@ import tensorflow as tf
 from servers import FaultyServer, faulty_server
 from tar2tf_cli import load_dataset
 from tar2tf_cli.errors import SourceError
-from tar2tf_cli.sources import ByteStream, Input, open_store
-from tar2tf_cli.sources.objects import ObjectSource
+from tar2tf_cli.stores import ByteStream, Input, open_store
+from tar2tf_cli.stores.objects import ObjectSource
 from test_sources import gcs, s3, s3_client  # noqa: F401 - fixtures
 from test_verify import (  # noqa: F401 - some are fixtures
     PHOTOS,

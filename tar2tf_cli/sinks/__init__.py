@@ -20,8 +20,8 @@ def open_sink(path: str, *, endpoint: str | None = None) -> Sink:
     if "://" not in path:
         return DirectorySink()
     from tar2tf_cli.errors import UsageError
-    from tar2tf_cli.sources import open_store
     from tar2tf_cli.spec.urls import check_url
+    from tar2tf_cli.stores import open_store
 
     check_url(path)
     if path.startswith(("http://", "https://")):

@@ -12,9 +12,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 from tar2tf_cli.errors import SinkError, SourceError
-from tar2tf_cli.sources import Input
-from tar2tf_cli.sources.objects import Store, read_object
-from tar2tf_cli.sources.resume import hasher, persist
+from tar2tf_cli.stores import Input
+from tar2tf_cli.stores.objects import Store, read_object
+from tar2tf_cli.stores.transfer import hasher, persist
 
 __all__ = ["ObjectSink"]
 

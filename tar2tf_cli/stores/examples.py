@@ -15,8 +15,8 @@ from tar2tf_cli.errors import SampleError, SourceError, UsageError
 from tar2tf_cli.ops.func import source_digest
 from tar2tf_cli.recordable import Example, IgnoreExample, find_class
 from tar2tf_cli.samples.grouping import KEY, Sample
-from tar2tf_cli.sources.base import Input, ListSource
-from tar2tf_cli.sources.chunks import chunks, shuffled
+from tar2tf_cli.stores.base import Input, ListSource
+from tar2tf_cli.stores.chunks import chunks, shuffled
 
 if TYPE_CHECKING:
     from tar2tf_cli.input_report import InputReport

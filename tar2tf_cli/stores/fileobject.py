@@ -8,8 +8,8 @@ from io import TextIOBase
 from typing import Any, Final, Protocol, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError, SourceError, UsageError
-from tar2tf_cli.sources import open_source
-from tar2tf_cli.sources.base import ByteStream, Input, Source
+from tar2tf_cli.stores import open_source
+from tar2tf_cli.stores.base import ByteStream, Input, Source
 
 __all__ = ["FileObject", "FileObjectSource", "Readable", "check_inputs", "name_of", "sources_of"]
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tar2tf_cli.sources.base import ByteStream, Input, ListSource, Source
 from tar2tf_cli.spec.urls import without_secrets
+from tar2tf_cli.stores.base import ByteStream, Input, ListSource, Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.errors import SampleError

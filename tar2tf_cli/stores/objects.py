@@ -10,9 +10,9 @@ from contextlib import closing, contextmanager
 from typing import Any, Final, TypeAlias
 
 from tar2tf_cli.errors import SourceError
-from tar2tf_cli.sources.base import ByteStream, Input
-from tar2tf_cli.sources.resume import Body, ResumingStream, persist
 from tar2tf_cli.spec.templates import expand, is_glob, is_numbered, resolve
+from tar2tf_cli.stores.base import ByteStream, Input
+from tar2tf_cli.stores.transfer import Body, ResumingStream, persist
 
 __all__ = ["ObjectSource", "Store", "read_object"]
 

@@ -13,12 +13,12 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from tar2tf_cli.errors import SourceError, UsageError
-from tar2tf_cli.sources.base import Input
-from tar2tf_cli.sources.http import body_of, network_errors, status_error
-from tar2tf_cli.sources.objects import Store
-from tar2tf_cli.sources.resume import CONNECT_SECONDS, READ_SECONDS, Body
 from tar2tf_cli.spec.templates import from_aistore
 from tar2tf_cli.spec.urls import without_secrets
+from tar2tf_cli.stores.base import Input
+from tar2tf_cli.stores.http import body_of, network_errors, status_error
+from tar2tf_cli.stores.objects import Store
+from tar2tf_cli.stores.transfer import CONNECT_SECONDS, READ_SECONDS, Body
 
 __all__ = ["AisStore"]
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from io import FileIO
 
 from tar2tf_cli.errors import SourceError
-from tar2tf_cli.sources.base import ByteStream, Input
 from tar2tf_cli.spec.templates import resolve
+from tar2tf_cli.stores.base import ByteStream, Input
 
 __all__ = ["DirectorySource"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tar2tf_cli.errors import UsageError
-from tar2tf_cli.sources.base import ByteStream, Folder, Input, ListSource, Remote, Source
 from tar2tf_cli.spec.urls import check_url, is_remote
+from tar2tf_cli.stores.base import ByteStream, Folder, Input, ListSource, Remote, Source
 
 if TYPE_CHECKING:
-    from tar2tf_cli.sources.objects import Store
+    from tar2tf_cli.stores.objects import Store
 
 __all__ = [
     "ByteStream",
@@ -38,14 +38,14 @@ def open_source(bucket: str, *, endpoint: str | None = None) -> Source:
         UsageError: when no kind of source reads such a bucket.
     """
     if is_remote(bucket):
-        from tar2tf_cli.sources.objects import ObjectSource
+        from tar2tf_cli.stores.objects import ObjectSource
 
         return ObjectSource(open_store(bucket, endpoint=endpoint))
     if bucket == "-":
-        from tar2tf_cli.sources.stdin import StdinSource
+        from tar2tf_cli.stores.stdin import StdinSource
 
         return StdinSource()
-    from tar2tf_cli.sources.directory import DirectorySource
+    from tar2tf_cli.stores.directory import DirectorySource
 
     return DirectorySource(bucket)
 
@@ -68,7 +68,7 @@ def read_with_folder(url: str, *, endpoint: str | None = None) -> tuple[bytes, F
         SourceError: when it cannot be read.
         UsageError: for a URL that is none of ours.
     """
-    from tar2tf_cli.sources.objects import ObjectSource, read_object
+    from tar2tf_cli.stores.objects import ObjectSource, read_object
 
     store = open_store(url, endpoint=endpoint)
     name = store.single()
@@ -101,15 +101,15 @@ def open_store(bucket: str, *, endpoint: str | None = None) -> Store:
     check_url(bucket)
     scheme = bucket.partition("://")[0]
     if scheme in ("http", "https"):
-        from tar2tf_cli.sources.http import HttpStore
+        from tar2tf_cli.stores.http import HttpStore
 
         return HttpStore(bucket)
     if scheme == "ais" or scheme.startswith("ais+"):
-        from tar2tf_cli.sources.ais import AisStore
+        from tar2tf_cli.stores.ais import AisStore
 
         return AisStore(bucket, endpoint)
     if scheme in ("s3", "gs"):
-        from tar2tf_cli.sources.cloud import GcsStore, S3Store
+        from tar2tf_cli.stores.cloud import GcsStore, S3Store
 
         return (S3Store if scheme == "s3" else GcsStore)(bucket, endpoint)
     raise UsageError(

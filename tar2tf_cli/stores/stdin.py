@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from io import FileIO
 
 from tar2tf_cli.errors import UsageError
-from tar2tf_cli.sources.base import ByteStream, Input
+from tar2tf_cli.stores.base import ByteStream, Input
 
 __all__ = ["StdinSource"]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 from tar2tf_cli.errors import SourceError, Tar2tfError
-from tar2tf_cli.sources.base import Input
+from tar2tf_cli.stores.base import Input
 
 __all__ = ["CONNECT_SECONDS", "READ_SECONDS", "Body", "Patience", "ResumingStream", "Transient", "hasher", "persist"]
 

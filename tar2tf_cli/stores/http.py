@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from tar2tf_cli.errors import SourceError, UsageError
-from tar2tf_cli.sources.base import Input
-from tar2tf_cli.sources.objects import Store
-from tar2tf_cli.sources.resume import CONNECT_SECONDS, READ_SECONDS, Body, Transient
 from tar2tf_cli.spec.urls import without_secrets
+from tar2tf_cli.stores.base import Input
+from tar2tf_cli.stores.objects import Store
+from tar2tf_cli.stores.transfer import CONNECT_SECONDS, READ_SECONDS, Body, Transient
 
 if TYPE_CHECKING:
     import requests

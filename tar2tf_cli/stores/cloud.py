@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from tar2tf_cli.errors import SourceError, UsageError
-from tar2tf_cli.sources.base import Input
-from tar2tf_cli.sources.objects import Store
-from tar2tf_cli.sources.resume import CONNECT_SECONDS, READ_SECONDS, Body, Transient
+from tar2tf_cli.stores.base import Input
+from tar2tf_cli.stores.objects import Store
+from tar2tf_cli.stores.transfer import CONNECT_SECONDS, READ_SECONDS, Body, Transient
 
 __all__ = ["CloudStore", "GcsStore", "S3Store"]
 
