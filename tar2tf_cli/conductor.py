@@ -16,7 +16,8 @@ from tar2tf_cli.errors import SampleError, SinkError, Tar2tfError, UsageError, W
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.index import load_index
-from tar2tf_cli.input_report import InputReport
+from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.inputs.stages import StagesSource
 from tar2tf_cli.job import ReadInputs, ShardReport, Worker, WriteShard
 from tar2tf_cli.layout import Layout, Shard
 from tar2tf_cli.manifest import Manifest, ShardEntry, input_entry
@@ -26,7 +27,6 @@ from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.output_path import STDOUT, PathTemplate
 from tar2tf_cli.standard_output import StandardOutput
 from tar2tf_cli.stores import Input, ListSource, Remote, Source, endpoint_for, open_source
-from tar2tf_cli.stores.pipeline import StagesSource
 
 __all__ = ["Plan", "Summary", "convert", "make_plan"]
 
@@ -160,13 +160,13 @@ def _source(conversion: Conversion, endpoint: str | None) -> Source:
     """Where a conversion's inputs are, by their kind."""
     spec, seed = conversion.input, conversion.seed if conversion.shuffle else None
     if spec.kind == "imagefolder":
-        from tar2tf_cli.stores.imagefolder import ImageFolderSource
+        from tar2tf_cli.inputs.image_folder import ImageFolderSource
 
         return ImageFolderSource(
             spec.bucket, labels=spec.labels, seed=seed, limit=conversion.limit, shards=conversion.output.num_shards
         )
     if spec.kind == "examples":
-        from tar2tf_cli.stores.examples import ExamplesSource
+        from tar2tf_cli.inputs.csv_examples import ExamplesSource
 
         return ExamplesSource(
             spec.bucket,

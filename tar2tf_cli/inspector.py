@@ -20,9 +20,9 @@ from tar2tf_cli.formats.compression import PlainStream
 from tar2tf_cli.formats.example import decode
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import RecordReader
+from tar2tf_cli.inputs.open_shard import Format, OpenShard, TarRules, is_folder, list_files, nothing_found
 from tar2tf_cli.outline import Entry, entries
 from tar2tf_cli.samples.grouping import KEY, Grouper, Sample
-from tar2tf_cli.shards import Format, OpenShard, TarRules, is_folder, list_files, nothing_found
 from tar2tf_cli.stores import Input, Source, open_source
 from tar2tf_cli.values import Look, Stats, example_of, look_at, shortened
 

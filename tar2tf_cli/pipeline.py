@@ -121,6 +121,7 @@ from tar2tf_cli.features.transformations import (
     sample_f,
     select,
 )
+from tar2tf_cli.inputs.file_object import Readable, check_inputs
 from tar2tf_cli.ops import DropEmpty, Op
 from tar2tf_cli.ops.base import MAX_PIXELS, OpContext
 from tar2tf_cli.ops.func import label
@@ -148,7 +149,6 @@ from tar2tf_cli.stages import (
     noted,
     own,
 )
-from tar2tf_cli.stores.fileobject import Readable, check_inputs
 
 __all__ = [
     "Pipeline",

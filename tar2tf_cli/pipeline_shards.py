@@ -12,13 +12,13 @@ from tar2tf_cli.conductor import Summary, convert
 from tar2tf_cli.errors import OutputExistsError, UsageError
 from tar2tf_cli.features.tf_example import TFExample
 from tar2tf_cli.features.transformations import unknown_in
-from tar2tf_cli.input_report import InputReport
+from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.inputs.stages import StagesSource, Tar, TarsSource
 from tar2tf_cli.ops import Op
 from tar2tf_cli.ops.func import label, source_digest, told
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.stages import FromTars, Own, OwnTars, PipelineSummary, Recipe, Run, ToExamples, Transform
 from tar2tf_cli.stores import Source
-from tar2tf_cli.stores.pipeline import StagesSource, Tar, TarsSource
 
 __all__ = ["write_shards"]
 

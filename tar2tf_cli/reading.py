@@ -15,13 +15,13 @@ from tar2tf_cli.formats.compression import PlainStream, open_stream
 from tar2tf_cli.formats.example import Encoder, Features
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import FRAMING, frame
-from tar2tf_cli.input_report import InputReport
+from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.inputs.stages import StagesSource
 from tar2tf_cli.ops.base import OpContext, apply_ops
 from tar2tf_cli.samples.grouping import KEY, Grouper, Sample
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.conversion import Input as InputSpec
 from tar2tf_cli.stores import Input, ListSource, Source
-from tar2tf_cli.stores.pipeline import StagesSource
 from tar2tf_cli.threads import in_threads, weight_of
 
 __all__ = ["Reading"]

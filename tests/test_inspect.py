@@ -28,8 +28,8 @@ from tar2tf_cli import inspector as inspection
 from tar2tf_cli.cli import main
 from tar2tf_cli.cli.output import printable, size
 from tar2tf_cli.cli.table import table
+from tar2tf_cli.inputs.open_shard import TarRules
 from tar2tf_cli.inspector import Contents, first_samples, inspect
-from tar2tf_cli.shards import TarRules
 from tar2tf_cli.stores.directory import DirectorySource
 from tar2tf_cli.values import Look, Stats, example_of, look_at
 

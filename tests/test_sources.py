@@ -24,7 +24,7 @@ import requests
 
 from servers import FaultyServer, cutting_proxy, faulty_server, free_ports, gcs_server, moto_server, self_signed
 from tar2tf_cli.errors import SourceError, UsageError
-from tar2tf_cli.shards import list_files
+from tar2tf_cli.inputs.open_shard import list_files
 from tar2tf_cli.spec.templates import from_aistore
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores import Input, Remote, Source, open_source, read_document, resume

@@ -31,9 +31,9 @@ from tar2tf_cli import example, outline
 from tar2tf_cli.cli import main
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.formats.tfrecord import crc32c, frame, masked
+from tar2tf_cli.inputs.open_shard import TarRules, sniff
 from tar2tf_cli.numbering import find_gaps
 from tar2tf_cli.outline import Checker, Expected, entries, expected
-from tar2tf_cli.shards import TarRules, sniff
 from tar2tf_cli.verifier import Report, verify
 
 PHOTOS = Path(__file__).parent / "data"

@@ -45,8 +45,8 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     Every sample is counted. Of each entry, or feature, about a hundred values are looked at to tell what they are:
     images with width x height x channels, text, JSON, arrays; sizes are in bytes, of lists of numbers in values.
     """
+    from tar2tf_cli.inputs.open_shard import TarRules
     from tar2tf_cli.inspector import first_samples, inspect
-    from tar2tf_cli.shards import TarRules
 
     rules = TarRules(options["key_split"], options["regroup"], options["ignore_missing_end"])
     where: dict[str, Any] = {"rules": rules, "endpoint": options["endpoint"]}

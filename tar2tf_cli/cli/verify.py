@@ -45,7 +45,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
 
     Exit code: 0 all is whole, 1 faults were found, 2 wrong usage, 3 something cannot be read.
     """
-    from tar2tf_cli.shards import TarRules
+    from tar2tf_cli.inputs.open_shard import TarRules
     from tar2tf_cli.verifier import verify
 
     rules = TarRules(options["key_split"], options["regroup"], options["ignore_missing_end"])

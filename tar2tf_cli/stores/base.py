@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from tar2tf_cli.errors import SampleError
-    from tar2tf_cli.input_report import InputReport
+    from tar2tf_cli.inputs.report import InputReport
     from tar2tf_cli.samples.grouping import Sample
 
 __all__ = ["ByteStream", "Folder", "Input", "ListSource", "Remote", "Source"]

@@ -14,7 +14,7 @@ from tar2tf_cli.stores.base import ByteStream, Input, ListSource, Source
 if TYPE_CHECKING:
     from tar2tf_cli.errors import SampleError
     from tar2tf_cli.features.tf_example import TFExample
-    from tar2tf_cli.input_report import InputReport
+    from tar2tf_cli.inputs.report import InputReport
 
 __all__ = ["StagesSource", "Tar", "TarsSource"]
 

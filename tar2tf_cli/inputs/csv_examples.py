@@ -12,14 +12,14 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
+from tar2tf_cli.inputs.chunks import chunks, shuffled
+from tar2tf_cli.inputs.example_class import Example, IgnoreExample, find_class
 from tar2tf_cli.ops.func import source_digest
-from tar2tf_cli.recordable import Example, IgnoreExample, find_class
 from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.stores.base import Input, ListSource
-from tar2tf_cli.stores.chunks import chunks, shuffled
 
 if TYPE_CHECKING:
-    from tar2tf_cli.input_report import InputReport
+    from tar2tf_cli.inputs.report import InputReport
 
 __all__ = ["ExamplesSource", "count_rows"]
 

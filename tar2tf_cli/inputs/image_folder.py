@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
 from tar2tf_cli.formats import image
-from tar2tf_cli.labels import Labels, load_labels, number_classes, to_bytes
+from tar2tf_cli.inputs.chunks import chunks, shuffled
+from tar2tf_cli.inputs.labels import Labels, load_labels, number_classes, to_bytes
 from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.spec.templates import resolve
 from tar2tf_cli.stores.base import Input, ListSource
-from tar2tf_cli.stores.chunks import chunks, shuffled
 
 if TYPE_CHECKING:
-    from tar2tf_cli.input_report import InputReport
+    from tar2tf_cli.inputs.report import InputReport
 
 __all__ = ["IMAGE_SUFFIXES", "ImageFolderSource"]
 
