@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.conductor import convert, make_plan
 from tar2tf_cli.errors import OutputExistsError, SampleError, SourceError, UsageError
+from tar2tf_cli.flow.sample_flow import Reading
 from tar2tf_cli.formats.image.buffers import buffer
 from tar2tf_cli.ops import Convert, Decode, Func, Op, Rename, Resize, Select, SelectDict, Selection, SelectList
 from tar2tf_cli.ops.base import OpContext, apply_ops
 from tar2tf_cli.ops.func import label
 from tar2tf_cli.ops.select import to_selection
-from tar2tf_cli.reading import Reading
 from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.spec.conversion import Conversion, Input, Output, parse_size
 

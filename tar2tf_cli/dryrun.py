@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tar2tf_cli.errors import SampleError
+from tar2tf_cli.flow.sample_flow import Reading
 from tar2tf_cli.formats.example import Feature
 from tar2tf_cli.ops.base import apply_ops
-from tar2tf_cli.reading import Reading
 from tar2tf_cli.samples.grouping import KEY
 
 if TYPE_CHECKING:

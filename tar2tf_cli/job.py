@@ -15,11 +15,11 @@ from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import SourceError, Tar2tfError
+from tar2tf_cli.flow.sample_flow import Reading
 from tar2tf_cli.formats.tfrecord import FRAMING, RecordReader
 from tar2tf_cli.index import Index, load_index, save_index
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.layout import Piece, Shard
-from tar2tf_cli.reading import Reading
 from tar2tf_cli.sinks import RecordFile, shard_file
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spool import Spool, gzip_stream, spool_is_whole

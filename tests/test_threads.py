@@ -14,8 +14,8 @@ from shards import PHOTOS, SECONDS, samples_of, tar2tf, tree, write_tar
 from tar2tf_cli import convert
 from tar2tf_cli.conductor import make_plan
 from tar2tf_cli.errors import SampleError
+from tar2tf_cli.flow.sample_flow import Reading
 from tar2tf_cli.ops import Cast, Decode, Func, Resize, Rotate
-from tar2tf_cli.reading import Reading
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.stores import open_source
 

@@ -11,6 +11,7 @@ from tar2tf_cli.features.feature_map import FeatureMap
 from tar2tf_cli.features.presets import find_preset, of_record_to_example
 from tar2tf_cli.features.tf_example import TFExample, key_of, unfit
 from tar2tf_cli.features.transformations import transform
+from tar2tf_cli.flow.threads import in_threads, weight_of
 from tar2tf_cli.formats.compression import PlainStream, open_stream
 from tar2tf_cli.formats.example import Encoder, Features
 from tar2tf_cli.formats.tar import TarReader
@@ -22,7 +23,6 @@ from tar2tf_cli.samples.grouping import KEY, Grouper, Sample
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.conversion import Input as InputSpec
 from tar2tf_cli.stores import Input, ListSource, Source
-from tar2tf_cli.threads import in_threads, weight_of
 
 __all__ = ["Reading"]
 

@@ -1,0 +1,1 @@
+"""One input in, encoded examples out: samples through ops and features under the error policy."""
