@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from tar2tf_cli.conductor import convert
+    from tar2tf_cli.conversion.run import convert
     from tar2tf_cli.dataset import AisDataset, Dataset, default_record_parser
     from tar2tf_cli.inspector import inspect
     from tar2tf_cli.loading import load_dataset
@@ -37,7 +37,7 @@ _HOMES: Final = {
     "Input": "spec.conversion",
     "Output": "spec.conversion",
     "Pipeline": "pipeline",
-    "convert": "conductor",
+    "convert": "conversion.run",
     "default_record_parser": "dataset",
     "inspect": "inspector",
     "load_dataset": "loading",

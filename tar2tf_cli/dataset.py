@@ -19,7 +19,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from tar2tf_cli.conductor import convert, make_plan
+from tar2tf_cli.conversion.run import convert, make_plan
 from tar2tf_cli.errors import OutputExistsError, SampleError, SourceError, UsageError
 from tar2tf_cli.flow.sample_flow import Reading
 from tar2tf_cli.formats.image.buffers import buffer

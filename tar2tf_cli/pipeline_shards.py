@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from tar2tf_cli.conductor import Summary, convert
+from tar2tf_cli.conversion.run import Summary, convert
 from tar2tf_cli.errors import OutputExistsError, UsageError
 from tar2tf_cli.features.tf_example import TFExample
 from tar2tf_cli.features.transformations import unknown_in

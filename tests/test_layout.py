@@ -14,10 +14,10 @@ from hypothesis import example as example_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tar2tf_cli.index import Index
-from tar2tf_cli.layout import Layout, Shard
+from tar2tf_cli.conversion.sharding import Layout, Shard
+from tar2tf_cli.conversion.spool import Spool
+from tar2tf_cli.conversion.spool_index import Index
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
-from tar2tf_cli.spool import Spool
 
 LIMIT = 1000
 

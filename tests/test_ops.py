@@ -20,7 +20,7 @@ from ruamel.yaml import YAML
 
 from shards import examples, tree, write_tar
 from tar2tf_cli import load_dataset
-from tar2tf_cli.conductor import Summary, convert
+from tar2tf_cli.conversion.run import Summary, convert
 from tar2tf_cli.errors import ImageError, SampleError, Tar2tfError, UsageError
 from tar2tf_cli.ops import (
     OPS,

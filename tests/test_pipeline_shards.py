@@ -38,8 +38,8 @@ from shards import (
     wait_until,
     write_tar,
 )
+from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SampleError, StageError, Tar2tfError, UsageError
-from tar2tf_cli.manifest import Manifest
 from tar2tf_cli.ops import Decode, Resize, Rotate
 from tar2tf_cli.ops.func import told
 from tar2tf_cli.pipeline import (

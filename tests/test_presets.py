@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from shards import PHOTOS, records, tar2tf, write_tar
 from tar2tf_cli import default_record_parser, load_dataset
-from tar2tf_cli.conductor import convert
+from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.ops import Decode, Resize, Select
 from tar2tf_cli.spec.conversion import Conversion, Input, Output

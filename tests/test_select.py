@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shards import examples, tar2tf, write_tar
-from tar2tf_cli.conductor import convert
+from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.ops import Select, SelectDict, SelectJSON, SelectList
 from tar2tf_cli.ops.select import flatten, parse_select, select_from_yaml, to_selection

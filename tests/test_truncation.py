@@ -15,7 +15,7 @@ import pytest
 
 from makers import END, File, files_of, gzipped, long_name, member, pax, tar_of
 from shards import COMMAND, SECONDS, records, tar2tf
-from tar2tf_cli.conductor import convert
+from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.formats.tar import BLOCK
 from tar2tf_cli.spec.conversion import Conversion, Input, Output

@@ -14,7 +14,7 @@ from tar2tf_cli.cli.options import MAX_PIXELS, SIZE, endpoint_option, input_opti
 from tar2tf_cli.cli.output import Terminal, count, message, print_json, size
 
 if TYPE_CHECKING:
-    from tar2tf_cli.conductor import Plan, Summary
+    from tar2tf_cli.conversion.run import Plan, Summary
     from tar2tf_cli.ops import Op, Selection
     from tar2tf_cli.spec.conversion import Conversion
 
@@ -148,7 +148,7 @@ def command(ctx: click.Context, /, **options: Any) -> int:
     In PATH, <> counts from 1 and <00000> from 00000; <total> is the number of shards, <split> the split, <input>
     the input's name. The manifest stands beside the shards. The same command continues an interrupted run.
     """
-    from tar2tf_cli.conductor import convert, make_plan
+    from tar2tf_cli.conversion.run import convert, make_plan
 
     conversion = _conversion(ctx)
     if options["as_json"] and conversion.output.path == "-" and not options["dry_run"]:
@@ -329,7 +329,7 @@ def _grouped(errors: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 def _show_plan(plan: Plan, *, as_json: bool) -> int:
     """Print what would be done, and the first sample on its way through the ops; nothing is written."""
-    from tar2tf_cli.dryrun import trace
+    from tar2tf_cli.conversion.dry_run import trace
     from tar2tf_cli.spec.urls import without_secrets
 
     conversion, steps = plan.conversion, trace(plan)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
-from tar2tf_cli.index import Index
+from tar2tf_cli.conversion.spool_index import Index
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.output_path import STDOUT
 

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
+from tar2tf_cli.conversion.sharding import Shard
+from tar2tf_cli.conversion.tasks import ShardReport
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SinkError
 from tar2tf_cli.events import Events
-from tar2tf_cli.job import ShardReport
-from tar2tf_cli.layout import Shard
-from tar2tf_cli.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.sinks import RecordFile, Sink
 from tar2tf_cli.spec.output_path import PathTemplate
 

@@ -6,10 +6,10 @@ import os
 import sys
 from collections.abc import Mapping
 
+from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
+from tar2tf_cli.conversion.sharding import Shard
+from tar2tf_cli.conversion.tasks import ShardReport
 from tar2tf_cli.errors import SinkError
-from tar2tf_cli.job import ShardReport
-from tar2tf_cli.layout import Shard
-from tar2tf_cli.manifest import Manifest, ShardEntry
 
 __all__ = ["StandardOutput"]
 

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
 
+from tar2tf_cli.conversion.sharding import Piece, Shard
+from tar2tf_cli.conversion.spool import Spool, gzip_stream, spool_is_whole
+from tar2tf_cli.conversion.spool_index import Index, load_index, save_index
 from tar2tf_cli.errors import SourceError, Tar2tfError
 from tar2tf_cli.flow.sample_flow import Reading
 from tar2tf_cli.formats.tfrecord import FRAMING, RecordReader
-from tar2tf_cli.index import Index, load_index, save_index
 from tar2tf_cli.inputs.report import InputReport
-from tar2tf_cli.layout import Piece, Shard
 from tar2tf_cli.sinks import RecordFile, shard_file
 from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.spool import Spool, gzip_stream, spool_is_whole
 from tar2tf_cli.stores import Input, Remote, Source
 
 __all__ = ["ReadInputs", "ShardReport", "Worker", "WriteShard", "copied"]

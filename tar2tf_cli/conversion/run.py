@@ -8,24 +8,24 @@ from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tar2tf_cli.commit import Commit
+from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, input_entry
+from tar2tf_cli.conversion.publish import Commit
+from tar2tf_cli.conversion.sharding import Layout, Shard
+from tar2tf_cli.conversion.spool_index import load_index
+from tar2tf_cli.conversion.standard_output import StandardOutput
+from tar2tf_cli.conversion.tasks import ReadInputs, ShardReport, Worker, WriteShard
 from tar2tf_cli.engines import Engine, make_engine
 from tar2tf_cli.engines.base import Task
 from tar2tf_cli.engines.gather import cpu_count
 from tar2tf_cli.errors import SampleError, SinkError, Tar2tfError, UsageError, WorkerError
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.feature_map import Schema
-from tar2tf_cli.index import load_index
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.stages import StagesSource
-from tar2tf_cli.job import ReadInputs, ShardReport, Worker, WriteShard
-from tar2tf_cli.layout import Layout, Shard
-from tar2tf_cli.manifest import Manifest, ShardEntry, input_entry
 from tar2tf_cli.samples.grouping import split_name
 from tar2tf_cli.sinks import Flusher, Sink, open_sink
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.output_path import STDOUT, PathTemplate
-from tar2tf_cli.standard_output import StandardOutput
 from tar2tf_cli.stores import Input, ListSource, Remote, Source, endpoint_for, open_source
 
 __all__ = ["Plan", "Summary", "convert", "make_plan"]

@@ -12,7 +12,7 @@ from tar2tf_cli.ops.base import apply_ops
 from tar2tf_cli.samples.grouping import KEY
 
 if TYPE_CHECKING:
-    from tar2tf_cli.conductor import Plan
+    from tar2tf_cli.conversion.run import Plan
 
 __all__ = ["Step", "trace"]
 

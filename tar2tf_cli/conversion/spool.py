@@ -10,8 +10,8 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Final
 
+from tar2tf_cli.conversion.spool_index import Index
 from tar2tf_cli.formats.tfrecord import crc32c
-from tar2tf_cli.index import Index
 from tar2tf_cli.sinks import RecordFile
 from tar2tf_cli.spec.conversion import Conversion
 
