@@ -6,13 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from tar2tf_cli.checking.inspect import inspect
+    from tar2tf_cli.checking.verify import verify
     from tar2tf_cli.conversion.run import convert
     from tar2tf_cli.dataset import AisDataset, Dataset, default_record_parser
-    from tar2tf_cli.inspector import inspect
     from tar2tf_cli.loading import load_dataset
     from tar2tf_cli.pipeline import Pipeline
     from tar2tf_cli.spec.conversion import Conversion, Input, Output
-    from tar2tf_cli.verifier import verify
 
 __version__ = "0.1.0"
 
@@ -39,9 +39,9 @@ _HOMES: Final = {
     "Pipeline": "pipeline",
     "convert": "conversion.run",
     "default_record_parser": "dataset",
-    "inspect": "inspector",
+    "inspect": "checking.inspect",
     "load_dataset": "loading",
-    "verify": "verifier",
+    "verify": "checking.verify",
 }
 
 

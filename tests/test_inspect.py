@@ -25,13 +25,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tar2tf_cli import inspector as inspection
+from tar2tf_cli.checking.content import Look, Stats, example_of, look_at
+from tar2tf_cli.checking.inspect import Contents, first_samples, inspect
 from tar2tf_cli.cli import main
 from tar2tf_cli.cli.output import printable, size
 from tar2tf_cli.cli.table import table
 from tar2tf_cli.inputs.open_shard import TarRules
-from tar2tf_cli.inspector import Contents, first_samples, inspect
 from tar2tf_cli.stores.directory import DirectorySource
-from tar2tf_cli.values import Look, Stats, example_of, look_at
 
 PHOTOS = Path(__file__).parent / "data"
 

@@ -28,13 +28,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tar2tf_cli import example, outline
+from tar2tf_cli.checking.example_checker import Checker, Expected, entries, expected
+from tar2tf_cli.checking.gaps import find_gaps
+from tar2tf_cli.checking.verify import Report, verify
 from tar2tf_cli.cli import main
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.formats.tfrecord import crc32c, frame, masked
 from tar2tf_cli.inputs.open_shard import TarRules, sniff
-from tar2tf_cli.numbering import find_gaps
-from tar2tf_cli.outline import Checker, Expected, entries, expected
-from tar2tf_cli.verifier import Report, verify
 
 PHOTOS = Path(__file__).parent / "data"
 SEVERAL = ("--num-workers", "2")

@@ -11,8 +11,8 @@ from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, si
 from tar2tf_cli.cli.table import table, terminal_width
 
 if TYPE_CHECKING:
-    from tar2tf_cli.inspector import Contents, Shown
-    from tar2tf_cli.values import Stats
+    from tar2tf_cli.checking.content import Stats
+    from tar2tf_cli.checking.inspect import Contents, Shown
 
 __all__ = ["command"]
 
@@ -45,8 +45,8 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     Every sample is counted. Of each entry, or feature, about a hundred values are looked at to tell what they are:
     images with width x height x channels, text, JSON, arrays; sizes are in bytes, of lists of numbers in values.
     """
+    from tar2tf_cli.checking.inspect import first_samples, inspect
     from tar2tf_cli.inputs.open_shard import TarRules
-    from tar2tf_cli.inspector import first_samples, inspect
 
     rules = TarRules(options["key_split"], options["regroup"], options["ignore_missing_end"])
     where: dict[str, Any] = {"rules": rules, "endpoint": options["endpoint"]}
@@ -110,7 +110,7 @@ def _print_entries(contents: Contents) -> None:
 
 
 def _row(name: str, stats: Stats) -> tuple[str, ...]:
-    from tar2tf_cli.values import shortened
+    from tar2tf_cli.checking.content import shortened
 
     sizes = (_amount(number, stats.unit) for number in (stats.least, stats.mean, stats.most))
     return (name, f"{stats.count:,}", stats.kind, *sizes, shortened(stats.example or "", _MOST_EXAMPLE))

@@ -11,8 +11,8 @@ from tar2tf_cli.cli.options import endpoint_option, input_options, output_option
 from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, size
 
 if TYPE_CHECKING:
-    from tar2tf_cli.check import Fault, FileReport
-    from tar2tf_cli.verifier import Report
+    from tar2tf_cli.checking.verify import Report
+    from tar2tf_cli.checking.verify_file import Fault, FileReport
 
 __all__ = ["command"]
 
@@ -45,8 +45,8 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
 
     Exit code: 0 all is whole, 1 faults were found, 2 wrong usage, 3 something cannot be read.
     """
+    from tar2tf_cli.checking.verify import verify
     from tar2tf_cli.inputs.open_shard import TarRules
-    from tar2tf_cli.verifier import verify
 
     rules = TarRules(options["key_split"], options["regroup"], options["ignore_missing_end"])
     with Terminal(quiet=options["quiet"], verbose=options["verbose"], progress=options["progress"]) as terminal:

@@ -13,6 +13,8 @@ from functools import cache, partial
 from itertools import islice
 from typing import Any, Final
 
+from tar2tf_cli.checking.content import Look, Stats, example_of, look_at, shortened
+from tar2tf_cli.checking.example_checker import Entry, entries
 from tar2tf_cli.engines.gather import gather
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError
 from tar2tf_cli.events import Events
@@ -21,10 +23,8 @@ from tar2tf_cli.formats.example import decode
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import Format, OpenShard, TarRules, is_folder, list_files, nothing_found
-from tar2tf_cli.outline import Entry, entries
 from tar2tf_cli.samples.grouping import KEY, Grouper, Sample
 from tar2tf_cli.stores import Input, Source, open_source
-from tar2tf_cli.values import Look, Stats, example_of, look_at, shortened
 
 __all__ = ["Contents", "Shown", "first_samples", "inspect"]
 

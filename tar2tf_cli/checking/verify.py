@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from tar2tf_cli.check import CheckFile, Context, Fault, FileReport
+from tar2tf_cli.checking.example_checker import expected
+from tar2tf_cli.checking.gaps import Gap, find_gaps
+from tar2tf_cli.checking.verify_file import CheckFile, Context, Fault, FileReport
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.engines.gather import gather
 from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.open_shard import TarRules, is_folder, list_files, nothing_found
-from tar2tf_cli.numbering import Gap, find_gaps
-from tar2tf_cli.outline import expected
 from tar2tf_cli.spec.output_path import PathTemplate
 from tar2tf_cli.spec.templates import is_glob, is_numbered
 from tar2tf_cli.spec.urls import is_remote, without_secrets

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tar2tf_cli.checking.example_checker import Checker, Expected
 from tar2tf_cli.conversion.manifest import ShardEntry, digest
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import RecordReader, crc32c
 from tar2tf_cli.inputs.open_shard import Format, OpenShard, TarRules
-from tar2tf_cli.outline import Checker, Expected
 from tar2tf_cli.samples.grouping import Grouper
 from tar2tf_cli.stores import ByteStream, Input, Source
 
