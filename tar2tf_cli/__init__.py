@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tar2tf_cli.conversion.run import convert
     from tar2tf_cli.dataset import AisDataset, Dataset, default_record_parser
     from tar2tf_cli.loading import load_dataset
-    from tar2tf_cli.pipeline import Pipeline
+    from tar2tf_cli.pipeline.builder import Pipeline
     from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 __version__ = "0.1.0"
@@ -36,7 +36,7 @@ _HOMES: Final = {
     "Dataset": "dataset",
     "Input": "spec.conversion",
     "Output": "spec.conversion",
-    "Pipeline": "pipeline",
+    "Pipeline": "pipeline.builder",
     "convert": "conversion.run",
     "default_record_parser": "dataset",
     "inspect": "checking.inspect",

@@ -1,6 +1,6 @@
 """Tar to TFRecord as a chain of stages in Python, any of which may be your own.
 
-    from tar2tf_cli.pipeline import Pipeline, by_key, rename, select
+    from tar2tf_cli.pipeline.builder import Pipeline, by_key, rename, select
 
     Pipeline().from_tar("train-0.tar").sample_to_tf_example({"cls": "int64"}).to_tf_record("train-0.record").do()
 
@@ -126,13 +126,8 @@ from tar2tf_cli.ops import DropEmpty, Op
 from tar2tf_cli.ops.base import MAX_PIXELS, OpContext
 from tar2tf_cli.ops.func import label
 from tar2tf_cli.ops.select import parse_select, select_from_yaml
-from tar2tf_cli.pipeline_shards import write_shards
-from tar2tf_cli.records import TFRecordReader, TFRecordWriter, check_output
-from tar2tf_cli.samples.grouping import KeySplit, Sample
-from tar2tf_cli.spec.conversion import TYPES, Conversion, Input, Output, TypeName, parse_size
-from tar2tf_cli.spec.output_path import PathTemplate
-from tar2tf_cli.spec.urls import is_remote
-from tar2tf_cli.stages import (
+from tar2tf_cli.pipeline.shards import write_shards
+from tar2tf_cli.pipeline.stages import (
     Framed,
     FromTars,
     Own,
@@ -149,6 +144,11 @@ from tar2tf_cli.stages import (
     noted,
     own,
 )
+from tar2tf_cli.pipeline.tfrecord_io import TFRecordReader, TFRecordWriter, check_output
+from tar2tf_cli.samples.grouping import KeySplit, Sample
+from tar2tf_cli.spec.conversion import TYPES, Conversion, Input, Output, TypeName, parse_size
+from tar2tf_cli.spec.output_path import PathTemplate
+from tar2tf_cli.spec.urls import is_remote
 
 __all__ = [
     "Pipeline",

@@ -16,8 +16,8 @@ from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.stages import StagesSource, Tar, TarsSource
 from tar2tf_cli.ops import Op
 from tar2tf_cli.ops.func import label, source_digest, told
+from tar2tf_cli.pipeline.stages import FromTars, Own, OwnTars, PipelineSummary, Recipe, Run, ToExamples, Transform
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
-from tar2tf_cli.stages import FromTars, Own, OwnTars, PipelineSummary, Recipe, Run, ToExamples, Transform
 from tar2tf_cli.stores import Source
 
 __all__ = ["write_shards"]
