@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from tar2tf_cli.checking.inspect import inspect
     from tar2tf_cli.checking.verify import verify
     from tar2tf_cli.conversion.run import convert
-    from tar2tf_cli.dataset import AisDataset, Dataset, default_record_parser
-    from tar2tf_cli.loading import load_dataset
+    from tar2tf_cli.datasets.dataset import AisDataset, Dataset, default_record_parser
+    from tar2tf_cli.datasets.load import load_dataset
     from tar2tf_cli.pipeline.builder import Pipeline
     from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
@@ -31,16 +31,16 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "AisDataset": "dataset",
+    "AisDataset": "datasets.dataset",
     "Conversion": "spec.conversion",
-    "Dataset": "dataset",
+    "Dataset": "datasets.dataset",
     "Input": "spec.conversion",
     "Output": "spec.conversion",
     "Pipeline": "pipeline.builder",
     "convert": "conversion.run",
-    "default_record_parser": "dataset",
+    "default_record_parser": "datasets.dataset",
     "inspect": "checking.inspect",
-    "load_dataset": "loading",
+    "load_dataset": "datasets.load",
     "verify": "checking.verify",
 }
 

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.run import convert
+from tar2tf_cli.datasets.parse import record_parser
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.csv_examples import count_rows
 from tar2tf_cli.inputs.example_class import Example, IgnoreExample, find_class, tfrecordable
-from tar2tf_cli.parser import record_parser
 from tar2tf_cli.samples.grouping import KEY
 from tar2tf_cli.sinks import RecordFile
 from tar2tf_cli.spec.conversion import Conversion, Input, Output

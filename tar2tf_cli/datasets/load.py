@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tar2tf_cli.conversion.manifest import Manifest
+from tar2tf_cli.datasets.parse import record_parser
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.parser import record_parser
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import Folder, read_with_folder
 
