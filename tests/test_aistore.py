@@ -17,7 +17,7 @@ import pytest
 from servers import AWS_MISSING, ais_cluster, faulty_server, free_ports, knows_aws, moto_server, private_network
 from tar2tf_cli.errors import SinkError, SourceError, UsageError
 from tar2tf_cli.sinks.objects import ObjectSink
-from tar2tf_cli.stores import Input, open_source, open_store, resume
+from tar2tf_cli.stores import ObjectInfo, open_source, open_store, resume
 from tar2tf_cli.stores.objects import ObjectSource
 from test_sinks import RemoteSinkSuite
 from test_sources import BIG, SourceSuite, read_all, tar2tf, tar_of
@@ -120,7 +120,7 @@ class TestTransfers:
         store = open_store(bucket)
         fetch, starts = store.fetch, []
 
-        def breaking(item: Input, start: int) -> resume.Body:
+        def breaking(item: ObjectInfo, start: int) -> resume.Body:
             body = fetch(item, start)
             starts.append(body.start)
             if len(starts) < 4:
@@ -147,7 +147,7 @@ class TestTransfers:
         store = open_store(bucket)
         fetch = store.fetch
 
-        def replaced(item: Input, start: int) -> resume.Body:
+        def replaced(item: ObjectInfo, start: int) -> resume.Body:
             body = fetch(item, start)
             whole, left = body.read, [2]
 
@@ -174,7 +174,7 @@ class TestTransfers:
         store = open_store(bucket)
         fetch = store.fetch
 
-        def damaged(item: Input, start: int) -> resume.Body:
+        def damaged(item: ObjectInfo, start: int) -> resume.Body:
             body = fetch(item, start)
             read = body.read
             body.read = lambda size: read(size).replace(b"the end", b"The end")

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import tar2tf_cli.pipeline.builder
+import tar2tf_cli.pipeline
 from shards import PHOTOS, convert, examples, records, samples, tree, write_members, write_tar
 from tar2tf_cli.errors import (
     DamagedShardError,
@@ -35,7 +35,7 @@ from tar2tf_cli.errors import (
     UsageError,
 )
 from tar2tf_cli.ops import Decode, Keep, Resize
-from tar2tf_cli.pipeline.builder import (
+from tar2tf_cli.pipeline import (
     Pipeline,
     TFExample,
     TFRecordReader,
@@ -372,7 +372,7 @@ def test_ops_go_where_transformations_go(fields: Path, tmp_path: Path) -> None:
 
 def test_the_stages_of_the_documentation_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The documentation's examples as they stand: a logger that counts, and a service that samples are sent to."""
-    blocks = re.findall(r"(?:^(?:    .*)?\n)+", tar2tf_cli.pipeline.builder.__doc__ or "", re.MULTILINE)
+    blocks = re.findall(r"(?:^(?:    .*)?\n)+", tar2tf_cli.pipeline.__doc__ or "", re.MULTILINE)
     logger, service_client = (textwrap.dedent(block) for block in blocks if "def " in block)
     logged, served = tmp_path / "logged.record", tmp_path / "served.record"
     many, some = write_tar(tmp_path / "many.tar", samples(2100, 20)), write_tar(tmp_path / "some.tar", samples(60))

@@ -42,7 +42,7 @@ from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SampleError, StageError, Tar2tfError, UsageError
 from tar2tf_cli.ops import Decode, Resize, Rotate
 from tar2tf_cli.ops.func import told
-from tar2tf_cli.pipeline.builder import (
+from tar2tf_cli.pipeline import (
     Pipeline,
     PipelineSummary,
     TFExample,
@@ -413,7 +413,7 @@ def test_what_tells_a_function() -> None:
 PROGRAM = """
     import sys, time
     from pathlib import Path
-    from tar2tf_cli.pipeline.builder import Pipeline, by_sample_f, select
+    from tar2tf_cli.pipeline import Pipeline, by_sample_f, select
 
     where, out, own, workers, seconds = sys.argv[1:]
 

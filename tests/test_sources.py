@@ -27,12 +27,12 @@ from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.inputs.open_shard import list_files
 from tar2tf_cli.spec.templates import from_aistore
 from tar2tf_cli.spec.urls import without_secrets
-from tar2tf_cli.stores import Input, Remote, Source, open_source, read_document, resume
+from tar2tf_cli.stores import ObjectInfo, Remote, Source, open_source, read_document, resume
 
 BIG = os.urandom(1 << 20) * 5 + b"the end"
 
 
-def read_all(source: Source, item: Input, size: int = 1 << 16) -> bytes:
+def read_all(source: Source, item: ObjectInfo, size: int = 1 << 16) -> bytes:
     stream = source.open(item)
     try:
         return b"".join(iter(lambda: stream.read(size), b""))
@@ -147,7 +147,7 @@ class SourceSuite:
 
     def test_an_object_is_read_by_its_name_alone(self, bucket: str) -> None:
         source = self.fill(bucket, x=b"known by name")
-        assert read_all(source, Input("x.tar", None, None)) == b"known by name"
+        assert read_all(source, ObjectInfo("x.tar", None, None)) == b"known by name"
 
     def test_the_url_of_an_object_is_that_object(self, bucket: str) -> None:
         self.fill(bucket, x=tar_of(3))
@@ -159,7 +159,7 @@ class SourceSuite:
     def test_a_missing_object_cannot_be_opened(self, bucket: str) -> None:
         source = self.fill(bucket, x=b"x")
         with pytest.raises(SourceError) as caught:
-            read_all(source, Input("y.tar", None, None))
+            read_all(source, ObjectInfo("y.tar", None, None))
         assert "y.tar" in (caught.value.shard or "")
 
     def test_a_replaced_object_is_an_error(self, bucket: str) -> None:
@@ -267,13 +267,13 @@ class TestAFaultyServer:
         return open_source(f"{web.url}/b")
 
     @pytest.fixture
-    def item(self, source: Source) -> Input:
+    def item(self, source: Source) -> ObjectInfo:
         return source.list(["x.tar"])[0]
 
     @pytest.mark.parametrize("kind", ["truncate", "stall"])
     @pytest.mark.parametrize("after", [0, 1, 1_000_000, len(BIG) - 1])
     def test_a_broken_transfer_goes_on_where_it_stopped(
-        self, web: FaultyServer, source: Source, item: Input, kind: str, after: int
+        self, web: FaultyServer, source: Source, item: ObjectInfo, kind: str, after: int
     ) -> None:
         web.fail("GET b/x", kind, after=after)
         assert read_all(source, item) == BIG
@@ -283,14 +283,14 @@ class TestAFaultyServer:
             offset = int(str(asked[1]).removeprefix("bytes=").rstrip("-"))
             assert after - resume.ResumingStream.BLOCK <= offset <= after
 
-    def test_half_an_object_is_an_error(self, web: FaultyServer, source: Source, item: Input) -> None:
+    def test_half_an_object_is_an_error(self, web: FaultyServer, source: Source, item: ObjectInfo) -> None:
         web.fail("GET b/x", "short", times=-1, after=1000)
         with pytest.raises(SourceError, match="changed while it was being read") as caught:
             read_all(source, item)
         assert caught.value.shard == f"{web.url}/b/x.tar"
 
     def test_a_server_that_breaks_off_always_ends_in_an_error_that_names_object_and_offset(
-        self, web: FaultyServer, source: Source, item: Input
+        self, web: FaultyServer, source: Source, item: ObjectInfo
     ) -> None:
         web.fail("GET b/x", "truncate", times=-1, after=0)
         web.faults.insert(0, web.faults[0].__class__("GET b/x", "truncate", 1, 600_000))
@@ -299,14 +299,14 @@ class TestAFaultyServer:
         assert caught.value.shard == f"{web.url}/b/x.tar"
         assert caught.value.offset == 600_000
 
-    def test_progress_earns_more_attempts(self, web: FaultyServer, source: Source, item: Input) -> None:
+    def test_progress_earns_more_attempts(self, web: FaultyServer, source: Source, item: ObjectInfo) -> None:
         for _ in range(4):
             web.fail("GET b/x", "truncate", times=1, after=1_300_000)
         web.fail("GET b/x", "truncate", times=3, after=0)
         assert read_all(source, item) == BIG
 
     def test_a_server_that_ignores_ranges_is_read_again_from_the_front(
-        self, web: FaultyServer, source: Source, item: Input
+        self, web: FaultyServer, source: Source, item: ObjectInfo
     ) -> None:
         web.fail("GET b/x", "truncate", after=2_000_000)
         web.fail("GET b/x", "no-range")
@@ -314,7 +314,7 @@ class TestAFaultyServer:
 
     @pytest.mark.parametrize("kind", ["truncate", "stall"])
     def test_an_object_replaced_between_two_parts_is_no_mixture(
-        self, web: FaultyServer, source: Source, item: Input, kind: str
+        self, web: FaultyServer, source: Source, item: ObjectInfo, kind: str
     ) -> None:
         web.fail("GET b/x", kind, after=2_000_000)
         stream = source.open(item)
@@ -338,7 +338,9 @@ class TestAFaultyServer:
         assert read_all(source, source.list(["x.tar"])[0]) == BIG
 
     @pytest.mark.parametrize(("status", "words"), [(401, "credentials"), (403, "permission denied"), (404, "no such")])
-    def test_a_refusal_is_final(self, web: FaultyServer, source: Source, item: Input, status: int, words: str) -> None:
+    def test_a_refusal_is_final(
+        self, web: FaultyServer, source: Source, item: ObjectInfo, status: int, words: str
+    ) -> None:
         web.fail("GET b/x", "status", times=-1, status=status)
         before = len(web.log)
         with pytest.raises(SourceError, match=words):
@@ -354,7 +356,9 @@ class TestAFaultyServer:
         (item,) = source.list(["x.tar"])
         assert item.size == len(BIG)
 
-    def test_a_reader_that_stops_early_is_not_far_ahead(self, web: FaultyServer, source: Source, item: Input) -> None:
+    def test_a_reader_that_stops_early_is_not_far_ahead(
+        self, web: FaultyServer, source: Source, item: ObjectInfo
+    ) -> None:
         web.fail("GET b/x", "stall", after=3 * resume.ResumingStream.BLOCK)
         stream = source.open(item)
         assert stream.read(1000)
@@ -381,7 +385,7 @@ class TestAFaultyServer:
         assert len(web.log) == 8
 
     def test_what_was_expected_and_not_opened_is_let_go_of(
-        self, web: FaultyServer, source: Source, item: Input
+        self, web: FaultyServer, source: Source, item: ObjectInfo
     ) -> None:
         assert isinstance(source, Remote)
         with source.expecting([item]):
@@ -766,8 +770,7 @@ def test_templates_of_aistore_are_read(theirs: str, ours: str) -> None:
 
 
 def test_help_does_not_need_any_sdk() -> None:
-    code = (
-        "import sys, tar2tf_cli.cli, tar2tf_cli.conductor; print({'requests', 'aistore', 'fsspec'} & set(sys.modules))"
-    )
+    imports = "import sys, tar2tf_cli.cli, tar2tf_cli.conversion.run"
+    code = f"{imports}; print({{'requests', 'aistore', 'fsspec'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from shards import PHOTOS, convert, examples, records, samples, tar2tf, tree, write_tar
 from tar2tf_cli.errors import SourceError, Tar2tfError, UsageError
+from tar2tf_cli.spec import yaml_file as specfile
 from tar2tf_cli.spec.conversion import Conversion, Input, Output, parse_size, parse_split
-from tar2tf_cli.spec.conversion import yaml_file as specfile
 
 
 def written(folder: Path, text: str) -> str:

@@ -14,7 +14,8 @@ import tensorflow as tf
 from servers import FaultyServer, faulty_server
 from tar2tf_cli import load_dataset
 from tar2tf_cli.errors import SourceError
-from tar2tf_cli.stores import ByteStream, Input, open_store
+from tar2tf_cli.formats.bytestream import ByteStream
+from tar2tf_cli.stores import ObjectInfo, open_store
 from tar2tf_cli.stores.objects import ObjectSource
 from test_sources import gcs, s3, s3_client  # noqa: F401 - fixtures
 from test_verify import (  # noqa: F401 - some are fixtures
@@ -150,7 +151,7 @@ class ManifestSuite:
         url = self.upload(place, out)
         opened = ObjectSource.open
 
-        def replaced(source: ObjectSource, item: Input) -> ByteStream:
+        def replaced(source: ObjectSource, item: ObjectInfo) -> ByteStream:
             if item.name == "photos-2.record":
                 swapped = out / item.name
                 swapped.write_bytes(swapped.read_bytes()[::-1])

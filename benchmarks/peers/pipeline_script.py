@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 
-from tar2tf_cli.pipeline.builder import Pipeline
+from tar2tf_cli.pipeline import Pipeline
 
 out, *tars = sys.argv[1:]
 done = Pipeline().from_tar(tars).sample_to_tf_example().to_tf_record(out, overwrite=True).do()

@@ -24,7 +24,7 @@ from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import Format, OpenShard, TarRules, is_folder, list_files, nothing_found
 from tar2tf_cli.samples.grouping import KEY, Grouper, Sample
-from tar2tf_cli.stores import Input, Source, open_source
+from tar2tf_cli.stores import ObjectInfo, Source, open_source
 
 __all__ = ["Contents", "Shown", "first_samples", "inspect"]
 
@@ -195,7 +195,7 @@ class InspectShard:
         looks: how many values of each entry are looked at.
     """
 
-    item: Input
+    item: ObjectInfo
     looks: int
 
     def __str__(self) -> str:

@@ -21,7 +21,7 @@ from tar2tf_cli.inputs.open_shard import TarRules, is_folder, list_files, nothin
 from tar2tf_cli.spec.output_path import PathTemplate
 from tar2tf_cli.spec.templates import is_glob, is_numbered
 from tar2tf_cli.spec.urls import is_remote, without_secrets
-from tar2tf_cli.stores import Folder, Input, Source, open_source, read_with_folder
+from tar2tf_cli.stores import Folder, ObjectInfo, Source, open_source, read_with_folder
 from tar2tf_cli.stores.directory import DirectorySource
 
 __all__ = ["Report", "verify"]
@@ -135,7 +135,7 @@ class _Run:
             report.files.append(whole)
         return report
 
-    def _nearby(self, source: Source, manifest: Manifest, template: PathTemplate | None) -> dict[str, Input]:
+    def _nearby(self, source: Source, manifest: Manifest, template: PathTemplate | None) -> dict[str, ObjectInfo]:
         """The files that may be a manifest's shards, by name; none where that cannot be told."""
         prefix = re.split("[<{]", template.text)[0] if template else ""
         if re.search(r"[*?\[\]{}%@\\]", prefix):  # it would not stand for itself
@@ -280,7 +280,7 @@ def _missing(source: Source, shard: ShardEntry) -> FileReport:
 
 
 def _look_around(
-    source: Source, manifest: Manifest, template: PathTemplate, nearby: dict[str, Input], report: Report
+    source: Source, manifest: Manifest, template: PathTemplate, nearby: dict[str, ObjectInfo], report: Report
 ) -> None:
     """Add a fault for each gap in the manifest's list, and for each shard that is there and not in it."""
     names = [shard.path for shard in manifest.shards]

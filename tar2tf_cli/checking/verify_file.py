@@ -10,11 +10,12 @@ from typing import Any, Final
 from tar2tf_cli.checking.example_checker import Checker, Expected
 from tar2tf_cli.conversion.manifest import ShardEntry, digest
 from tar2tf_cli.errors import DamagedShardError, SampleError
+from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import RecordReader, crc32c
 from tar2tf_cli.inputs.open_shard import Format, OpenShard, TarRules
 from tar2tf_cli.samples.grouping import Grouper
-from tar2tf_cli.stores import ByteStream, Input, Source
+from tar2tf_cli.stores import ObjectInfo, Source
 
 __all__ = ["CheckFile", "Context", "Fault", "FileReport"]
 
@@ -123,7 +124,7 @@ class CheckFile:
         claim: what a manifest says of it, if there is one; then it must be TFRecord.
     """
 
-    item: Input
+    item: ObjectInfo
     claim: ShardEntry | None = None
 
     def __str__(self) -> str:

@@ -221,7 +221,7 @@ _NOT_IN_SPEC: Final = frozenset(
 
 def _conversion(ctx: click.Context) -> Conversion:
     """The conversion that the command line means: flags over environment over spec file."""
-    from tar2tf_cli.spec.conversion import yaml_file as specfile
+    from tar2tf_cli.spec import yaml_file as specfile
 
     flags: dict[str, Any] = {}
     for name, value in ctx.params.items():

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from tar2tf_cli.errors import DamagedShardError, SourceError
-from tar2tf_cli.stores import Input
+from tar2tf_cli.stores import ObjectInfo
 
 __all__ = ["VERSION", "Manifest", "ShardEntry", "digest", "input_entry"]
 
@@ -112,7 +112,7 @@ class Manifest:
             raise SourceError(f"cannot be read: {error.strerror}", shard=path) from None
 
 
-def input_entry(item: Input) -> dict[str, Any]:
+def input_entry(item: ObjectInfo) -> dict[str, Any]:
     """How the manifest names an input."""
     return {"name": item.name, "size": item.size, "version": item.version}
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, input_entry
 from tar2tf_cli.conversion.publish import Commit
-from tar2tf_cli.conversion.sharding import Layout, Shard
+from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
 from tar2tf_cli.conversion.spool_index import load_index
 from tar2tf_cli.conversion.standard_output import StandardOutput
 from tar2tf_cli.conversion.tasks import ReadInputs, ShardReport, Worker, WriteShard
@@ -20,13 +20,14 @@ from tar2tf_cli.engines.gather import cpu_count
 from tar2tf_cli.errors import SampleError, SinkError, Tar2tfError, UsageError, WorkerError
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.feature_map import Schema
+from tar2tf_cli.inputs.base import ListSource
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.stages import StagesSource
 from tar2tf_cli.samples.grouping import split_name
 from tar2tf_cli.sinks import Flusher, Sink, open_sink
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.output_path import STDOUT, PathTemplate
-from tar2tf_cli.stores import Input, ListSource, Remote, Source, endpoint_for, open_source
+from tar2tf_cli.stores import ObjectInfo, Remote, Source, endpoint_for, open_source
 
 __all__ = ["Plan", "Summary", "convert", "make_plan"]
 
@@ -47,7 +48,7 @@ class Plan:
 
     conversion: Conversion
     source: Source
-    inputs: list[Input]
+    inputs: list[ObjectInfo]
 
     @property
     def size(self) -> int | None:
@@ -281,7 +282,7 @@ class _Run:
         self._reading = 0
         self._events = events
         self._commit = commit
-        self._layout = Layout(plan.work, [item.stem for item in plan.inputs], plan.records)
+        self._layout = ShardPlanner(plan.work, [item.stem for item in plan.inputs], plan.records)
         self._holds_all = self._layout.holds_all
         self._next = 0  # the next input to be read
         self._frontier = 0  # the first input that is not laid out

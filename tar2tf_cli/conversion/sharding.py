@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
-from tar2tf_cli.conversion.spool_index import Index
+from tar2tf_cli.conversion.spool_index import SpoolIndex
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.output_path import STDOUT
 
-__all__ = ["Layout", "Piece", "Shard"]
+__all__ = ["Piece", "Shard", "ShardPlanner"]
 
 
 class Piece(NamedTuple):
@@ -61,7 +61,7 @@ class Shard:
         self.records += records
 
 
-class Layout:
+class ShardPlanner:
     """Takes the indexes of inputs in input order and gives shards as they fill up.
 
     Args:
@@ -85,7 +85,7 @@ class Layout:
         self._lanes = list(conversion.split) or [""]
         self._stems = stems if "input" in output.template.fields else None
         self._by_input = self._stems is not None or output.path == STDOUT
-        self._held: list[tuple[int, Index]] = []
+        self._held: list[tuple[int, SpoolIndex]] = []
         self._quotas: dict[str, list[int]] = {}
         if records is not None and self._num_shards and not (self._shuffle or self._stems):
             self._quotas = {self._lanes[0]: _shares(records, self._num_shards)}
@@ -107,7 +107,7 @@ class Layout:
         """Inputs of which units lie in shards that are not complete."""
         return {piece.source for shard in self._open.values() for piece in shard.pieces}
 
-    def add(self, source: int, index: Index) -> Iterator[Shard]:
+    def add(self, source: int, index: SpoolIndex) -> Iterator[Shard]:
         """Lay out an input's units; yields the shards that this completes."""
         if self.holds_all:
             self._held.append((source, index))
@@ -129,7 +129,7 @@ class Layout:
             yield from self._place(lane, source, index, first, count)
         yield from self._close()
 
-    def _runs(self, index: Index) -> Iterator[tuple[str, int, int]]:
+    def _runs(self, index: SpoolIndex) -> Iterator[tuple[str, int, int]]:
         """Stretches of neighbouring units of one lane: lane, first unit, count."""
         if not index.lanes:
             yield self._lanes[0], 0, len(index.sizes)
@@ -140,12 +140,12 @@ class Layout:
             yield self._lanes[lane], first, count
             first += count
 
-    def _in_order(self) -> Iterator[tuple[str, int, Index, int, int]]:
+    def _in_order(self) -> Iterator[tuple[str, int, SpoolIndex, int, int]]:
         for source, index in self._held:
             for lane, first, count in self._runs(index):
                 yield lane if self._stems is None else self._stems[source], source, index, first, count
 
-    def _shuffled(self) -> Iterator[tuple[str, int, Index, int, int]]:
+    def _shuffled(self) -> Iterator[tuple[str, int, SpoolIndex, int, int]]:
         """Every unit by itself, sorted by its order number; equal numbers keep the input order."""
         import numpy as np
 
@@ -159,14 +159,14 @@ class Layout:
             unit = int(position - starts[which])
             yield self._lanes[index.lanes[unit] if index.lanes else 0], source, index, unit, 1
 
-    def _equal_shares(self, units: list[tuple[str, int, Index, int, int]], shards: int) -> dict[str, list[int]]:
+    def _equal_shares(self, units: list[tuple[str, int, SpoolIndex, int, int]], shards: int) -> dict[str, list[int]]:
         """How many records each shard of each lane gets: equal within one, the larger ones first."""
         totals: dict[str, int] = {}
         for lane, _, _, _, count in units:
             totals[lane] = totals.get(lane, 0) + count
         return {lane: _shares(total, shards) for lane, total in totals.items()}
 
-    def _place(self, lane: str, source: int, index: Index, first: int, count: int) -> Iterator[Shard]:
+    def _place(self, lane: str, source: int, index: SpoolIndex, first: int, count: int) -> Iterator[Shard]:
         """Put a run of units into the lane's shards; yields those that are full."""
         if self._remaining is not None:
             count = min(count, self._remaining)
@@ -184,7 +184,7 @@ class Layout:
             )
             unit = stop
 
-    def _room(self, shard: Shard, index: Index, unit: int) -> int:
+    def _room(self, shard: Shard, index: SpoolIndex, unit: int) -> int:
         """The unit behind the last that still fits, counted from `unit`."""
         stop = len(index.sizes)
         if self._max_bytes:
@@ -210,7 +210,9 @@ def _shares(total: int, shards: int) -> list[int]:
     return [least + (number < larger) for number in range(shards)]
 
 
-def _truncated(units: list[tuple[str, int, Index, int, int]], limit: int) -> list[tuple[str, int, Index, int, int]]:
+def _truncated(
+    units: list[tuple[str, int, SpoolIndex, int, int]], limit: int
+) -> list[tuple[str, int, SpoolIndex, int, int]]:
     kept = []
     for lane, source, index, first, count in units:
         if limit <= 0:

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Final
 
-from tar2tf_cli.conversion.spool_index import Index
+from tar2tf_cli.conversion.spool_index import SpoolIndex
 from tar2tf_cli.formats.tfrecord import crc32c
 from tar2tf_cli.sinks import RecordFile
 from tar2tf_cli.spec.conversion import Conversion
@@ -65,7 +65,7 @@ class Spool:
         index: filled in unit by unit.
     """
 
-    def __init__(self, conversion: Conversion, name: str, file: RecordFile, index: Index) -> None:
+    def __init__(self, conversion: Conversion, name: str, file: RecordFile, index: SpoolIndex) -> None:
         self._file = file
         self._index = index
         self._lanes = [int(end * 2**64) for end in accumulate(conversion.split.values())][:-1]

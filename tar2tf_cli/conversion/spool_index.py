@@ -17,7 +17,7 @@ from typing import Any, Final
 from tar2tf_cli.formats.tfrecord import crc32c
 from tar2tf_cli.sinks import RecordFile
 
-__all__ = ["Index", "load_index", "save_index"]
+__all__ = ["SpoolIndex", "load_index", "save_index"]
 
 _COLUMNS: Final = ("sizes", "records", "lanes", "order", "offsets")
 
@@ -27,7 +27,7 @@ def _column() -> array[int]:
 
 
 @dataclass(slots=True)
-class Index:
+class SpoolIndex:
     """What one input gives, unit by unit, in input order; every column is unsigned 64-bit.
 
     Attributes:
@@ -70,7 +70,7 @@ class Index:
             del getattr(self, name)[:]
 
 
-def save_index(path: str, index: Index, report: dict[str, Any]) -> None:
+def save_index(path: str, index: SpoolIndex, report: dict[str, Any]) -> None:
     """Write an index and the report that goes with it; the file appears whole or not at all."""
     columns = [getattr(index, name).tobytes() for name in _COLUMNS]
     crc = reduce(lambda crc, column: crc32c(column, crc), columns, 0)
@@ -81,9 +81,9 @@ def save_index(path: str, index: Index, report: dict[str, Any]) -> None:
     os.rename(path + ".part", path)
 
 
-def load_index(path: str) -> tuple[Index, dict[str, Any]] | None:
+def load_index(path: str) -> tuple[SpoolIndex, dict[str, Any]] | None:
     """The index and report that `save_index` wrote; None when there is none or it is not whole."""
-    index, crc = Index(), 0
+    index, crc = SpoolIndex(), 0
     try:
         with open(path, "rb") as file:
             head = json.loads(file.readline())

@@ -16,14 +16,14 @@ from typing import Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.conversion.sharding import Piece, Shard
 from tar2tf_cli.conversion.spool import Spool, gzip_stream, spool_is_whole
-from tar2tf_cli.conversion.spool_index import Index, load_index, save_index
+from tar2tf_cli.conversion.spool_index import SpoolIndex, load_index, save_index
 from tar2tf_cli.errors import SourceError, Tar2tfError
 from tar2tf_cli.flow.sample_flow import Reading
 from tar2tf_cli.formats.tfrecord import FRAMING, RecordReader
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.sinks import RecordFile, shard_file
 from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.stores import Input, Remote, Source
+from tar2tf_cli.stores import ObjectInfo, Remote, Source
 
 __all__ = ["ReadInputs", "ShardReport", "Worker", "WriteShard", "copied"]
 
@@ -47,7 +47,7 @@ class Worker:
 
     conversion: Conversion
     source: Source
-    inputs: list[Input]
+    inputs: list[ObjectInfo]
     folder: str
     threads: int = 1
     on_bytes: Callable[[int], None] | None = None
@@ -99,7 +99,7 @@ class ReadInputs:
                 return left
             if not self.need_spool and not os.path.exists(spool_path):
                 return left
-        index = Index()
+        index = SpoolIndex()
         measured = _measured(worker, number, index) if _may_be_direct(worker) else None
         report = measured or _spooled(worker, number, index)
         save_index(index_path, index, report.to_json())
@@ -113,7 +113,7 @@ def _may_be_direct(worker: Worker) -> bool:
     return worker.source.seekable and light and not (spec.shuffle or spec.split or spec.input.regroup)
 
 
-def _measured(worker: Worker, number: int, index: Index) -> InputReport | None:
+def _measured(worker: Worker, number: int, index: SpoolIndex) -> InputReport | None:
     """Fill in the index and write nothing; None where that cannot be, or would cost more than it saves.
 
     Where entries stay as they are, headers alone give the sizes.
@@ -130,7 +130,7 @@ def _measured(worker: Worker, number: int, index: Index) -> InputReport | None:
     return reading.report
 
 
-def _spooled(worker: Worker, number: int, index: Index) -> InputReport:
+def _spooled(worker: Worker, number: int, index: SpoolIndex) -> InputReport:
     """Write an input's records to its spool, and fill in the index."""
     with (
         worker.read(number, on_bytes=worker.on_bytes, threads=worker.threads) as reading,

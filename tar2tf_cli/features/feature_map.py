@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.features.presets import Preset
+from tar2tf_cli.features.types import TypeName
 from tar2tf_cli.formats.example import Feature, Features, bytes_list, float_list, int64_list, packed_floats, raw, scalar
 from tar2tf_cli.ops.base import OpContext
 from tar2tf_cli.ops.select import Selection, flatten
 from tar2tf_cli.samples.grouping import KEY, Sample
-from tar2tf_cli.spec.conversion import TypeName
 
 __all__ = ["FeatureMap", "Schema", "describe"]
 

@@ -16,13 +16,13 @@ from tar2tf_cli.formats.compression import PlainStream, open_stream
 from tar2tf_cli.formats.example import Encoder, Features
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import FRAMING, frame
+from tar2tf_cli.inputs.base import ListSource
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.stages import StagesSource
 from tar2tf_cli.ops.base import OpContext, apply_ops
 from tar2tf_cli.samples.grouping import KEY, Grouper, Sample
-from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.spec.conversion import Input as InputSpec
-from tar2tf_cli.stores import Input, ListSource, Source
+from tar2tf_cli.spec.conversion import Conversion, Input
+from tar2tf_cli.stores import ObjectInfo, Source
 
 __all__ = ["Reading"]
 
@@ -56,7 +56,7 @@ class Reading:
         self,
         conversion: Conversion,
         source: Source,
-        item: Input,
+        item: ObjectInfo,
         *,
         on_bytes: Callable[[int], None] | None = None,
         sizes_only: bool = False,
@@ -213,9 +213,9 @@ class _Tar:
 
     def __init__(
         self,
-        spec: InputSpec,
+        spec: Input,
         source: Source,
-        item: Input,
+        item: ObjectInfo,
         fault: Callable[[SampleError], None],
         on_bytes: Callable[[int], None] | None,
         sizes_only: bool,
@@ -261,7 +261,7 @@ class _List:
     def __init__(
         self,
         source: ListSource,
-        item: Input,
+        item: ObjectInfo,
         report: InputReport,
         fault: Callable[[SampleError], None],
         on_bytes: Callable[[int], None] | None,

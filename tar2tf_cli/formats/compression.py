@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError, SourceError
+from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.tfrecord import length_crc
-from tar2tf_cli.stores.base import ByteStream
 
 __all__ = ["GzipStream", "PlainStream", "ShardStream", "open_stream"]
 

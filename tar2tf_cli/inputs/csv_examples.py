@@ -12,11 +12,12 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
+from tar2tf_cli.inputs.base import ListSource
 from tar2tf_cli.inputs.chunks import chunks, shuffled
 from tar2tf_cli.inputs.example_class import Example, IgnoreExample, find_class
 from tar2tf_cli.ops.func import source_digest
 from tar2tf_cli.samples.grouping import KEY, Sample
-from tar2tf_cli.stores.base import Input, ListSource
+from tar2tf_cli.stores.base import ObjectInfo
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
@@ -75,7 +76,7 @@ class ExamplesSource(ListSource):
         found = find_class(self._where)
         return {"fields": found.fields(), "digest": source_digest(found)}
 
-    def list(self, templates: Sequence[str]) -> list[Input]:
+    def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """Chunks of the rows; sizes in bytes, versions from their text.
 
         Raises:
@@ -94,7 +95,7 @@ class ExamplesSource(ListSource):
 
     def samples(
         self,
-        item: Input,
+        item: ObjectInfo,
         report: InputReport,
         fault: Callable[[SampleError], None],
         on_bytes: Callable[[int], None] | None = None,
@@ -123,15 +124,15 @@ class ExamplesSource(ListSource):
             if report.samples > stored:
                 report.described += _csv_line(described)
 
-    def _input(self, name: str, places: Sequence[_Place], file: BinaryIO) -> Input:
+    def _input(self, name: str, places: Sequence[_Place], file: BinaryIO) -> ObjectInfo:
         self._chunks[name] = array("Q", [number for place in places for number in place])
         digest = blake2b(digest_size=16)
         for number, offset, size in places:
             file.seek(offset)
             digest.update(b"%d\0%d\0" % (number, size) + file.read(size))
-        return Input(name, sum(size for _, _, size in places), digest.hexdigest())
+        return ObjectInfo(name, sum(size for _, _, size in places), digest.hexdigest())
 
-    def _read(self, item: Input) -> Iterator[_Row]:
+    def _read(self, item: ObjectInfo) -> Iterator[_Row]:
         """Number, cells and size in bytes of each row of an input."""
         places = self._chunks[item.name]
         with _opened(self.bucket) as file:

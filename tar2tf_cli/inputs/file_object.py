@@ -8,8 +8,9 @@ from io import TextIOBase
 from typing import Any, Final, Protocol, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError, SourceError, UsageError
+from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.stores import open_source
-from tar2tf_cli.stores.base import ByteStream, Input, Source
+from tar2tf_cli.stores.base import ObjectInfo, Source
 
 __all__ = ["FileObject", "FileObjectSource", "Readable", "check_inputs", "name_of", "sources_of"]
 
@@ -41,11 +42,11 @@ class FileObjectSource:
         self._file = file
         self.bucket = name_of(file, f"<stream {number}>")
 
-    def list(self, templates: Sequence[str]) -> list[Input]:
+    def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """One input of unknown size and version."""
-        return [Input(self.bucket, None, None)]
+        return [ObjectInfo(self.bucket, None, None)]
 
-    def open(self, item: Input) -> ByteStream:
+    def open(self, item: ObjectInfo) -> ByteStream:
         """The file itself."""
         return _Borrowed(self._file, self.bucket)
 
@@ -90,11 +91,11 @@ class OnlyGzip:
         self.seekable = False
         self.repeatable = source.repeatable
 
-    def list(self, templates: Sequence[str]) -> list[Input]:
+    def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """What the source lists."""
         return self._source.list(templates)
 
-    def open(self, item: Input) -> ByteStream:
+    def open(self, item: ObjectInfo) -> ByteStream:
         """The input, which is an error when it does not begin as gzip does; here or at the first read."""
         return _OnlyGzipStream(self._source.open(item), self.locate(item.name))
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
 from tar2tf_cli.formats import image
+from tar2tf_cli.inputs.base import ListSource
 from tar2tf_cli.inputs.chunks import chunks, shuffled
 from tar2tf_cli.inputs.labels import Labels, load_labels, number_classes, to_bytes
 from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.spec.templates import resolve
-from tar2tf_cli.stores.base import Input, ListSource
+from tar2tf_cli.stores.base import ObjectInfo
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
@@ -79,7 +80,7 @@ class ImageFolderSource(ListSource):
         """What makes a conversion another one besides its spec and files: the labels."""
         return {"digest": _digest([to_bytes(self._labels)])}
 
-    def list(self, templates: Sequence[str]) -> list[Input]:
+    def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """Chunks of the files that templates stand for, or of all; sizes in bytes, versions from sizes and times.
 
         Raises:
@@ -105,7 +106,7 @@ class ImageFolderSource(ListSource):
 
     def samples(
         self,
-        item: Input,
+        item: ObjectInfo,
         report: InputReport,
         fault: Callable[[SampleError], None],
         on_bytes: Callable[[int], None] | None = None,
@@ -161,13 +162,13 @@ class ImageFolderSource(ListSource):
             )
         return labels
 
-    def _input(self, span: str, files: Sequence[_File]) -> Input:
+    def _input(self, span: str, files: Sequence[_File]) -> ObjectInfo:
         name = f"files {span}"
         self._chunks[name] = "\0".join(file.name for file in files)
         version = _digest(
             f"{file.name}\0{file.size}\0{file.mtime}\0".encode("utf-8", "surrogateescape") for file in files
         )
-        return Input(name, sum(file.size for file in files), version)
+        return ObjectInfo(name, sum(file.size for file in files), version)
 
     def _walk(self, path: str, relative: str, above: tuple[tuple[int, int], ...]) -> Iterator[_File]:
         """The images below a folder; a link to a folder that it lies in is not followed."""

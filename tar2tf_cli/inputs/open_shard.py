@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError
+from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.compression import PlainStream, open_stream
 from tar2tf_cli.formats.tar import BLOCK, is_header
 from tar2tf_cli.formats.tfrecord import length_crc
 from tar2tf_cli.samples.grouping import KeySplit
 from tar2tf_cli.spec.urls import is_remote, without_secrets
-from tar2tf_cli.stores import Input, Source
-from tar2tf_cli.stores.base import ByteStream
+from tar2tf_cli.stores import ObjectInfo, Source
 
 __all__ = ["Format", "OpenShard", "TarRules", "is_folder", "list_files", "nothing_found", "sniff"]
 
@@ -31,7 +31,7 @@ class TarRules:
     ignore_missing_end: bool = False
 
 
-def list_files(source: Source, templates: Sequence[str]) -> list[Input]:
+def list_files(source: Source, templates: Sequence[str]) -> list[ObjectInfo]:
     """What templates stand for, but for indexes of shards; without any, every file of a directory that is not hidden.
 
     Raises:
@@ -86,7 +86,7 @@ class OpenShard:
     def __init__(
         self,
         source: Source,
-        item: Input,
+        item: ObjectInfo,
         on_bytes: Callable[[int], None] | None = None,
         wrap: Callable[[ByteStream], ByteStream] = lambda raw: raw,
     ) -> None:

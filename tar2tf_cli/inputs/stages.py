@@ -8,8 +8,10 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tar2tf_cli.formats.bytestream import ByteStream
+from tar2tf_cli.inputs.base import ListSource
 from tar2tf_cli.spec.urls import without_secrets
-from tar2tf_cli.stores.base import ByteStream, Input, ListSource, Source
+from tar2tf_cli.stores.base import ObjectInfo, Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.errors import SampleError
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StagesSource", "Tar", "TarsSource"]
 
-Tar: TypeAlias = tuple[Source, Input]
+Tar: TypeAlias = tuple[Source, ObjectInfo]
 """A tar, and where it is."""
 
 Open: TypeAlias = "Callable[[str, InputReport], AbstractContextManager[Iterator[TFExample]]]"
@@ -42,11 +44,11 @@ class TarsSource:
         self.seekable = all(source.seekable for source, _ in tars)
         self.repeatable = repeatable and all(source.repeatable for source, _ in tars)
 
-    def list(self, templates: Sequence[str]) -> list[Input]:
+    def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """The tars, named by where they are."""
         return self._inputs
 
-    def open(self, item: Input) -> ByteStream:
+    def open(self, item: ObjectInfo) -> ByteStream:
         """Open a tar at its first byte."""
         source, named = self._tars[item.name]
         return source.open(named)
@@ -93,17 +95,17 @@ class StagesSource(ListSource):
         """Where the tars are."""
         return [source.locate(item.name) for source, item in self._tars]
 
-    def list(self, templates: Sequence[str]) -> list[Input]:
+    def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """One input, its size and version made of those of the tars."""
         sizes = [item.size for _, item in self._tars]
         if not sizes or None in sizes:
-            return [Input(self.bucket, None, None)]
+            return [ObjectInfo(self.bucket, None, None)]
         text = repr(self.identity["tars"]).encode("utf-8", "surrogateescape")
-        return [Input(self.bucket, sum(size or 0 for size in sizes), blake2b(text, digest_size=16).hexdigest())]
+        return [ObjectInfo(self.bucket, sum(size or 0 for size in sizes), blake2b(text, digest_size=16).hexdigest())]
 
     def samples(
         self,
-        item: Input,
+        item: ObjectInfo,
         report: InputReport,
         fault: Callable[[SampleError], None],
         on_bytes: Callable[[int], None] | None = None,
@@ -114,7 +116,7 @@ class StagesSource(ListSource):
                 yield "", example
 
 
-def _place(source: Source, item: Input) -> str:
+def _place(source: Source, item: ObjectInfo) -> str:
     return without_secrets(source.locate(item.name))
 
 

@@ -1,6 +1,6 @@
 """Tar to TFRecord as a chain of stages in Python, any of which may be your own.
 
-    from tar2tf_cli.pipeline.builder import Pipeline, by_key, rename, select
+    from tar2tf_cli.pipeline import Pipeline, by_key, rename, select
 
     Pipeline().from_tar("train-0.tar").sample_to_tf_example({"cls": "int64"}).to_tf_record("train-0.record").do()
 
@@ -121,6 +121,7 @@ from tar2tf_cli.features.transformations import (
     sample_f,
     select,
 )
+from tar2tf_cli.features.types import TYPES, TypeName
 from tar2tf_cli.inputs.file_object import Readable, check_inputs
 from tar2tf_cli.ops import DropEmpty, Op
 from tar2tf_cli.ops.base import MAX_PIXELS, OpContext
@@ -146,7 +147,7 @@ from tar2tf_cli.pipeline.stages import (
 )
 from tar2tf_cli.pipeline.tfrecord_io import TFRecordReader, TFRecordWriter, check_output
 from tar2tf_cli.samples.grouping import KeySplit, Sample
-from tar2tf_cli.spec.conversion import TYPES, Conversion, Input, Output, TypeName, parse_size
+from tar2tf_cli.spec.conversion import Conversion, Input, Output, parse_size
 from tar2tf_cli.spec.output_path import PathTemplate
 from tar2tf_cli.spec.urls import is_remote
 

@@ -15,6 +15,7 @@ from tar2tf_cli.features.feature_map import FeatureMap, Schema
 from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.features.tf_example import TFExample, key_of, unfit
 from tar2tf_cli.features.transformations import transform
+from tar2tf_cli.features.types import TypeName
 from tar2tf_cli.flow.sample_flow import Reading
 from tar2tf_cli.flow.threads import in_threads
 from tar2tf_cli.formats.example import Encoder
@@ -26,7 +27,7 @@ from tar2tf_cli.ops.base import OpContext, apply_ops
 from tar2tf_cli.ops.func import label
 from tar2tf_cli.ops.select import Selection
 from tar2tf_cli.samples.grouping import KEY, Sample
-from tar2tf_cli.spec.conversion import Conversion, Output, TypeName
+from tar2tf_cli.spec.conversion import Conversion, Output
 from tar2tf_cli.spec.conversion import Input as InputSpec
 from tar2tf_cli.spec.output_path import STDOUT
 

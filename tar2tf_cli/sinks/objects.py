@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 from tar2tf_cli.errors import SinkError, SourceError
-from tar2tf_cli.stores import Input
+from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.objects import Store, read_object
 from tar2tf_cli.stores.transfer import hasher, persist
 
@@ -39,7 +39,7 @@ class ObjectSink:
         self._store = store
         self._url = url
         self._staging = ".tar2tf/"
-        self._found: dict[str, dict[str, Input]] = {}
+        self._found: dict[str, dict[str, ObjectInfo]] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._uploads: deque[Future[None]] = deque()
 
@@ -159,7 +159,7 @@ class ObjectSink:
         """Have a listing know of an object that came after it."""
         listing = self._found.get(_prefix(os.path.dirname(path)))
         if listing is not None:
-            listing[path] = Input(path, size, None)
+            listing[path] = ObjectInfo(path, size, None)
 
     def _check(self, part: str, path: str) -> None:
         """See that the bucket has as many bytes as were sent, and the same ones where it tells a checksum.
@@ -185,11 +185,11 @@ class ObjectSink:
         with contextlib.suppress(SourceError):
             persist(lambda: self._store.remove(path), shard=self.locate(path))
 
-    def _head(self, path: str) -> Input | None:
+    def _head(self, path: str) -> ObjectInfo | None:
         with _sink_errors():
             return persist(lambda: self._store.head(path), shard=self.locate(path))
 
-    def _listing(self, prefix: str) -> dict[str, Input]:
+    def _listing(self, prefix: str) -> dict[str, ObjectInfo]:
         if prefix not in self._found:
             with _sink_errors():
                 items = persist(lambda: [*self._store.listing(prefix)], shard=self._url)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, Literal, get_args
+from typing import Any, Literal
 
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.features.presets import find_preset
+from tar2tf_cli.features.types import TYPES, TypeName
 from tar2tf_cli.ops.base import MAX_PIXELS, Op
 from tar2tf_cli.ops.func import Func, label
 from tar2tf_cli.ops.select import Selection
@@ -17,19 +18,14 @@ from tar2tf_cli.spec.output_path import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate
 from tar2tf_cli.spec.urls import check_url, is_remote, without_secrets
 
 __all__ = [
-    "TYPES",
     "Conversion",
     "Input",
     "Output",
-    "TypeName",
     "parse_arguments",
     "parse_size",
     "parse_split",
     "parse_types",
 ]
-
-TypeName = Literal["int64", "int64_list", "float", "float_list", "bytes", "bytes_list"]
-TYPES: Final[tuple[str, ...]] = get_args(TypeName)
 
 
 @dataclass(frozen=True, slots=True)

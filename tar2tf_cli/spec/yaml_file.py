@@ -23,9 +23,10 @@ from typing import Any, get_args, get_type_hints
 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.features.presets import PRESETS
+from tar2tf_cli.features.types import TYPES
 from tar2tf_cli.ops import OPS, from_yaml
 from tar2tf_cli.ops.select import select_from_yaml
-from tar2tf_cli.spec.conversion import TYPES, Conversion, Input, Output, parse_size
+from tar2tf_cli.spec.conversion import Conversion, Input, Output, parse_size
 
 __all__ = ["SpecError", "build", "load", "read"]
 

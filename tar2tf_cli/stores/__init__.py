@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING
 
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.spec.urls import check_url, is_remote
-from tar2tf_cli.stores.base import ByteStream, Folder, Input, ListSource, Remote, Source
+from tar2tf_cli.stores.base import Folder, ObjectInfo, Remote, Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.objects import Store
 
 __all__ = [
-    "ByteStream",
     "Folder",
-    "Input",
-    "ListSource",
+    "ObjectInfo",
     "Remote",
     "Source",
     "endpoint_for",

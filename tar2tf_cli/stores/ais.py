@@ -15,7 +15,7 @@ from urllib.parse import quote
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.spec.templates import from_aistore
 from tar2tf_cli.spec.urls import without_secrets
-from tar2tf_cli.stores.base import Input
+from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.http import body_of, network_errors, status_error
 from tar2tf_cli.stores.objects import Store
 from tar2tf_cli.stores.transfer import CONNECT_SECONDS, READ_SECONDS, Body
@@ -92,16 +92,16 @@ class AisStore(Store):
         _go_by_variables_of_aistore(bucket.client.session_manager.session)
         return bucket
 
-    def listing(self, prefix: str) -> Iterable[Input]:
+    def listing(self, prefix: str) -> Iterable[ObjectInfo]:
         """Page by page, as the cluster gives them."""
         with self._errors(self.bucket):
             for entry in self.client.list_objects_iter(
                 self.root + prefix, props="name,size,checksum,version", page_size=self.PAGE
             ):
                 version = entry.checksum or entry.version or None
-                yield Input(entry.name[len(self.root) :], entry.size, version if self.lists_versions else None)
+                yield ObjectInfo(entry.name[len(self.root) :], entry.size, version if self.lists_versions else None)
 
-    def head(self, name: str) -> Input | None:
+    def head(self, name: str) -> ObjectInfo | None:
         """Size, checksum and version."""
         from aistore.sdk.errors import APIRequestError
 
@@ -112,9 +112,9 @@ class AisStore(Store):
                 if error.status_code == 404 and _is_of_object(_document(error)):
                     return None
                 raise
-        return Input(name, found.size, self._version(found), _checksum(found))
+        return ObjectInfo(name, found.size, self._version(found), _checksum(found))
 
-    def fetch(self, item: Input, start: int) -> Body:
+    def fetch(self, item: ObjectInfo, start: int) -> Body:
         """A GET, which the cluster redirects to the target that has the object."""
         with self._errors(self.locate(item.name)):
             reader = self.client.object(self.root + item.name).get_reader(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from tar2tf_cli.errors import SourceError, UsageError
-from tar2tf_cli.stores.base import Input
+from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.objects import Store
 from tar2tf_cli.stores.transfer import CONNECT_SECONDS, READ_SECONDS, Body, Transient
 
@@ -73,14 +73,14 @@ class CloudStore(Store):
         """The file system, which takes a server as stalled after so many seconds of silence."""
 
     @abstractmethod
-    def item(self, name: str, info: Mapping[str, Any]) -> Input:
+    def item(self, name: str, info: Mapping[str, Any]) -> ObjectInfo:
         """An object from what fsspec tells of it."""
 
     def path(self, name: str) -> str:
         """The object's path in fsspec's words."""
         return f"{self.name}/{self.root}{name}"
 
-    def listing(self, prefix: str) -> Iterable[Input]:
+    def listing(self, prefix: str) -> Iterable[ObjectInfo]:
         """All at once, as fsspec gives them."""
         whole = self.root + prefix
         folder, slash, begin = whole.rpartition("/")
@@ -90,7 +90,7 @@ class CloudStore(Store):
         files = {path: info for path, info in found.items() if info["type"] == "file" and path.startswith(top)}
         return [self.item(path[len(top) :], info) for path, info in files.items()]
 
-    def head(self, name: str) -> Input | None:
+    def head(self, name: str) -> ObjectInfo | None:
         """Size and version."""
         try:
             with self.errors(self.locate(name), missing=FileNotFoundError):
@@ -167,11 +167,11 @@ class S3Store(CloudStore):
         system.retries = 1
         return system
 
-    def item(self, name: str, info: Mapping[str, Any]) -> Input:
+    def item(self, name: str, info: Mapping[str, Any]) -> ObjectInfo:
         """Version is the ETag."""
-        return Input(name, info["size"], info["ETag"].strip('"'))
+        return ObjectInfo(name, info["size"], info["ETag"].strip('"'))
 
-    def fetch(self, item: Input, start: int) -> Body:
+    def fetch(self, item: ObjectInfo, start: int) -> Body:
         """One GET, streamed; refused by the server when the object was replaced."""
         from fsspec.asyn import sync
 
@@ -203,7 +203,7 @@ class S3Store(CloudStore):
             with open(path, "rb") as file:
                 self.client.call_s3("put_object", Bucket=self.name, Key=self.root + name, Body=file, ChecksumCRC32C=crc)
 
-    def _get(self, item: Input, start: int, asked: dict[str, str]) -> Any:
+    def _get(self, item: ObjectInfo, start: int, asked: dict[str, str]) -> Any:
         try:
             return self.client.call_s3("get_object", Bucket=self.name, Key=self.root + item.name, **asked)
         except Exception as error:
@@ -227,18 +227,18 @@ class GcsStore(CloudStore):
             endpoint_url=self.endpoint, use_listings_cache=False, skip_instance_cache=True, timeout=read_seconds
         )
 
-    def item(self, name: str, info: Mapping[str, Any]) -> Input:
+    def item(self, name: str, info: Mapping[str, Any]) -> ObjectInfo:
         """Version is the generation."""
         version = str(info["generation"])
         crc = info.get("crc32c")
-        return Input(name, int(info["size"]), version, ("crc32c", base64.b64decode(crc).hex()) if crc else None)
+        return ObjectInfo(name, int(info["size"]), version, ("crc32c", base64.b64decode(crc).hex()) if crc else None)
 
     def put(self, name: str, path: str) -> None:
         """As gcsfs uploads."""
         with self.errors(self.locate(name)):
             self.client.put_file(path, self.path(name))
 
-    def fetch(self, item: Input, start: int) -> Body:
+    def fetch(self, item: ObjectInfo, start: int) -> Body:
         """Ranges of one generation, one after the other, as gcsfs has no stream."""
         where = self.locate(item.name)
         known = item if item.size is not None else self.head(item.name)
@@ -256,7 +256,7 @@ class GcsStore(CloudStore):
 
         return Body(read, lambda: None, start, size, known.version)
 
-    def _window(self, item: Input, start: int, stop: int) -> bytes:
+    def _window(self, item: ObjectInfo, start: int, stop: int) -> bytes:
         where = self.locate(item.name)
         try:
             with self.errors(where, missing=FileNotFoundError):

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from io import FileIO
 
 from tar2tf_cli.errors import SourceError
+from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.spec.templates import resolve
-from tar2tf_cli.stores.base import ByteStream, Input
+from tar2tf_cli.stores.base import ObjectInfo
 
 __all__ = ["DirectorySource"]
 
@@ -32,7 +33,7 @@ class DirectorySource:
                 raise SourceError("no such directory or file", shard=bucket)
             self._root, self._only = os.path.split(bucket)
 
-    def list(self, templates: Sequence[str]) -> list[Input]:
+    def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """The inputs that templates stand for; sizes in bytes, versions from the time of modification."""
         if self._only is not None:
             names = [self._only]
@@ -45,7 +46,7 @@ class DirectorySource:
                 raise error.at(shard=self.bucket) from None
         return [self._input(name) for name in names]
 
-    def open(self, item: Input) -> ByteStream:
+    def open(self, item: ObjectInfo) -> ByteStream:
         """Open a file, unbuffered; it must be as large and as old as it was when listed."""
         path = self.locate(item.name)
         try:
@@ -60,7 +61,7 @@ class DirectorySource:
             )
         return file
 
-    def find(self, names: Sequence[str]) -> dict[str, Input]:
+    def find(self, names: Sequence[str]) -> dict[str, ObjectInfo]:
         """The regular files among the names."""
         return {name: self._input(name) for name in names if os.path.isfile(self.locate(name))}
 
@@ -68,7 +69,7 @@ class DirectorySource:
         """The file's path."""
         return os.path.join(self._root, name)
 
-    def _input(self, name: str) -> Input:
+    def _input(self, name: str) -> ObjectInfo:
         path = self.locate(name)
         try:
             status = os.stat(path)
@@ -78,7 +79,7 @@ class DirectorySource:
             raise SourceError("is a directory where a shard should be", shard=path)
         if not os.path.isfile(path):
             raise SourceError("is no regular file", shard=path, hint="give a stream on standard input, as the bucket -")
-        return Input(name, status.st_size, _version(status))
+        return ObjectInfo(name, status.st_size, _version(status))
 
     def _exists(self, name: str) -> bool:
         return os.path.exists(self.locate(name))

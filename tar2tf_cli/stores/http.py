@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.spec.urls import without_secrets
-from tar2tf_cli.stores.base import Input
+from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.objects import Store
 from tar2tf_cli.stores.transfer import CONNECT_SECONDS, READ_SECONDS, Body, Transient
 
@@ -60,7 +60,7 @@ class HttpStore(Store):
         """The file that the URL names, if it does not end with a slash."""
         return unquote(super().single() or "") or None if self._names_file else None
 
-    def listing(self, prefix: str) -> Iterable[Input]:
+    def listing(self, prefix: str) -> Iterable[ObjectInfo]:
         """There is none.
 
         Raises:
@@ -71,7 +71,7 @@ class HttpStore(Store):
             hint="name the shards with braces, such as 'train-{0000..0146}.tar'",
         )
 
-    def head(self, name: str) -> Input | None:
+    def head(self, name: str) -> ObjectInfo | None:
         """Size and ETag by HEAD, or by asking for one byte where a server refuses HEAD."""
         response = self._request("HEAD", name)
         if response.status_code in (400, 403, 405, 501):
@@ -82,9 +82,9 @@ class HttpStore(Store):
         if response.status_code != 416:
             status_error(response.status_code, "", self.locate(name))
         body = body_of(response.raw, 0, _version(response.headers))
-        return Input(name, body.size, body.version)
+        return ObjectInfo(name, body.size, body.version)
 
-    def fetch(self, item: Input, start: int) -> Body:
+    def fetch(self, item: ObjectInfo, start: int) -> Body:
         """A GET, with a range from the second on."""
         response = self._request("GET", item.name, **({"Range": f"bytes={start}-"} if start else {}))
         try:

@@ -10,8 +10,9 @@ from contextlib import closing, contextmanager
 from typing import Any, Final, TypeAlias
 
 from tar2tf_cli.errors import SourceError
+from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.spec.templates import expand, is_glob, is_numbered, resolve
-from tar2tf_cli.stores.base import ByteStream, Input
+from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.transfer import Body, ResumingStream, persist
 
 __all__ = ["ObjectSource", "Store", "read_object"]
@@ -24,8 +25,8 @@ _PARALLEL: Final = 16
 _READ: Final = 1 << 20
 _connecting: Final = threading.Lock()
 
-Inputs: TypeAlias = list[Input]
-Found: TypeAlias = dict[str, Input]
+Inputs: TypeAlias = list[ObjectInfo]
+Found: TypeAlias = dict[str, ObjectInfo]
 
 
 class Store(ABC):
@@ -72,15 +73,15 @@ class Store(ABC):
         """A new client."""
 
     @abstractmethod
-    def listing(self, prefix: str) -> Iterable[Input]:
+    def listing(self, prefix: str) -> Iterable[ObjectInfo]:
         """Objects whose names begin with a prefix."""
 
     @abstractmethod
-    def head(self, name: str) -> Input | None:
+    def head(self, name: str) -> ObjectInfo | None:
         """One object; None when there is none of that name."""
 
     @abstractmethod
-    def fetch(self, item: Input, start: int) -> Body:
+    def fetch(self, item: ObjectInfo, start: int) -> Body:
         """The bytes of an object from an offset on."""
 
     @abstractmethod
@@ -120,7 +121,7 @@ class ObjectSource:
     def __init__(self, store: Store) -> None:
         self.bucket = store.bucket
         self._store = store
-        self._expected: dict[Input, ResumingStream] = {}
+        self._expected: dict[ObjectInfo, ResumingStream] = {}
 
     def list(self, templates: Sequence[str]) -> Inputs:
         """The inputs that templates stand for, with sizes and versions from as few requests as will do."""
@@ -144,12 +145,12 @@ class ObjectSource:
             self._look_up([name for name in chosen if found[name].version is None], found)
         return [found[name] for name in chosen]
 
-    def open(self, item: Input) -> ByteStream:
+    def open(self, item: ObjectInfo) -> ByteStream:
         """A stream that mends itself; errors show at its first read."""
         return self._expected.pop(item, None) or self._stream(item)
 
     @contextmanager
-    def expecting(self, items: Sequence[Input]) -> Iterator[None]:
+    def expecting(self, items: Sequence[ObjectInfo]) -> Iterator[None]:
         """Begin to fetch inputs that are to be opened inside the `with` block, all at once."""
         for item in items:
             self._expected[item] = stream = self._stream(item)
@@ -161,7 +162,7 @@ class ObjectSource:
                 stream.close()
             self._expected.clear()
 
-    def _stream(self, item: Input) -> ResumingStream:
+    def _stream(self, item: ObjectInfo) -> ResumingStream:
         return ResumingStream(lambda start: self._store.fetch(item, start), item, self.locate(item.name))
 
     def find(self, names: Sequence[str]) -> Found:
@@ -179,7 +180,7 @@ class ObjectSource:
         wild = is_glob(name) or (self._store.numbers and is_numbered(name))
         return not wild or not self._store.can_list or "[" in name
 
-    def _only(self) -> Input | None:
+    def _only(self) -> ObjectInfo | None:
         """The object that the bucket itself names."""
         root = self._store.root
         name = self._store.single()
@@ -199,7 +200,7 @@ class ObjectSource:
         else:
             found.update((item.name, item) for item in in_parallel(self._head, names) if item)
 
-    def _head(self, name: str) -> Input | None:
+    def _head(self, name: str) -> ObjectInfo | None:
         return persist(lambda: self._store.head(name), shard=self.locate(name))
 
     def _listing(self, prefix: str) -> Inputs:
@@ -221,7 +222,7 @@ def read_object(store: Store, name: str) -> bytes | None:
         return b"".join(iter(lambda: stream.read(_READ), b""))
 
 
-def in_parallel(function: Callable[[str], Input | None], names: Sequence[str]) -> list[Input | None]:
+def in_parallel(function: Callable[[str], ObjectInfo | None], names: Sequence[str]) -> list[ObjectInfo | None]:
     """A function's results for names, in their order; no thread is left when it returns."""
     if len(names) < 2:
         return [function(name) for name in names]

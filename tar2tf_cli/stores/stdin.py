@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from io import FileIO
 
 from tar2tf_cli.errors import UsageError
-from tar2tf_cli.stores.base import ByteStream, Input
+from tar2tf_cli.formats.bytestream import ByteStream
+from tar2tf_cli.stores.base import ObjectInfo
 
 __all__ = ["StdinSource"]
 
@@ -19,13 +20,13 @@ class StdinSource:
     seekable = False
     repeatable = False
 
-    def list(self, templates: Sequence[str]) -> list[Input]:
+    def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """One input named `-`, of unknown size and version."""
         if templates:
             raise UsageError("standard input is a single tar, so it takes no template")
-        return [Input("-", None, None)]
+        return [ObjectInfo("-", None, None)]
 
-    def open(self, item: Input) -> ByteStream:
+    def open(self, item: ObjectInfo) -> ByteStream:
         """The process's standard input, unbuffered."""
         return FileIO(os.dup(0))
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 from tar2tf_cli.errors import SourceError, Tar2tfError
-from tar2tf_cli.stores.base import Input
+from tar2tf_cli.stores.base import ObjectInfo
 
 __all__ = ["CONNECT_SECONDS", "READ_SECONDS", "Body", "Patience", "ResumingStream", "Transient", "hasher", "persist"]
 
@@ -81,7 +81,7 @@ class Body:
         close: lets go of the connection.
         start: offset of the first byte, which is 0 where a server ignores ranges.
         size: of the whole object; None when the server does not say.
-        version: as in `Input`.
+        version: as in `ObjectInfo`.
         checksum: kind and value in hexadecimal, of the whole object.
     """
 
@@ -147,7 +147,7 @@ class ResumingStream:
     BLOCK: Final = 1 << 18
     MOST_AHEAD: Final = 32  # blocks
 
-    def __init__(self, fetch: Callable[[int], Body], item: Input, name: str) -> None:
+    def __init__(self, fetch: Callable[[int], Body], item: ObjectInfo, name: str) -> None:
         self._fetch = fetch
         self._item = item
         self._name = name

@@ -14,9 +14,9 @@ from hypothesis import example as example_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tar2tf_cli.conversion.sharding import Layout, Shard
+from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
 from tar2tf_cli.conversion.spool import Spool
-from tar2tf_cli.conversion.spool_index import Index
+from tar2tf_cli.conversion.spool_index import SpoolIndex
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 LIMIT = 1000
@@ -49,9 +49,9 @@ class Written:
         self.data += b"".join(parts)
 
 
-def indexed(conversion: Conversion, name: str, sizes: list[int]) -> tuple[Index, bytes]:
+def indexed(conversion: Conversion, name: str, sizes: list[int]) -> tuple[SpoolIndex, bytes]:
     """The index of an input whose records have these sizes, and its spool."""
-    index, file = Index(), Written()
+    index, file = SpoolIndex(), Written()
     spool = Spool(conversion, name, file, index)  # type: ignore[arg-type]
     for number, size in enumerate(sizes):
         noise = random.Random(number).randbytes(size)
@@ -61,7 +61,7 @@ def indexed(conversion: Conversion, name: str, sizes: list[int]) -> tuple[Index,
 
 
 def laid_out(conversion: Conversion, inputs: list[list[int]], stems: str = "abcdefgh") -> list[Shard]:
-    layout = Layout(conversion, list(stems))
+    layout = ShardPlanner(conversion, list(stems))
     shards = []
     for number, sizes in enumerate(inputs):
         if layout.full:
@@ -178,7 +178,7 @@ def test_num_shards_gives_equal_counts_within_one_and_no_empty_shard(inputs, num
 @given(inputs=inputs_of_any_sizes, number=counts)
 def test_a_number_of_records_known_beforehand_changes_no_shard(path, inputs, number):
     spec = conversion(path, num_shards=number)
-    known = Layout(spec, list("abcdefgh"), len(all_records(inputs)))
+    known = ShardPlanner(spec, list("abcdefgh"), len(all_records(inputs)))
     shards = [
         shard
         for source, sizes in enumerate(inputs)
@@ -210,11 +210,11 @@ def test_a_limit_keeps_the_first_samples_and_no_others(inputs, most, option):
 
 def test_a_reached_limit_asks_for_no_more_inputs():
     spec = conversion(limit=3, max_shard_size=LIMIT)
-    layout = Layout(spec, ["a", "b"])
+    layout = ShardPlanner(spec, ["a", "b"])
     assert not layout.full
     list(layout.add(0, indexed(spec, "0", [16] * 5)[0]))
     assert layout.full
-    assert Layout(conversion(limit=0), []).full
+    assert ShardPlanner(conversion(limit=0), []).full
 
 
 # --- Splits and inputs ---
@@ -264,7 +264,7 @@ def test_standard_output_gets_each_input_as_soon_as_it_is_read(inputs):
 @given(inputs_of_any_sizes)
 def test_open_sources_are_those_with_records_in_unfinished_shards(inputs):
     spec = conversion(max_shard_size=LIMIT)
-    layout = Layout(spec, [])
+    layout = ShardPlanner(spec, [])
     done: Counter[int] = Counter()
     for source, sizes in enumerate(inputs):
         for shard in layout.add(source, indexed(spec, str(source), sizes)[0]):
@@ -317,7 +317,7 @@ def test_shuffled_records_do_not_depend_on_how_they_are_divided():
 def test_compressed_shards_keep_their_limit_on_disk_and_every_record(inputs, options):
     spec = conversion(max_shard_size=LIMIT, compression="gzip", **options)
     made = [indexed(spec, str(source), sizes) for source, sizes in enumerate(inputs)]
-    layout = Layout(spec, [])
+    layout = ShardPlanner(spec, [])
     shards = [shard for source, (index, _) in enumerate(made) for shard in layout.add(source, index)]
     shards += layout.finish()
     kept = b""
@@ -346,7 +346,7 @@ def test_compressed_shards_are_85_percent_full():
 
 @pytest.mark.parametrize("records", [[], [2, 1, 3]])
 def test_an_index_counts_units_records_and_bytes(records):
-    index = Index(sizes=array("Q", [10, 20, 30]), records=array("Q", records))
+    index = SpoolIndex(sizes=array("Q", [10, 20, 30]), records=array("Q", records))
     assert list(index.ends) == [0, 10, 30, 60]
     assert index.size(1, 3) == 50
     assert index.start(2) == 30

@@ -1,0 +1,89 @@
+"""The rooms of the package: imports run downwards only, through few floors, and no room is too large to know."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import tar2tf_cli
+
+ROOT = Path(tar2tf_cli.__file__).parent
+FILES = sorted(ROOT.rglob("*.py"))
+MOST_FLOORS = 14
+MOST_LINES = 350
+MOST_LINES_OF_A_CLASS = 250
+
+
+def room_of(parts: tuple[str, ...]) -> str:
+    """The folder of the package that a module lies in, or the module itself where it lies beside the folders."""
+    return parts[0] if parts else "__init__"
+
+
+def imported(path: Path) -> set[str]:
+    """Rooms that a file imports from, at its top, inside functions and for annotations alike."""
+    rooms = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module == "tar2tf_cli":
+            names = [
+                f"tar2tf_cli.{alias.name}" if (ROOT / alias.name).exists() else "tar2tf_cli" for alias in node.names
+            ]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        else:
+            continue
+        rooms |= {room_of(tuple(name.split(".")[1:])) for name in names if name.split(".")[0] == "tar2tf_cli"}
+    return rooms
+
+
+def arrows() -> dict[str, set[str]]:
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in FILES:
+        room = room_of(path.relative_to(ROOT).with_suffix("").parts)
+        found[room] |= imported(path) - {room}
+    return dict(found)
+
+
+def test_imports_run_downwards_through_few_floors() -> None:
+    graph = arrows()
+    above: list[str] = []
+
+    @cache
+    def floor(room: str) -> int:
+        assert room not in above, f"a circle: {' -> '.join([*above, room])}"
+        above.append(room)
+        height = 1 + max((floor(below) for below in graph.get(room, ())), default=0)
+        above.pop()
+        return height
+
+    floors = {room: floor(room) for room in graph}
+    assert len(floors) > 10
+    assert max(floors.values()) <= MOST_FLOORS, sorted(floors.items(), key=lambda item: item[1])
+
+
+def test_there_are_at_most_sixteen_folders_and_six_files_beside_them() -> None:
+    inside = [path for path in ROOT.iterdir() if path.name != "__pycache__"]
+    assert len([path for path in inside if path.is_dir()]) <= 16
+    assert len([path for path in inside if path.is_file()]) <= 6
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_file_and_no_class_is_too_long(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= MOST_LINES
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ClassDef):
+            assert (node.end_lineno or 0) - node.lineno < MOST_LINES_OF_A_CLASS, node.name
+
+
+@pytest.mark.parametrize(
+    "folder", [path for path in sorted(ROOT.rglob("*")) if path.is_dir()], ids=lambda path: path.name
+)
+def test_every_folder_says_what_it_is_for(folder: Path) -> None:
+    if folder.name != "__pycache__":
+        assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
