@@ -17,7 +17,8 @@ import pytest
 from servers import AWS_MISSING, ais_cluster, faulty_server, free_ports, knows_aws, moto_server, private_network
 from tar2tf_cli.errors import SinkError, SourceError, UsageError
 from tar2tf_cli.sinks.objects import ObjectSink
-from tar2tf_cli.stores import ObjectInfo, open_source, open_store, resume
+from tar2tf_cli.stores import ObjectInfo, open_source, open_store
+from tar2tf_cli.stores import transfer as resume
 from tar2tf_cli.stores.objects import ObjectSource
 from test_sinks import RemoteSinkSuite
 from test_sources import BIG, SourceSuite, read_all, tar2tf, tar_of

@@ -20,7 +20,8 @@ import skimage.data
 import tensorflow as tf
 
 from shards import examples, records, tar2tf, tree, write_tar
-from tar2tf_cli import AisDataset, Dataset, dataset, default_record_parser
+from tar2tf_cli import AisDataset, Dataset, default_record_parser
+from tar2tf_cli.datasets import dataset
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SourceError, UsageError
 from tar2tf_cli.ops import (
     Cast,

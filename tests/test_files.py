@@ -17,9 +17,10 @@ import pytest
 from shards import convert, samples, tar2tf, tree, write_tar
 from tar2tf_cli import convert as run
 from tar2tf_cli.errors import SinkError
+from tar2tf_cli.formats import direct_file as direct
 from tar2tf_cli.formats.direct_file import DirectFile
 from tar2tf_cli.formats.tfrecord import crc32c
-from tar2tf_cli.sinks import RecordFile, direct, shard_file
+from tar2tf_cli.sinks import RecordFile, shard_file
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 needs_direct = pytest.mark.skipif(not hasattr(os, "O_DIRECT"), reason="there is no O_DIRECT on this system")

@@ -29,8 +29,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tar2tf_cli import image as kernels
 from tar2tf_cli.errors import ImageError
+from tar2tf_cli.formats import image as kernels
 from tar2tf_cli.formats.image import buffers, decode, pixels, resize
 from tar2tf_cli.formats.image.buffers import buffer
 
@@ -492,7 +492,7 @@ def test_a_header_cut_short_is_an_error(data: bytes) -> None:
 
 def test_headers_and_angles_need_neither_numpy_nor_opencv() -> None:
     code = (
-        "import sys; from tar2tf_cli import image; data = sys.stdin.buffer.read();"
+        "import sys; from tar2tf_cli.formats import image; data = sys.stdin.buffer.read();"
         "print(image.header(data).width, image.random_angle(1, 'a') < 360,"
         "sorted({'numpy', 'cv2', 'simplejpeg', 'tensorflow'} & set(sys.modules)))"
     )

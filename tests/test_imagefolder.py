@@ -18,8 +18,8 @@ from PIL import Image
 
 from shards import convert, end, examples, samples, shards_in, start, tar2tf, tree, wait_until, write_tar
 from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.inputs import chunks
 from tar2tf_cli.inputs.labels import Label, load_labels, number_classes, parse_labels, to_bytes
-from tar2tf_cli.stores import chunks
 
 CLASSES = ("n02", "n01", "n10")
 

@@ -24,7 +24,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tar2tf_cli import inspector as inspection
+from tar2tf_cli.checking import inspect as inspection
 from tar2tf_cli.checking.content import Look, Stats, example_of, look_at
 from tar2tf_cli.checking.inspect import Contents, first_samples, inspect
 from tar2tf_cli.cli import main

@@ -352,7 +352,7 @@ REFUSED_UPLOAD = """
 import os, sys
 from tar2tf_cli.cli import main
 from tar2tf_cli.errors import SourceError
-from tar2tf_cli.stores import open_store, resume
+from tar2tf_cli.stores import open_store, transfer as resume
 place, fault, most = (sys.argv.pop(1) for _ in range(3))
 store = type(open_store(place))
 put, names = store.put, []

@@ -27,7 +27,8 @@ from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.inputs.open_shard import list_files
 from tar2tf_cli.spec.templates import from_aistore
 from tar2tf_cli.spec.urls import without_secrets
-from tar2tf_cli.stores import ObjectInfo, Remote, Source, open_source, read_document, resume
+from tar2tf_cli.stores import ObjectInfo, Remote, Source, open_source, read_document
+from tar2tf_cli.stores import transfer as resume
 
 BIG = os.urandom(1 << 20) * 5 + b"the end"
 

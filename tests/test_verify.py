@@ -27,12 +27,13 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tar2tf_cli import example, outline
+from tar2tf_cli.checking import example_checker as outline
 from tar2tf_cli.checking.example_checker import Checker, Expected, entries, expected
 from tar2tf_cli.checking.gaps import find_gaps
 from tar2tf_cli.checking.verify import Report, verify
 from tar2tf_cli.cli import main
 from tar2tf_cli.errors import UsageError
+from tar2tf_cli.formats import example
 from tar2tf_cli.formats.tfrecord import crc32c, frame, masked
 from tar2tf_cli.inputs.open_shard import TarRules, sniff
 
