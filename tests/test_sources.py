@@ -27,7 +27,7 @@ from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.inputs.open_shard import list_files
 from tar2tf_cli.spec.templates import from_aistore
 from tar2tf_cli.spec.urls import without_secrets
-from tar2tf_cli.stores import ObjectInfo, Remote, Source, open_source, read_document
+from tar2tf_cli.stores import ObjectInfo, Source, open_source, read_document
 from tar2tf_cli.stores import transfer as resume
 
 BIG = os.urandom(1 << 20) * 5 + b"the end"
@@ -366,7 +366,7 @@ class TestAFaultyServer:
         stream.close()
 
     def test_inputs_that_are_expected_are_asked_for_all_at_once(self, web: FaultyServer, source: Source) -> None:
-        assert isinstance(source, Remote)
+        assert source.remote
         for number in range(8):
             web.objects[f"b/y-{number}.tar"] = b"%d" % number
         items = source.list(["y-{0..7}.tar"])
@@ -388,7 +388,7 @@ class TestAFaultyServer:
     def test_what_was_expected_and_not_opened_is_let_go_of(
         self, web: FaultyServer, source: Source, item: ObjectInfo
     ) -> None:
-        assert isinstance(source, Remote)
+        assert source.remote
         with source.expecting([item]):
             while not web.log or web.log[-1][0] != "GET":
                 time.sleep(0.01)

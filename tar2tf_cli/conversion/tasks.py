@@ -23,7 +23,7 @@ from tar2tf_cli.formats.tfrecord import FRAMING, RecordReader
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.sinks import RecordFile, shard_file
 from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.stores import ObjectInfo, Remote, Source
+from tar2tf_cli.stores import ObjectInfo, Source
 
 __all__ = ["ReadInputs", "ShardReport", "Worker", "WriteShard", "copied"]
 
@@ -80,7 +80,7 @@ class ReadInputs:
         """The reports of inputs whose index is in place, up to the first error, which comes last."""
         source = worker.source
         with ExitStack() as stack:
-            if len(self.numbers) > 1 and isinstance(source, Remote):
+            if len(self.numbers) > 1:
                 stack.enter_context(source.expecting([worker.inputs[number] for number in self.numbers]))
             results: list[InputReport | Tar2tfError] = []
             for number in self.numbers:

@@ -9,12 +9,12 @@ from io import FileIO
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.spec.templates import resolve
-from tar2tf_cli.stores.base import ObjectInfo
+from tar2tf_cli.stores.base import ObjectInfo, Source
 
 __all__ = ["DirectorySource"]
 
 
-class DirectorySource:
+class DirectorySource(Source):
     """A directory whose files are shards; a path to a file is that one shard.
 
     Raises:
@@ -22,7 +22,6 @@ class DirectorySource:
     """
 
     seekable = True
-    repeatable = True
 
     def __init__(self, bucket: str) -> None:
         self.bucket = bucket
