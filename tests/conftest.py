@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import settings
+
+from checked import PHOTOS, Ran, convert
+from servers import FaultyServer, faulty_server, gcs_server, moto_server
+from tar2tf_cli.cli import main
+from tar2tf_cli.stores import transfer as resume
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -13,3 +22,103 @@ settings.register_profile("tar2tf", deadline=None)
 settings.load_profile("tar2tf")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background starts without
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[FaultyServer]:
+    with faulty_server() as state:
+        yield state
+
+
+@pytest.fixture
+def web(server: FaultyServer) -> FaultyServer:
+    server.objects.clear()
+    server.faults.clear()
+    server.log.clear()
+    server.etags = True
+    return server
+
+
+@pytest.fixture
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses and time-outs as short as a test can bear."""
+    monkeypatch.setattr(resume, "_PAUSES", (0.01,) * 4)
+    for module in ("http", "ais", "cloud"):
+        monkeypatch.setattr(f"tar2tf_cli.stores.{module}.READ_SECONDS", 0.5)
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    pytest.importorskip("s3fs", reason="no s3fs: pip install 'tar2tf-cli[s3]'")
+    pytest.importorskip("moto.server", reason="no moto: pip install 'moto[server]'")
+    before = dict(os.environ)
+    with moto_server() as url:
+        os.environ.update(
+            AWS_ENDPOINT_URL=url,
+            AWS_ACCESS_KEY_ID="testing",
+            AWS_SECRET_ACCESS_KEY="testing",
+            AWS_DEFAULT_REGION="us-east-1",
+        )
+        try:
+            yield url
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+
+@pytest.fixture(scope="module")
+def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    pytest.importorskip("gcsfs", reason="no gcsfs: pip install 'tar2tf-cli[gcs]'")
+    server = gcs_server(tmp_path_factory.mktemp("gcs"))
+    try:
+        url = server.__enter__()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    try:
+        yield url
+    finally:
+        server.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="module")
+def s3_client(s3: str) -> Any:
+    import boto3
+
+    return boto3.client("s3")
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """The command line in this process, with one worker unless told otherwise."""
+
+    def call(*arguments: str | Path) -> Ran:
+        workers = () if "--num-workers" in arguments else ("--num-workers", "1")
+        with pytest.raises(SystemExit) as ended:
+            main(["verify", *map(str, arguments), *workers])
+        code = ended.value.code
+        assert isinstance(code, int)
+        return Ran(code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("converted")
+    ran = convert(PHOTOS, "-o", folder / "photos-<>.record", "--records-per-shard", "6", "--type", "cls=int64")
+    assert ran.code == 0, ran.err
+    return folder
+
+
+@pytest.fixture
+def run_inspect(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """The command line in this process, with one worker unless told otherwise."""
+
+    def call(*arguments: str | Path) -> Ran:
+        with pytest.raises(SystemExit) as ended:
+            main(["inspect", "-j", "1", *map(str, arguments)])
+        code = ended.value.code
+        assert isinstance(code, int)
+        return Ran(code, *capsys.readouterr())
+
+    return call

@@ -10,7 +10,6 @@ from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.conversion.sharding import Shard
 from tar2tf_cli.conversion.tasks import ShardReport
 from tar2tf_cli.errors import SinkError
-from tar2tf_cli.formats.record_file import write_all
 
 __all__ = ["StandardOutput"]
 
@@ -75,7 +74,9 @@ class StandardOutput:
         try:
             with open(path, "rb", buffering=0) as file:
                 while data := file.read(1 << 20):
-                    write_all(lambda rest: os.write(1, rest), memoryview(data))
+                    rest = memoryview(data)
+                    while rest:
+                        rest = rest[os.write(1, rest) :]
         except BrokenPipeError:
             raise
         except OSError as error:

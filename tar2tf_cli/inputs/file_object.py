@@ -27,7 +27,7 @@ Readable: TypeAlias = "str | os.PathLike[str] | FileObject"
 """A path or bucket, as `open_source` takes it, or an open binary file."""
 
 
-class FileObjectSource(Source):
+class FileObjectSource:
     """An open file as a bucket of one shard, read once from where it stands; closing it is left to who opened it.
 
     Args:
@@ -35,6 +35,7 @@ class FileObjectSource(Source):
         number: what to call it when it has no name of its own.
     """
 
+    seekable = False
     repeatable = False
 
     def __init__(self, file: FileObject, number: int = 1) -> None:
@@ -81,12 +82,13 @@ class _Borrowed:
         """Leave the file open."""
 
 
-class OnlyGzip(Source):
+class OnlyGzip:
     """A source whose inputs must be gzip."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self.bucket = source.bucket
+        self.seekable = False
         self.repeatable = source.repeatable
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import threading
 from typing import Generic, TypeVar
 
 from tar2tf_cli.errors import SinkError
-from tar2tf_cli.formats.record_file import sync
+from tar2tf_cli.formats.record_file import write_failed
 
 __all__ = ["Flusher"]
 
@@ -70,9 +71,13 @@ class Flusher(Generic[T]):
 
 
 def _flush(paths: list[str]) -> SinkError | None:
-    try:
-        for path in paths:
-            sync(path)
-    except SinkError as error:
-        return error
+    for path in paths:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            return write_failed(path, error)
     return None

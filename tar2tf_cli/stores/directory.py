@@ -6,15 +6,15 @@ import os
 from collections.abc import Iterator, Sequence
 from io import FileIO
 
-from tar2tf_cli.errors import SourceError, changed, read_failed
+from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.spec.templates import resolve
-from tar2tf_cli.stores.base import ObjectInfo, Source
+from tar2tf_cli.stores.base import ObjectInfo
 
 __all__ = ["DirectorySource"]
 
 
-class DirectorySource(Source):
+class DirectorySource:
     """A directory whose files are shards; a path to a file is that one shard.
 
     Raises:
@@ -22,6 +22,7 @@ class DirectorySource(Source):
     """
 
     seekable = True
+    repeatable = True
 
     def __init__(self, bucket: str) -> None:
         self.bucket = bucket
@@ -55,7 +56,9 @@ class DirectorySource(Source):
         status = os.fstat(file.fileno())
         if item.version is not None and (status.st_size, _version(status)) != (item.size, item.version):
             file.close()
-            raise changed(path)
+            raise SourceError(
+                "changed while it was being converted", shard=path, hint="start again when its writer is done"
+            )
         return file
 
     def find(self, names: Sequence[str]) -> dict[str, ObjectInfo]:
@@ -71,7 +74,7 @@ class DirectorySource(Source):
         try:
             status = os.stat(path)
         except OSError as error:
-            raise read_failed(path, error) from None
+            raise SourceError(f"cannot be read: {error.strerror}", shard=path) from None
         if os.path.isdir(path):
             raise SourceError("is a directory where a shard should be", shard=path)
         if not os.path.isfile(path):

@@ -1,0 +1,226 @@
+"""Records are Examples, and those that a schema expects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checked import (
+    Ran,
+    an_example,
+    check,
+    framed,
+    kinds,
+    some_examples,
+    values,
+    write,
+)
+from tar2tf_cli.checking import example_checker as outline
+from tar2tf_cli.checking.example_checker import Checker, Expected, entries, expected
+from tar2tf_cli.formats import example
+
+# --- Examples ---
+
+
+def test_a_record_that_is_no_example_is_found_and_the_check_goes_on(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    good = some_examples(2)
+    path = write(tmp_path / "x", framed(good[0], b"hello", good[1]))
+    ran = run(path, "--json")
+    (fault,) = ran.json["files"][0]["faults"]
+    assert (ran.code, fault["kind"], fault["record"]) == (1, "not-an-example", 1)
+    assert fault["offset"] == len(framed(good[0]))
+
+
+def test_a_sequence_example_is_named_as_what_it_is(tmp_path: Path) -> None:
+    sequence = tf.train.SequenceExample()
+    sequence.context.feature["a"].int64_list.value.append(1)
+    sequence.feature_lists.feature_list["b"].feature.add()
+    found = check(write(tmp_path / "x", framed(sequence.SerializeToString())))
+    assert kinds(found) == ["not-an-example"]
+    assert "SequenceExample" in found.faults[0].message
+
+
+def delimited(tag: int, *parts: bytes) -> bytes:
+    data = b"".join(parts)
+    return bytes([tag]) + example.varint(len(data)) + data
+
+
+def entry(name: bytes, *feature: bytes) -> bytes:
+    return delimited(0x0A, delimited(0x0A, name), delimited(0x12, *feature))
+
+
+ODD_BUT_GOOD = {
+    "no features": b"",
+    "an empty Features": delimited(0x0A),
+    "an unset feature": delimited(0x0A, entry(b"x")),
+    "an empty list": delimited(0x0A, entry(b"x", delimited(0x0A))),
+    "an empty packed list": delimited(0x0A, entry(b"x", delimited(0x1A, delimited(0x0A)))),
+    "the feature before its name": delimited(0x0A, delimited(0x0A, delimited(0x12), delimited(0x0A, b"x"))),
+    "an entry without a name": delimited(0x0A, delimited(0x0A, delimited(0x12))),
+    "integers that are not packed": delimited(0x0A, entry(b"x", delimited(0x1A, b"\x08\x05\x08\x96\x01"))),
+    "one integer that is not packed": delimited(0x0A, entry(b"x", delimited(0x1A, b"\x08\x05"))),
+    "floats that are not packed": delimited(0x0A, entry(b"x", delimited(0x12, b"\x0dabcd\x0dabcd"))),
+    "both forms in one list": delimited(0x0A, entry(b"x", delimited(0x1A, b"\x08\x05", delimited(0x0A, b"\x07\x08")))),
+    "a negative integer": delimited(0x0A, entry(b"x", delimited(0x1A, delimited(0x0A, b"\xff" * 9 + b"\x01")))),
+    "Features in two parts": delimited(0x0A, entry(b"x")) + delimited(0x0A, entry(b"y")),
+    "a length in more bytes than it takes": b"\x0a\x80\x00",
+}
+
+NO_EXAMPLES = {
+    "a name that is not UTF-8": delimited(0x0A, entry(b"\xff", delimited(0x0A))),
+    "a name twice": delimited(0x0A, entry(b"x"), entry(b"x")),
+    "two lists in a feature": delimited(0x0A, entry(b"x", delimited(0x0A), delimited(0x0A))),
+    "a kind that is none": delimited(0x0A, entry(b"x", delimited(0x22))),
+    "a field past the end": b"\x0a\x7f",
+    "floats of three bytes": delimited(0x0A, entry(b"x", delimited(0x12, delimited(0x0A, b"abc")))),
+    "half a float": delimited(0x0A, entry(b"x", delimited(0x12, b"\x0dab"))),
+    "an integer without end": delimited(0x0A, entry(b"x", delimited(0x1A, delimited(0x0A, b"\x05\x80")))),
+    "an integer of eleven bytes": delimited(0x0A, entry(b"x", delimited(0x1A, delimited(0x0A, b"\x80" * 10 + b"\0")))),
+    "two values under one tag": delimited(0x0A, entry(b"x", delimited(0x1A, b"\x08\x05\x06"))),
+    "another field in an entry": delimited(0x0A, delimited(0x0A, delimited(0x1A, b"x"))),
+    "a number where a message belongs": b"\x08\x05",
+    "a tag and nothing behind it": b"\x0a",
+}
+
+
+@pytest.mark.parametrize("message", ODD_BUT_GOOD.values(), ids=ODD_BUT_GOOD)
+def test_an_example_may_look_odd(message: bytes) -> None:
+    assert tf.train.Example.FromString(message) is not None
+    checker = Checker()
+    assert [checker.check(message) for _ in range(3)] == [(), (), ()] or checker.check(message) == []
+    assert checker.counts() == {name: checker.counts()[name] for name in {entry.name for entry in entries(message)}}
+
+
+@pytest.mark.parametrize("message", NO_EXAMPLES.values(), ids=NO_EXAMPLES)
+def test_what_is_no_example_is_refused(message: bytes) -> None:
+    checker = Checker()
+    for known in ODD_BUT_GOOD.values():
+        checker.check(known)
+    for _ in range(2):
+        ((kind, _message),) = checker.check(message)
+        assert kind == "not-an-example"
+
+
+feature_sets = st.dictionaries(st.sampled_from(["a", "b", "name", "ä", "image/encoded"]), values, max_size=4)
+
+
+def by_tensorflow(features: dict[str, list[Any]]) -> bytes:
+    message = tf.train.Example()
+    for name, items in features.items():
+        feature = message.features.feature[name]
+        if items and isinstance(items[0], bytes):
+            feature.bytes_list.value.extend(items)
+        elif items and isinstance(items[0], float):
+            feature.float_list.value.extend(items)
+        elif items:
+            feature.int64_list.value.extend(items)
+    return message.SerializeToString()
+
+
+@given(st.lists(feature_sets, max_size=12))
+def test_the_outline_of_an_example_is_what_tensorflow_put_in(many: list[dict[str, list[Any]]]) -> None:
+    checker = Checker()
+    for features in many:
+        message = by_tensorflow(features)
+        found = {entry.name: entry for entry in entries(message)}
+        assert {name: entry.values for name, entry in found.items()} == {n: len(v) for n, v in features.items()}
+        for name, items in features.items():
+            if len(items) == 1 and isinstance(items[0], bytes):
+                assert message[found[name].start : found[name].end] == items[0]
+        assert not checker.check(message)
+    assert checker.counts() == {
+        name: sum(name in features for features in many) for name in {name for features in many for name in features}
+    }
+
+
+@settings(max_examples=400)
+@given(st.lists(feature_sets, min_size=1, max_size=5), st.data())
+def test_a_checker_that_remembers_and_one_that_does_not_agree_on_any_bytes(
+    many: list[dict[str, list[Any]]], data: st.DataObject
+) -> None:
+    checker = Checker()
+    messages = [by_tensorflow(features) for features in many]
+    for message in messages:
+        checker.check(message)
+    changed = bytearray(data.draw(st.sampled_from(messages)))
+    if changed:
+        for position, byte in data.draw(
+            st.lists(st.tuples(st.integers(0, len(changed) - 1), st.integers(0, 255)), min_size=1, max_size=3)
+        ):
+            changed[position] = byte
+    message = bytes(changed)
+    findings = checker.check(message)
+    try:
+        list(entries(message))
+    except ValueError:
+        assert findings
+    else:
+        assert not findings
+        tf.train.Example.FromString(message)
+    try:
+        tf.train.Example.FromString(message)
+    except DecodeError:
+        assert findings
+
+
+def test_a_checker_forgets_in_time_and_loses_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outline, "_MOST_REMEMBERED", 10)
+    checker = Checker()
+    for number in range(100):
+        assert not checker.check(an_example(**{f"name-{number % 17}": b"x" * number, "label": number}))
+    counts = checker.counts()
+    assert counts["label"] == 100
+    assert counts["name-0"] == 6
+
+
+# --- Schema ---
+
+
+@pytest.mark.parametrize(
+    ("described", "expectation"),
+    [
+        ({"dtype": "bytes", "shape": [], "encoding": "bytes", "count": 4}, Expected("bytes", 1)),
+        ({"dtype": "float32", "shape": [2, 3], "encoding": "float"}, Expected("float", 6)),
+        ({"dtype": "int64", "shape": [None], "encoding": "int64"}, Expected("int64", None)),
+        ({"dtype": "uint8", "shape": [4, 2, 3], "encoding": "raw"}, Expected("bytes", 1, 24)),
+        ({"dtype": "uint8", "shape": [None, 2, 3], "encoding": "raw"}, Expected("bytes", 1)),
+        ({"encoding": "something new"}, Expected()),
+        ({}, Expected()),
+    ],
+)
+def test_a_manifest_says_what_is_expected(described: dict[str, Any], expectation: Expected) -> None:
+    assert expected(described) == expectation
+
+
+SCHEMA = {"a": Expected("int64", 1), "b": Expected("float", 3), "c": Expected("bytes", 1, 4), "d": Expected("bytes")}
+FITTING = {"a": 300, "b": [1.0, 2.0, 3.0], "c": b"1234", "d": [b"x", b""]}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"a": b"300"}, "'a' is bytes, and int64"),
+        ({"a": [1, 2]}, "'a' holds 2 values, and 1"),
+        ({"a": [5]}, ""),
+        ({"b": [1.0, 2.0]}, "'b' holds 2 values, and 3"),
+        ({"c": b"12345"}, "'c' holds 5 bytes, and 4"),
+        ({"d": [b""]}, ""),
+        ({"e": b""}, "'e' is not in the manifest"),
+        ({"b": None}, "lacks 'b'"),
+        ({"d": None}, ""),
+    ],
+)
+def test_an_example_that_does_not_fit_the_schema_is_found(change: dict[str, Any], words: str) -> None:
+    features = {name: value for name, value in {**FITTING, **change}.items() if value is not None}
+    checker = Checker(SCHEMA, frozenset("abc"))
+    for _ in range(3):
+        assert not checker.check(an_example(**FITTING))
+        findings = checker.check(an_example(**features))
+        assert [words in message for _, message in findings] == ([True] if words else [])

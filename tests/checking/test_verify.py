@@ -1,0 +1,276 @@
+"""`tar2tf verify`: every kind of damage, made here byte by byte, is found, named and placed; what is whole passes."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import os
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from checked import (
+    PHOTOS,
+    SEVERAL,
+    Ran,
+    a_tar,
+    an_example,
+    check,
+    convert,
+    flipped,
+    framed,
+    in_a_process,
+    manifest_of,
+    some_examples,
+    some_members,
+    write,
+)
+from tar2tf_cli.checking.verify import verify
+from tar2tf_cli.cli import main
+from tar2tf_cli.errors import UsageError
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def write_with_tensorflow(path: Path, records: Iterable[bytes], compression: str = "") -> Path:
+    with tf.io.TFRecordWriter(str(path), tf.io.TFRecordOptions(compression_type=compression)) as writer:
+        for record in records:
+            writer.write(record)
+    return path
+
+
+# --- Whole files ---
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+def test_what_tensorflow_writes_is_whole(tmp_path: Path, run: Callable[..., Ran], compression: str) -> None:
+    path = write_with_tensorflow(tmp_path / "train.record", some_examples(9), compression)
+    ran = run(path, "--json")
+    assert ran.code == 0
+    file = {"path": str(path), "status": "ok", "records": 9, "bytes": path.stat().st_size, "faults": []}
+    assert ran.json == {"ok": True, "files": [file], "records": 9}
+
+
+@pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_what_tarfile_writes_is_whole(
+    tmp_path: Path, run: Callable[..., Ran], format: int, compress: Callable[[bytes], bytes]
+) -> None:
+    names = ["a" * 60 + f"/{number}-ä.{extension}" for number in range(4) for extension in ("cls", "jpg")]
+    path = write(tmp_path / "x", compress(a_tar([(name, b"x" * 600) for name in names], format=format)))
+    ran = run(path, "--json")
+    assert (ran.code, ran.json["records"]) == (0, 4)
+
+
+def test_the_photographs_are_whole_in_every_form(run: Callable[..., Ran], tmp_path: Path) -> None:
+    ran = run(PHOTOS)
+    assert (ran.code, ran.out) == (0, "")
+    assert "whole: 4 files, 24 samples" in ran.err
+    assert "2 files left out" in ran.err
+    assert convert(PHOTOS, "-o", tmp_path / "photos-<>.record", "--records-per-shard", "7").code == 0
+    ran = run(tmp_path, *SEVERAL, "--verbose")
+    assert (ran.code, ran.out) == (0, "")
+    assert "whole: 4 files, 24 records" in ran.err
+    assert "photos-4.record: 3 records" in ran.err
+
+
+def test_quiet_says_nothing_about_what_is_whole(run: Callable[..., Ran]) -> None:
+    assert run(PHOTOS, "-q") == (0, "", "")
+
+
+def test_gzip_members_end_to_end_are_one_shard(tmp_path: Path) -> None:
+    parts = [framed(*some_examples(3)), framed(*some_examples(4, 3))]
+    found = check(write(tmp_path / "x", b"".join(map(gzip.compress, parts))))
+    assert (found.records, found.faults) == (7, [])
+
+
+def test_a_record_larger_than_any_buffer_is_whole(tmp_path: Path) -> None:
+    records = [an_example(x=bytes(40 << 20)), an_example(x=b"small"), an_example(x=bytes(3 << 20))]
+    found = check(write_with_tensorflow(tmp_path / "x", records))
+    assert (found.records, found.faults) == (3, [])
+
+
+# --- Directories ---
+
+
+def test_content_decides_not_the_name(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    write(tmp_path / "a.tar", framed(*some_examples(2)))
+    write(tmp_path / "b.record", a_tar(some_members(3)))
+    write(tmp_path / "c.txt", gzip.compress(framed(*some_examples(4))))
+    write(tmp_path / "d.json", gzip.compress(a_tar(some_members(5))))
+    ran = run(tmp_path, "--json")
+    assert (ran.code, [file["records"] for file in ran.json["files"]]) == (0, [2, 3, 4, 5])
+
+
+@pytest.mark.parametrize("length", [0x8B1F, 0x088B1F])
+def test_a_first_record_whose_length_looks_like_gzip_is_no_damage(
+    tmp_path: Path, run: Callable[..., Ran], length: int
+) -> None:
+    long = tf.train.Example(features=tf.train.Features(feature={"a": tf.train.Feature()}))
+    for filler in range(length - 60, length):
+        long.features.feature["a"].bytes_list.value[:] = [bytes(filler)]
+        if long.ByteSize() == length:
+            break
+    path = write(tmp_path / "t.record", framed(long.SerializeToString(), *some_examples(2)))
+    assert path.read_bytes()[:2] == b"\x1f\x8b"
+    ran = run(path, "--json")
+    assert (ran.code, ran.json["ok"], ran.json["records"]) == (0, True, 3)
+
+
+def test_what_is_no_shard_is_left_out_of_a_directory_and_said(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    write(tmp_path / "train.record", framed(*some_examples(2)))
+    write(tmp_path / "train.record.idx", b"0 99\n")
+    write(tmp_path / ".hidden", framed(*some_examples(2)))
+    write(tmp_path / "README.md", b"# Read me\n")
+    write(tmp_path / "folder" / "x.record", framed(*some_examples(2)))
+    ran = run(tmp_path, "--json")
+    assert [file["path"] for file in ran.json["files"]] == [str(tmp_path / "train.record")]
+    assert "1 file left out, as neither tar nor TFRecord: README.md" in ran.err
+
+
+@pytest.mark.parametrize("name", ["train-3.record", "other.tar", "other.tfrecord"])
+@pytest.mark.parametrize("data", [b"", b"no shard any more " * 40, gzip.compress(bytes(99), mtime=0)[:12]])
+def test_a_shard_whose_first_bytes_are_lost_is_not_left_out(
+    tmp_path: Path, run: Callable[..., Ran], name: str, data: bytes
+) -> None:
+    write(tmp_path / "train-1.record", framed(*some_examples(2)))
+    write(tmp_path / "train-2.record", framed(*some_examples(2)))
+    write(tmp_path / name, data)
+    ran = run(tmp_path, "--json")
+    assert ran.code == 1
+    assert [file["path"] for file in ran.json["files"] if file["faults"]] == [str(tmp_path / name)]
+
+
+@pytest.mark.parametrize("others", [[], ["README.md", ".hidden.record"], ["folder/train.record"]])
+def test_a_directory_without_shards_is_an_error(tmp_path: Path, run: Callable[..., Ran], others: list[str]) -> None:
+    for name in others:
+        write(tmp_path / name, framed(*some_examples(2)) if "record" in name else b"text")
+    ran = run(tmp_path, "--json")
+    assert (ran.code, ran.out) == (3, "")
+    assert f"{tmp_path}: holds no tar or TFRecord" in ran.err
+
+
+def test_files_are_reported_in_order_with_any_number_of_workers(tmp_path: Path) -> None:
+    for number in range(7):
+        records = [framed(record) for record in some_examples(20 * (number % 3) + 2)]
+        if number % 2:
+            records[1] = flipped(records[1], 20)
+        write(tmp_path / f"train-{number}.record", b"".join(records))
+    results = [in_a_process("verify", tmp_path, "--json", "-j", workers) for workers in ("1", "2", "5")]
+    assert results[0] == results[1] == results[2]
+    files = results[0].json["files"]
+    assert [Path(file["path"]).name for file in files] == [f"train-{number}.record" for number in range(7)]
+    assert [file["status"] for file in files] == ["ok", "damaged"] * 3 + ["ok"]
+
+
+def test_the_first_error_in_order_is_the_one_reported(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    write(tmp_path / "a.record", framed(*some_examples(2)))
+    for number in range(3):
+        (tmp_path / f"b-{number}.record").symlink_to(tmp_path / "nowhere")
+    ran = run(tmp_path, "*", "--json", *SEVERAL)
+    assert ran.code == 3
+    assert "b-0.record" in ran.err
+
+
+# --- Exit codes and errors ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("nowhere",), 3, "no such directory or file"),
+        ((PHOTOS, "photos-{7..9}.tar"), 3, "photos-7.tar"),
+        ((PHOTOS, "photos-{1..2"), 2, "do not balance"),
+        ((PHOTOS / "photos-0.tar", "*"), 3, "takes no template"),
+        (("gopher://bucket",), 2, "gopher"),
+        (("/proc/self/mem",), 3, "reading failed"),
+        ((PHOTOS, "-j", "0"), 2, "-j"),
+        ((), 2, "BUCKET"),
+    ],
+)
+def test_exit_codes_and_messages(
+    capsys: pytest.CaptureFixture[str], arguments: Sequence[str | Path], code: int, words: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["verify", *map(str, arguments)])
+    assert ended.value.code == code
+    printed = capsys.readouterr()
+    assert words in printed.err
+    assert printed.out == ""
+    assert "Traceback" not in printed.err
+
+
+def test_a_manifest_takes_no_template(out: Path) -> None:
+    with pytest.raises(UsageError, match="takes no template"):
+        verify(str(manifest_of(out)), ["*"])
+
+
+def test_what_may_not_be_read_is_an_error_not_a_fault(
+    tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    write(tmp_path / "x.record", framed(*some_examples(2)))
+    monkeypatch.setattr("tar2tf_cli.stores.directory.FileIO", refuse)  # root, as whom tests may run, reads anything
+    ran = run(tmp_path, "--json")
+    assert (ran.code, ran.out) == (3, "")
+    assert "x.record: cannot be opened: Permission denied" in ran.err
+
+
+def test_a_shard_on_standard_input_is_checked() -> None:
+    data = framed(*some_examples(5))
+    assert in_a_process("verify", "-", "--json", stdin=data).json["records"] == 5
+    ran = in_a_process("verify", "-", "--json", stdin=gzip.compress(data)[:-1])
+    assert (ran.code, ran.json["files"][0]["path"]) == (1, "<stdin>")
+
+
+def test_a_shard_behind_a_url_is_checked() -> None:
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *arguments: Any) -> None: ...
+
+    handler = partial(Quiet, directory=str(PHOTOS))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/"
+        assert in_a_process("verify", url + "photos-1.tar", "--json").json["records"] == 6
+        assert in_a_process("verify", url, "photos-{0,3}.tar*", "--json").code == 2
+        ran = in_a_process("verify", url, "photos-{0..2}.tar", "--json")
+        assert (ran.code, ran.json["records"], ran.json["files"][2]["path"]) == (0, 18, url + "photos-2.tar")
+        assert in_a_process("inspect", url + "photos-3.tar.gz", "--json").json["samples"] == 6
+        server.shutdown()
+
+
+def test_a_name_that_could_steer_a_terminal_is_written_as_escapes(tmp_path: Path) -> None:
+    write(tmp_path / "a\x1b[31m\n-1.record", b"")
+    ran = in_a_process("verify", tmp_path, "*")
+    assert ran.code == 1
+    assert ran.lines == [f"{tmp_path}/a\\x1b[31m\\n-1.record: the file is empty (empty)"]
+
+
+def test_the_output_needs_no_unicode(tmp_path: Path) -> None:
+    write(tmp_path / "tränen-1.record", b"")
+    ran = in_a_process("verify", tmp_path, "*", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert ran.code == 1
+    assert "tr\\xe4nen-1.record" in ran.out
+
+
+@pytest.mark.parametrize("command", ["verify", "inspect"])
+def test_neither_tensorflow_nor_numpy_nor_requests_is_imported(command: str) -> None:
+    code = (
+        "import sys\nfrom tar2tf_cli.cli import main\n"
+        "try:\n    main(sys.argv[1:])\n"
+        "finally:\n    print(sorted({'tensorflow', 'numpy', 'requests', 'cv2'} & sys.modules.keys()))"
+    )
+    arguments = [sys.executable, "-c", code, command, str(PHOTOS), "-j", "1"]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "[]")

@@ -1,0 +1,159 @@
+"""`tar2tf verify` of a conversion against its manifest."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checked import (
+    PHOTOS,
+    SEVERAL,
+    Ran,
+    convert,
+    edit,
+    faults_of,
+    flipped,
+    manifest_of,
+    write,
+)
+
+
+def test_a_conversion_is_what_its_manifest_says(out: Path, run: Callable[..., Ran]) -> None:
+    ran = run(manifest_of(out), "--json")
+    assert (ran.code, ran.json["ok"], ran.json["records"]) == (0, True, 24)
+    assert [Path(file["path"]).name for file in ran.json["files"]] == [f"photos-{n}.record" for n in range(1, 5)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("-o", "x-<00000>-of-<total>.record.gz", "--compression", "gzip", "--records-per-shard", "5"),
+        ("-o", "<split>/x-<>.record", "--split", "train=0.7,val=0.3", "--index"),
+        ("-o", "<input>.record"),
+        ("-o", "one.record", "--shuffle"),
+    ],
+    ids=str,
+)
+def test_every_kind_of_conversion_is_what_its_manifest_says(
+    tmp_path: Path, run: Callable[..., Ran], options: tuple[str, ...]
+) -> None:
+    ran = convert(PHOTOS, "-o", tmp_path / options[1], *options[2:])
+    assert ran.code == 0, ran.err
+    (path,) = tmp_path.glob("*manifest*.json")
+    ran = run(path, "--json", *SEVERAL)
+    assert (ran.code, ran.json["records"]) == (0, 24), ran
+
+
+def test_a_manifest_needs_no_folder_in_front_of_it(out: Path) -> None:
+    command = [sys.executable, "-m", "tar2tf_cli", "verify", "photos-manifest.json"]
+    assert subprocess.run(command, cwd=out, capture_output=True, timeout=60, check=False).returncode == 0
+
+
+def test_a_shard_that_is_gone_is_missing(out: Path, run: Callable[..., Ran]) -> None:
+    (out / "photos-2.record").unlink()
+    ran = run(manifest_of(out), "--json")
+    assert ran.code == 1
+    assert faults_of(ran) == [("photos-2.record", "missing", "missing")]
+    assert ran.json["records"] == 18
+
+
+def test_a_shard_that_the_manifest_does_not_list_is_a_stray(out: Path, run: Callable[..., Ran]) -> None:
+    shutil.copy(out / "photos-1.record", out / "photos-5.record")
+    shutil.copy(out / "photos-1.record", out / "unrelated.record")
+    ran = run(manifest_of(out), "--json")
+    assert ran.code == 1
+    assert faults_of(ran) == [("photos-5.record", "damaged", "stray")]
+
+
+def test_a_gap_in_the_manifest_itself_is_found(out: Path, run: Callable[..., Ran]) -> None:
+    (out / "photos-2.record").unlink()
+    path = edit(manifest_of(out), lambda whole: whole["shards"].pop(1))
+    assert ("photos-2.record", "missing", "gap") in faults_of(run(path, "--json"))
+
+
+def test_a_shard_cut_between_records_has_another_size_and_count(out: Path, run: Callable[..., Ran]) -> None:
+    path = out / "photos-4.record"
+    data = path.read_bytes()
+    first = struct.unpack("<Q", data[:8])[0] + 16
+    path.write_bytes(data[:first])
+    assert faults_of(run(manifest_of(out), "--json")) == [
+        ("photos-4.record", "damaged", "size"),
+        ("photos-4.record", "damaged", "count"),
+    ]
+
+
+def test_another_shard_of_equal_size_has_another_digest(out: Path, run: Callable[..., Ran]) -> None:
+    path = out / "photos-1.record"
+    records = []
+    data = path.read_bytes()
+    while data:
+        length = struct.unpack("<Q", data[:8])[0] + 16
+        records.append(data[:length])
+        data = data[length:]
+    path.write_bytes(b"".join(reversed(records)))
+    assert faults_of(run(manifest_of(out), "--json")) == [("photos-1.record", "damaged", "digest")]
+
+
+def test_a_damaged_shard_is_placed_as_without_a_manifest(out: Path, run: Callable[..., Ran]) -> None:
+    path = out / "photos-3.record"
+    path.write_bytes(flipped(path.read_bytes(), 100))
+    faults = faults_of(run(manifest_of(out), "--json"))
+    assert faults == [("photos-3.record", "damaged", "data-crc"), ("photos-3.record", "damaged", "digest")]
+
+
+def change_feature(name: str, **described: Any) -> Callable[[dict[str, Any]], object]:
+    return lambda whole: whole["features"].setdefault(name, {}).update(described)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "words"),
+    [
+        (change_feature("cls", encoding="float"), "schema", "'cls' is int64, and float in the manifest"),
+        (change_feature("cls", shape=[2]), "schema", "'cls' holds 1 values, and 2 in the manifest"),
+        (lambda whole: whole["features"].pop("json"), "schema", "'json' is not in the manifest"),
+        (change_feature("png", encoding="bytes", shape=[], dtype="bytes", count=24), "schema", "lacks 'png'"),
+        (change_feature("jpg", count=23), "count", "24 examples have the feature 'jpg', and 23 in the manifest"),
+        (lambda whole: whole["totals"].update(records=25), "count", "total of records is 25; its shards make 24"),
+        (lambda whole: whole["shards"][0].update(digest="crc32c:00000000"), "digest", "crc32c:00000000"),
+        (lambda whole: whole["shards"][0].update(records=5), "count", "6 records, and 5 in the manifest"),
+    ],
+)
+def test_a_manifest_that_says_something_else_is_found(
+    out: Path, run: Callable[..., Ran], change: Callable[[dict[str, Any]], object], kind: str, words: str
+) -> None:
+    ran = run(edit(manifest_of(out), change))
+    assert ran.code == 1
+    assert any(words in line and line.endswith(f"({kind})") for line in ran.lines), ran.out
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"{}",
+        b'{"version": 99}',
+        b'{"version": 1, "spec": {}, "inputs": [], "shards": [], "features": {}, "skipped": {}}',
+        b'{"version": 1, "spec": {}, "inputs": [], "shards": [{"path": 1, "records": 1, "bytes": 1, "digest": ""}],'
+        b' "features": {}, "skipped": {}}',
+        b'{"version": 1, "spec": {}, "inputs": [], "shards": 3, "features": [], "skipped": {}}',
+    ],
+)
+def test_what_is_no_manifest_is_an_error(tmp_path: Path, run: Callable[..., Ran], data: bytes) -> None:
+    ran = run(write(tmp_path / "train-manifest.json", data), "--json")
+    assert (ran.code, ran.out) == (3, "")
+    assert "manifest" in ran.err
+
+
+def test_a_manifest_that_was_not_made_use_of_is_mentioned(out: Path, run: Callable[..., Ran]) -> None:
+    ran = run(out, "--json")
+    assert (ran.code, len(ran.json["files"])) == (0, 4)
+    assert f"{manifest_of(out)} was left aside" in ran.err

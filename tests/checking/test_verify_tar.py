@@ -1,0 +1,99 @@
+"""`tar2tf verify` on tars: what is damaged is found and placed."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from checked import (
+    Ran,
+    a_tar,
+    check,
+    flipped,
+    kinds,
+    some_members,
+    write,
+)
+from tar2tf_cli.inputs.open_shard import TarRules
+
+# --- Damaged tars ---
+
+
+def test_a_tar_cut_anywhere_is_found(tmp_path: Path) -> None:
+    data = a_tar(some_members(3))
+    end = data.rstrip(b"\0")
+    whole = -(-len(end) // 512) * 512 + 1024
+    for length in [*range(1, whole, 97), *range(512, whole, 512)]:
+        found = check(write(tmp_path / "train.tar", data[:length]))
+        assert found.faults, length
+        assert found.records <= 3
+    assert not check(write(tmp_path / "train.tar", data[:whole])).faults
+
+
+def test_every_flipped_bit_of_a_tar_header_is_found(tmp_path: Path) -> None:
+    data = a_tar(some_members(3))
+    member = 3 * 512
+    for position in (*range(0, 512, 7), *range(member, member + 512, 7), *range(5 * member, 5 * member + 512, 7)):
+        if position % member == 154:
+            continue  # behind the digits of the checksum, where writers differ
+        found = check(write(tmp_path / "train.tar", flipped(data, position)))
+        assert kinds(found)[0] in ("bad-header", "unknown-format"), position
+        assert found.faults[0].offset == position // member * member
+
+
+def test_a_tar_gz_cut_anywhere_is_found(tmp_path: Path) -> None:
+    data = gzip.compress(a_tar(some_members(3)), mtime=0)
+    for length in range(1, len(data), 7):
+        assert check(write(tmp_path / "train.tar.gz", data[:length])).faults, length
+
+
+def test_a_tar_without_its_end_is_accepted_on_request(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.tar", a_tar(some_members(3))[: 6 * 1536])
+    assert kinds(check(path)) == ["truncated"]
+    assert not check(path, rules=TarRules(ignore_missing_end=True)).faults
+
+
+def test_a_zeroed_block_in_a_tar_is_found(tmp_path: Path) -> None:
+    data = bytearray(a_tar(some_members(3)))
+    data[3 * 1536 : 3 * 1536 + 512] = bytes(512)
+    assert kinds(check(write(tmp_path / "x.tar", bytes(data)))) == ["zeroed"]
+
+
+def test_a_half_sample_is_found(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    ran = run(write(tmp_path / "x.tar", a_tar(some_members(3)[:-1])), "--json")
+    (fault,) = ran.json["files"][0]["faults"]
+    assert (ran.code, fault["kind"]) == (1, "half-sample")
+    assert "0002" in fault["message"]
+    assert "jpg" in fault["message"]
+
+
+def test_a_key_that_comes_back_is_found_unless_regrouped(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    members = sorted(some_members(3), key=lambda member: member[0][-3:])
+    path = write(tmp_path / "x.tar", a_tar(members))
+    faults = run(path, "--json").json["files"][0]["faults"]
+    assert [fault["kind"] for fault in faults] == ["duplicate-key"] * 3
+    assert faults[0]["offset"] == a_tar(members).index(b"0000.jpg")
+    assert run(path, "--regroup").code == 0
+
+
+def test_a_member_that_comes_twice_is_found(tmp_path: Path) -> None:
+    found = check(write(tmp_path / "x.tar", a_tar([*some_members(2), some_members(2)[-1]])))
+    assert kinds(found) == ["duplicate-key"]
+    assert "0001.jpg" in found.faults[0].message
+
+
+def test_the_key_rule_decides_what_a_sample_is(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    members = [(f"a.{number}.{extension}", b"x") for number in range(3) for extension in ("cls", "jpg")]
+    path = write(tmp_path / "x.tar", a_tar(members))
+    assert run(path, "--json").json["records"] == 1
+    assert run(path, "--json", "--key-split", "last").json["records"] == 3
+
+
+@pytest.mark.parametrize("members", [[], [("folder/no-extension", b"x")]])
+def test_a_tar_without_samples_is_a_fault(tmp_path: Path, members: list[tuple[str, bytes]]) -> None:
+    found = check(write(tmp_path / "x.tar", a_tar(members)))
+    assert kinds(found) == ["empty"]
+    assert found.format == "tar"

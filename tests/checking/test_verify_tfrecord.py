@@ -1,0 +1,198 @@
+"""`tar2tf verify` on TFRecord files: what is damaged is found and placed."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checked import (
+    Ran,
+    an_example,
+    check,
+    flipped,
+    framed,
+    kinds,
+    some_examples,
+    write,
+)
+from tar2tf_cli.formats.tfrecord import crc32c, masked
+from tar2tf_cli.inputs.open_shard import sniff
+
+# --- Damaged TFRecord ---
+
+PLACES = {
+    "length": (2, "length-crc"),
+    "length CRC": (9, "length-crc"),
+    "data": (20, "data-crc"),
+    "data CRC": (-2, "data-crc"),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("number", [0, 2, 4])
+def test_a_flipped_byte_is_placed(tmp_path: Path, run: Callable[..., Ran], place: str, number: int) -> None:
+    position, kind = PLACES[place]
+    records = [framed(record) for record in some_examples(5)]
+    start = sum(map(len, records[:number]))
+    records[number] = flipped(records[number], position)
+    path = write(tmp_path / "train-1.record", b"".join(records))
+    read = number if kind == "length-crc" else 5
+
+    ran = run(path, "--json")
+    document = ran.json
+    (fault,) = document["files"][0].pop("faults")
+    assert ran.code == 1
+    assert (fault["kind"], fault["record"], fault["offset"]) == (kind, number, start)
+    assert place.split()[0] in fault["message"]
+    file = {"path": str(path), "status": "damaged", "records": read, "bytes": path.stat().st_size}
+    assert document == {"ok": False, "files": [file], "records": read}
+
+    ran = run(path)
+    (line,) = ran.lines
+    assert line.startswith(f"{path}: record {number}, offset {start}: the CRC of the record's {place.split()[0]} does")
+    assert line.endswith(f" ({kind})")
+    assert ("the rest of the file cannot be read" in line) == (kind == "length-crc")
+    assert "not whole: 1 of 1 file faulty" in ran.err
+
+
+def test_every_flipped_bit_of_a_tfrecord_is_found(tmp_path: Path) -> None:
+    data = framed(*some_examples(2))
+    for position in range(len(data)):
+        found = check(write(tmp_path / "x", flipped(data, position, position % 8)))
+        assert kinds(found) in (["length-crc"], ["data-crc"]), position
+
+
+def test_a_tfrecord_cut_anywhere_inside_a_record_is_found(tmp_path: Path) -> None:
+    records = [framed(record) for record in some_examples(3)]
+    data = b"".join(records)
+    ends = {len(b"".join(records[:number])): number for number in range(1, 4)}
+    for length in range(1, len(data)):
+        found = check(write(tmp_path / "x", data[:length]))
+        if length in ends:
+            assert (found.faults, found.records) == ([], ends[length])
+        else:
+            assert kinds(found) == ["truncated"], length
+            assert found.records == sum(end < length for end in ends)
+
+
+LARGE = [an_example(x=bytes([65 + n]) * size) for n, size in enumerate((40_000, 100, 300_000, 33_000, 1_000_000, 10))]
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("number", range(len(LARGE)))
+def test_a_flipped_byte_is_placed_among_records_of_all_sizes(
+    tmp_path: Path, place: str, number: int, compress: Callable[[bytes], bytes]
+) -> None:
+    position, kind = PLACES[place]
+    records = [framed(record) for record in LARGE]
+    records[number] = flipped(records[number], position)
+    found = check(write(tmp_path / "x", compress(b"".join(records))))
+    assert kinds(found) == [kind]
+    assert (found.faults[0].record, found.faults[0].offset) == (number, sum(map(len, records[:number])))
+    assert found.records == (number if kind == "length-crc" else 6)
+
+
+@pytest.mark.parametrize("number", range(len(LARGE)))
+def test_large_records_cut_short_are_found(tmp_path: Path, number: int) -> None:
+    records = [framed(record) for record in LARGE]
+    start = sum(map(len, records[:number]))
+    end = start + len(records[number])
+    for length in {start + 1, start + 11, start + 12, start + 13, (start + end) // 2, *range(end - 5, end)}:
+        found = check(write(tmp_path / "x", b"".join(records)[:length]))
+        assert (kinds(found), found.records, found.faults[0].offset) == (["truncated"], number, start)
+        if length > start + 12:
+            assert f"ends {end - length:,} bytes short" in found.faults[0].message
+
+
+def test_several_damaged_records_are_all_found(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    records = [framed(record) for record in some_examples(9)]
+    for number in (1, 2, 7):
+        records[number] = flipped(records[number], 20)
+    ran = run(write(tmp_path / "x", b"".join(records)), "--json")
+    assert [fault["record"] for fault in ran.json["files"][0]["faults"]] == [1, 2, 7]
+    assert ran.json["records"] == 9
+
+
+def test_repeats_are_grouped_in_text_and_counted(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    records = [flipped(framed(record), 20) for record in some_examples(1500)]
+    path = write(tmp_path / "x", b"".join(records))
+    last = len(b"".join(records[:999]))
+    lines = run(path).lines
+    assert lines == [
+        f"{path}: record 0, offset 0: the CRC of the record's data does not match (data-crc)",
+        f"{path}: 1,499 more like it, up to record 999, offset {last} (data-crc)",
+    ]
+    faults = run(path, "--json").json["files"][0]["faults"]
+    assert len(faults) == 1001
+    assert faults[-1] == {"kind": "data-crc", "record": None, "offset": None, "message": "and 500 more of this kind"}
+
+
+def test_a_length_beyond_protobuf_is_named(tmp_path: Path) -> None:
+    length = (1 << 40).to_bytes(8, "little")
+    data = framed(*some_examples(1)) + length + masked(crc32c(length)).to_bytes(4, "little") + b"x" * 99
+    found = check(write(tmp_path / "x", data))
+    assert (kinds(found), found.records) == (["too-large"], 1)
+
+
+@pytest.mark.parametrize("cut", [1, 5, 9, 30])
+def test_a_gzip_tfrecord_cut_short_is_found(tmp_path: Path, cut: int) -> None:
+    data = gzip.compress(framed(*some_examples(50)), mtime=0)
+    found = check(write(tmp_path / "x", data[:-cut]))
+    assert kinds(found)[0] == "truncated"
+
+
+def test_every_flipped_bit_of_a_gzip_tfrecord_is_found(tmp_path: Path) -> None:
+    data = gzip.compress(framed(*some_examples(3)), mtime=0)
+    for position in [0, 1, 2, *range(10, len(data))]:
+        changed = flipped(data, position, 7 - position % 8)
+        found = check(write(tmp_path / "x", changed))
+        assert found.faults or gzip.decompress(changed) == gzip.decompress(data), position  # a bit of padding
+
+
+def test_garbage_behind_a_gzip_stream_is_found(tmp_path: Path) -> None:
+    found = check(write(tmp_path / "x", gzip.compress(framed(*some_examples(3))) + b"garbage" * 9))
+    assert kinds(found) == ["gzip"]
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"), [(b"", "empty"), (b"\x05\0\0", "truncated"), (b"text " * 9, "unknown-format")]
+)
+def test_a_file_that_is_nothing_is_a_fault_where_it_was_asked_for(
+    tmp_path: Path, run: Callable[..., Ran], data: bytes, kind: str
+) -> None:
+    path = write(tmp_path / "train-1.record", data)
+    for ran in (run(path, "--json"), run(tmp_path, "train-*", "--json")):
+        assert (ran.code, ran.json["files"][0]["faults"][0]["kind"]) == (1, kind)
+
+
+# --- What a file is ---
+
+
+@given(st.binary(max_size=600))
+def test_any_bytes_have_a_verdict(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    found = check(write(tmp_path_factory.mktemp("any") / "x", data))
+    assert found.faults or found.records
+
+
+def damaged_headers() -> Iterator[bytes]:
+    for data in (framed(*some_examples(1)), framed(an_example(x=bytes(99_999)))):
+        for position in range(12):
+            yield flipped(data, position, position % 8)
+
+
+def test_a_damaged_first_header_does_not_hide_a_tfrecord() -> None:
+    assert {sniff(data[:4096]) for data in damaged_headers()} == {"tfrecord"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\n" * 99, b"hello world!\na\nb\nc\n" * 9, b'{"version": 1}', b"\x1f\x8b", b"\0" * 100, b"\xff" * 4096],
+)
+def test_other_files_are_neither(data: bytes) -> None:
+    assert sniff(data) is None

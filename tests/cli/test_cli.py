@@ -1,0 +1,204 @@
+"""The manners of the command line: what goes where, exit codes, options, terminals, and no traceback for any input."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from shards import (
+    COMMAND,
+    PHOTOS,
+    SECONDS,
+    convert,
+    records,
+    samples,
+    shards_in,
+    sizes,
+    tar2tf,
+    tree,
+    write_tar,
+)
+from tar2tf_cli.cli import cli
+
+# --- Data on stdout, all else on stderr; exit codes ---
+
+
+def test_success_says_one_line_on_stderr_and_nothing_on_stdout(bucket: Path, tmp_path: Path) -> None:
+    done = convert(bucket, "-o", tmp_path / "x.record")
+    assert done.stdout == ""
+    assert re.fullmatch(r"246 records, [\d.]+ KB in 1 shard, manifest \S+/x-manifest.json\n", done.stderr)
+
+
+def test_quiet_says_nothing_but_errors(bucket: Path, tmp_path: Path) -> None:
+    done = convert(bucket, "-o", tmp_path / "x.record", "-q")
+    assert done.stdout + done.stderr == ""
+    done = tar2tf("convert", bucket, "nothing-*.tar", "-o", tmp_path / "y.record", "-q")
+    assert done.returncode == 3
+    assert done.stderr.startswith("error: ")
+
+
+def test_quiet_still_tells_of_skipped_samples(tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "in.tar", [*samples(3), ("bad", {"cls": b"x", "jpg": b""})])
+    done = tar2tf(
+        *["convert", tar, "-o", tmp_path / "x.record", "--type", "cls=int64", "--on-error", "skip", "--quiet"]
+    )
+    assert done.returncode == 1
+    assert "'cls'" in done.stderr
+
+
+def test_verbose_names_each_shard(bucket: Path, tmp_path: Path) -> None:
+    done = convert(bucket, "-o", tmp_path / "train-<>.record", "--records-per-shard", "100", "-v")
+    shards = shards_in(tmp_path)
+    assert len(shards) == 3
+    for shard in shards:
+        assert f"{shard}: {len(records(shard))} records, {shard.stat().st_size:,} bytes" in done.stderr
+
+
+def test_json_is_one_document_on_stdout(bucket: Path, tmp_path: Path) -> None:
+    command = [bucket, "-o", tmp_path / "train-<>.record", "--records-per-shard", "100", "--json"]
+    first, second = json.loads(convert(*command).stdout), json.loads(convert(*command, "-q").stdout)
+    assert first == {
+        "manifest": str(tmp_path / "train-manifest.json"),
+        "up_to_date": False,
+        "inputs": 4,
+        "records": 246,
+        "bytes": sum(sizes(shards_in(tmp_path))),
+        "shards": json.loads((tmp_path / "train-manifest.json").read_text())["shards"],
+        "skipped": {"samples": 0, "members": {}},
+    }
+    assert second == {**first, "up_to_date": True}
+
+
+def test_json_and_records_do_not_share_stdout(bucket: Path) -> None:
+    done = tar2tf("convert", bucket, "-o", "-", "--json")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "--json" in done.stderr
+
+
+def test_a_reader_that_goes_away_gets_no_traceback(bucket: Path, tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "in.tar", samples(300, 10_000))
+    for shards in (bucket, tar):
+        script = f"{' '.join(COMMAND)} convert {shards} -o - | head -c 100 | wc -c; exit ${{PIPESTATUS[0]}}"
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=SECONDS, check=False)
+        assert done.stdout.strip() == "100"
+        assert "Traceback" not in done.stderr
+        assert done.returncode in (0, 3), "0 where all fitted into the pipe"
+        assert len(done.stderr.splitlines()) <= 1
+    assert done.returncode == 3
+    assert "standard output was closed" in done.stderr
+
+
+def test_a_field_that_the_shell_took_away_is_told(bucket: Path, tmp_path: Path) -> None:
+    for path, told in (("out/train-<>.record", True), ("'out/train-<>.record'", False), ("out/train", False)):
+        script = f"{' '.join(COMMAND)} convert {bucket} -o {path} --overwrite"
+        done = subprocess.run(
+            ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert ("needs quotes, such as -o 'out/train-<>.record'" in done.stderr) == told
+
+
+def test_stdout_that_cannot_be_written_is_an_error(bucket: Path, tmp_path: Path) -> None:
+    for options in (["-o", tmp_path / "x.record", "--json"], ["-o", tmp_path / "y.record", "--dry-run"], ["-o", "-"]):
+        with open("/dev/full", "w") as full:
+            done = tar2tf("convert", bucket, *options, capture_output=False, stdout=full, stderr=subprocess.PIPE)
+        assert done.returncode == 3
+        assert "No space left" in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_do_no_harm(closed: str, bucket: Path, tmp_path: Path) -> None:
+    expected = tmp_path / "expected"
+    convert(bucket, "-o", expected / "train-<>.record", "--records-per-shard", "50")
+    script = (
+        f"{' '.join(COMMAND)} convert {bucket} -o '{tmp_path}/out/train-<>.record' --records-per-shard 50 -v {closed}"
+    )
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    assert tree(tmp_path / "out") == tree(expected)
+
+
+def test_records_do_not_vanish_into_a_closed_stdout(bucket: Path) -> None:
+    script = f"{' '.join(COMMAND)} convert {bucket} -o - >&-"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 3
+    assert done.stderr == "error: standard output is closed\n"
+
+
+# --- What is imported ---
+
+POISON = "import pathlib; pathlib.Path({marker!r}).touch(); raise ImportError('this module is not to be imported')"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["convert", str(PHOTOS), "-o", "{out}/a-<>.record", "--type", "cls=int64", "-j", "2"],
+        ["convert", str(PHOTOS), "-o", "{out}/b-<>.record", "--max-shard-size", "50kB", "-j", "1", "--json"],
+        ["convert", str(PHOTOS), "-o", "{out}/c-<>.record", "--shuffle", "--compression", "gzip", "-j", "2"],
+        ["convert", str(PHOTOS), "-o", "{out}/d-<>.record", "--dry-run"],
+        ["inspect", str(PHOTOS)],
+        ["inspect", "{made}"],
+        ["verify", "{made}"],
+        ["verify", str(PHOTOS)],
+        ["convert", "--help"],
+        ["inspect", "--help"],
+        ["verify", "--help"],
+        ["--help"],
+        ["--version"],
+    ],
+    ids=lambda arguments: " ".join(Path(argument).name for argument in arguments),
+)
+def test_tensorflow_is_never_imported(arguments: list[str], tmp_path: Path) -> None:
+    made = tmp_path / "made.record"
+    if "{made}" in arguments:
+        convert(PHOTOS, "-o", made)
+    marker = tmp_path / "imported"
+    for name in ("tensorflow", "keras"):
+        (tmp_path / "poison" / name).mkdir(parents=True)
+        (tmp_path / "poison" / name / "__init__.py").write_text(POISON.format(marker=str(marker)))
+    filled = [argument.format(out=tmp_path / "out", made=made) for argument in arguments]
+    done = tar2tf(*filled, env={"PYTHONPATH": str(tmp_path / "poison")})
+    assert done.returncode == 0, done.stderr
+    assert not marker.exists()
+
+
+def imported_by(*arguments: str) -> set[str]:
+    """Names of the modules in a process that has run the command."""
+    script = (
+        "import sys, atexit\nfrom tar2tf_cli.cli import main\n"
+        "atexit.register(lambda: print('\\n'.join(sys.modules), file=sys.stderr))\nmain(sys.argv[1:])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=SECONDS, check=True
+    )
+    return set(done.stderr.splitlines())
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    loaded = imported_by(*arguments)
+    heavy = {"numpy", "tensorflow", "requests", "cv2", "simplejpeg", "pydantic", "ruamel", "tqdm", "isal", "aistore"}
+    assert "tar2tf_cli.cli" in loaded
+    assert not loaded & heavy
+
+
+def test_a_plain_conversion_imports_nothing_that_it_does_not_need(tmp_path: Path) -> None:
+    loaded = imported_by("convert", str(PHOTOS), "-o", str(tmp_path / "x.record"))
+    heavy = {"numpy", "tensorflow", "requests", "cv2", "simplejpeg", "pydantic", "ruamel", "aistore", "fsspec"}
+    assert "tar2tf_cli.conversion.run" in loaded
+    assert not loaded & heavy
+
+
+def test_the_command_runs_within_a_python_program_too() -> None:
+    result: Any = CliRunner().invoke(cli, ["--help"])
+    assert result.exit_code == 0
+    assert "convert" in result.output

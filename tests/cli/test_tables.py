@@ -1,0 +1,91 @@
+"""Tables of `tar2tf inspect` fit the terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+
+import humanfriendly
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checked import PHOTOS, Ran, a_tar, in_a_process, write
+from inspected import look_into
+from tar2tf_cli.checking import inspect as inspection
+from tar2tf_cli.cli.output import printable, size
+from tar2tf_cli.cli.table import table
+
+# --- Tables ---
+
+
+def columns(line: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in line)
+
+
+def test_a_table_is_cut_to_the_width_of_the_terminal() -> None:
+    rows = [("name", "size", "example"), ("jpg", "12 KB", "x" * 90), ("long " * 9, "7 B", "日本語" * 30)]
+    lines = list(table(rows, right={1}, shrink={2: 10, 0: 8}, width=50))
+    assert max(map(columns, lines)) <= 50
+    assert all("…" in line for line in lines[2:])
+    assert [
+        columns(line[: line.index(size)]) + len(size)
+        for line, size in zip(lines, ("size", "12 KB", "7 B"), strict=True)
+    ] == [columns(lines[0][: lines[0].index("size")]) + 4] * 3
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 200, None])
+def test_a_table_keeps_all_of_the_columns_that_do_not_shrink(width: int | None) -> None:
+    rows = [("12345", "abc" * 20), ("1", "ä\u0308\x1b")]
+    lines = list(table(rows, shrink={1: 5}, width=width))
+    assert lines[0].startswith("12345  abc")
+    assert width is None or max(map(len, lines)) <= max(width, 12)
+
+
+@given(st.integers(0, 10**15) | st.integers(0, 15).map(lambda power: 10**power - 1))
+def test_sizes_are_written_as_humanfriendly_writes_them(number: int) -> None:
+    assert size(number) == humanfriendly.format_size(number)
+
+
+@given(st.text(max_size=30))
+def test_printable_text_does_nothing_to_a_terminal(text: str) -> None:
+    assert printable(text).isprintable()
+    assert printable(text) == text or not text.isprintable()
+
+
+def test_many_shards_are_summed_up_unless_all_are_wanted(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
+    for number in range(30):
+        write(tmp_path / f"train-{number:02d}.tar", a_tar([("a.cls", b"1")]))
+    lines = run_inspect(tmp_path).lines
+    assert sum("train-" in line for line in lines) == 10
+    assert "and 20 more, which -v lists" in lines
+    assert sum("train-" in line for line in run_inspect(tmp_path, "-v").lines) == 30
+
+
+def test_names_and_values_that_could_steer_a_terminal_are_written_as_escapes(tmp_path: Path) -> None:
+    write(tmp_path / "x.tar", a_tar([("a.t\x1b[31m", b"\x1b[31m"), ("a.日本", "値\u202e".encode())]))
+    ran = in_a_process("inspect", tmp_path / "x.tar")
+    assert ran.code == 0
+    assert "\x1b" not in ran.out
+    assert "\u202e" not in ran.out
+    assert "t\\x1b[31m" in ran.out
+    ran = in_a_process("inspect", tmp_path / "x.tar", "-n", "1", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert ran.code == 0
+    assert "\\u65e5" in ran.out
+
+
+def test_a_shard_on_standard_input_is_described() -> None:
+    data = (PHOTOS / "photos-3.tar.gz").read_bytes()
+    ran = in_a_process("inspect", "-", "--json", stdin=data)
+    assert (ran.code, ran.json["samples"], ran.json["bytes"]) == (0, 6, len(data))
+    assert "<stdin>: sample 0, 0018" in in_a_process("inspect", "-", "-n", "1", stdin=data).out
+    ran = in_a_process("inspect", "-", "-n", "1", "--json", stdin=data)
+    assert (ran.code, "only once" in ran.err) == (2, True)
+
+
+def test_looks_are_shared_among_shards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for number in range(4):
+        write(tmp_path / f"{number}.tar", a_tar((f"{sample:03d}.cls", b"1") for sample in range(50)))
+    monkeypatch.setattr(inspection, "_LOOKS", 10)
+    assert look_into(tmp_path).entries["cls"].kinds.total() == 12

@@ -1,0 +1,135 @@
+"""What a terminal shows."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from shards import (
+    SECONDS,
+    convert,
+    end,
+    samples,
+    start,
+    tar2tf,
+    write_tar,
+)
+
+# --- Terminals ---
+
+
+def on_a_terminal(*arguments: str | Path, environment: dict[str, str], feed: bytes = b"", pause: float = 0.15) -> str:
+    """What a run writes to the terminal that is its stderr, while its stdin comes slowly."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    base = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+    process = start(
+        *arguments,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        env={**base, "TERM": "xterm-256color", "COLUMNS": "100", **environment},
+    )
+    os.close(theirs)
+    text = b""
+    try:
+        assert process.stdin
+        for position in range(0, len(feed), len(feed) // 8 + 1):
+            process.stdin.write(feed[position : position + len(feed) // 8 + 1])
+            process.stdin.flush()
+            time.sleep(pause)
+        process.stdin.close()
+        process.stdin = None
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline and select.select([ours], [], [], SECONDS)[0]:
+            try:
+                text += os.read(ours, 65536)
+            except OSError:  # the other end is closed
+                break
+    finally:
+        end(process)
+        os.close(ours)
+    return text.decode()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_bar_moves_on_a_terminal_and_goes_away(workers: str, tmp_path: Path) -> None:
+    feed = write_tar(tmp_path / "in.tar", samples(400)).read_bytes()
+    text = on_a_terminal("convert", "-", "-o", tmp_path / "x", "-j", workers, environment={}, feed=feed, pause=0.3)
+    assert text.count("B/s") >= 2
+    assert text.rstrip().splitlines()[-1].rpartition("\r")[2].startswith("400 records")
+
+
+@pytest.mark.parametrize(
+    ("options", "environment"),
+    [([], {"TERM": "dumb"}), (["--no-progress"], {}), (["-q"], {})],
+)
+def test_no_bar_where_it_is_unwanted(options: list[str], environment: dict[str, str], tmp_path: Path) -> None:
+    feed = write_tar(tmp_path / "in.tar", samples(400)).read_bytes()
+    text = on_a_terminal("convert", "-", "-o", tmp_path / "x", *options, environment=environment, feed=feed)
+    assert "B/s" not in text
+    assert "\x1b" not in text
+
+
+def test_no_bar_in_a_file(tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "in.tar", samples(400))
+    done = convert(tar, "-o", tmp_path / "x")
+    assert "\r" not in done.stderr
+    assert "\x1b" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("environment", "colours"),
+    [
+        ({}, True),
+        ({"NO_COLOR": "1"}, False),
+        ({"TERM": "dumb"}, False),
+        ({"TERM": "dumb", "FORCE_COLOR": "1"}, True),
+        ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, False),
+    ],
+)
+def test_colours_on_a_terminal(environment: dict[str, str], colours: bool) -> None:
+    text = on_a_terminal("convert", "/nowhere", "-o", "x", environment=environment)
+    assert ("\x1b[" in text) == colours
+    assert "no such directory or file" in text
+
+
+@pytest.mark.parametrize(("environment", "colours"), [({}, False), ({"FORCE_COLOR": "1"}, True)])
+def test_colours_in_a_file(environment: dict[str, str], colours: bool) -> None:
+    done = tar2tf("convert", "/nowhere", "-o", "x", env={"NO_COLOR": "", "FORCE_COLOR": "", **environment})
+    assert ("\x1b[" in done.stderr) == colours
+
+
+def test_without_a_terminal_a_plain_line_tells_how_far_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tar2tf_cli.cli import output
+
+    now = 1000.0
+    monkeypatch.setattr(output.time, "monotonic", lambda: now)
+    with output.Terminal() as terminal:
+        terminal.planned(3, 1_000_000_000)
+        for second in range(100):
+            now = 1000.0 + second
+            terminal.progress(second * 10_000_000)
+    assert capsys.readouterr().err.splitlines() == [
+        "31% of 1 GB read, about 69 s left",
+        "62% of 1 GB read, about 38 s left",
+        "93% of 1 GB read, about 7 s left",
+    ]
+    now = 1000.0
+    with output.Terminal() as terminal:
+        terminal.planned(1, None)
+        now = 1100.0
+        terminal.progress(5_000_000)
+    assert capsys.readouterr().err.splitlines() == ["5 MB read in 100 s"]

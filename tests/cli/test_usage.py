@@ -1,0 +1,192 @@
+"""Help, near misses, sizes and the environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from shards import (
+    convert,
+    tar2tf,
+)
+from tar2tf_cli.cli import cli
+
+# --- Help and near misses ---
+
+
+def test_help_leads_with_examples_and_names_every_option() -> None:
+    done = tar2tf("convert", "--help")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert done.stdout.index("tar2tf convert shards") < done.stdout.index("--max-shard-size")
+    for option in cli.get_command(None, "convert").params:  # type: ignore[arg-type, union-attr]
+        for name in option.opts:
+            assert not name.startswith("-") or name in done.stdout
+
+
+def test_every_option_and_command_has_a_help_text() -> None:
+    for name in cli.list_commands(None):  # type: ignore[arg-type]
+        command = cli.get_command(None, name)  # type: ignore[arg-type]
+        assert command is not None
+        assert command.help
+        for option in command.params:
+            assert isinstance(option, click.Argument) or getattr(option, "help", None), f"{name} {option.opts}"
+
+
+@pytest.mark.parametrize(("wrong", "meant"), [("convrt", "convert"), ("verfy", "verify"), ("inspekt", "inspect")])
+def test_a_mistyped_command_is_answered_with_the_near_one(wrong: str, meant: str) -> None:
+    done = tar2tf(wrong, "x")
+    assert done.returncode == 2
+    assert f"Did you mean '{meant}'?" in done.stderr
+    assert done.stdout == ""
+
+
+def test_mistyped_options_are_answered_with_the_near_one(bucket: Path) -> None:
+    done = tar2tf("convert", bucket, "-o", "x", "--max-shard-sze", "1MB")
+    assert done.returncode == 2
+    assert "--max-shard-size" in done.stderr
+    done = tar2tf("convert", bucket, "-o", "x-<inpt>")
+    assert done.returncode == 2
+    assert "<input>" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ([], "-o"),
+        (["-o", ""], "path"),
+        (["-o", "out/"], "'out/'"),
+        (["-o", "."], "'.'"),
+        (["-o", ".."], "'..'"),
+        (["-o", "x", "--max-shard-size", "0"], "size"),
+        (["-o", "x", "--max-shard-size", "-1"], "size"),
+        (["-o", "x", "--max-shard-size", "ten"], "size"),
+        (["-o", "x", "--max-shard-size", ""], "size"),
+        (["-o", "x", "--max-shard-size", "10XB"], "size"),
+        (["-o", "x", "--max-shard-size", "1e999"], "size"),
+        (["-o", "x", "-j", "0"], "-j"),
+        (["-o", "x", "-j", "two"], "-j"),
+        (["-o", "x", "--num-shards", "0"], "--num-shards"),
+        (["-o", "x", "--num-shards", "99999999999999"], "--num-shards"),
+        (["-o", "x", "--num-shards", "2", "--max-shard-size", "1MB"], "--num-shards"),
+        (["-o", "x", "--records-per-shard", "-5"], "--records-per-shard"),
+        (["-o", "x", "--limit", "-1"], "--limit"),
+        (["-o", "x", "--limit", "99999999999999999999999"], "--limit"),
+        (["-o", "x", "--seed", "x"], "--seed"),
+        (["-o", "x", "--key-split", "middle"], "--key-split"),
+        (["-o", "x", "--compression", "zip"], "--compression"),
+        (["-o", "x", "--type", "cls"], "cls"),
+        (["-o", "x", "--type", "cls=int"], "int64"),
+        (["-o", "x", "--on-error", "ignore"], "--on-error"),
+        (["-o", "x", "--split", "a=0.5,b=0.5"], "<split>"),
+        (["-o", "<split>", "--split", "a=0.5,b=0.6"], "1.1"),
+        (["-o", "<split>", "--split", "a=0.5,a=0.5"], "split"),
+        (["-o", "<split>", "--split", "a=nan,b=1"], "split"),
+        (["-o", "<split>", "--split", "a/b=1"], "split"),
+        (["-o", "<split>", "--split", "../a=0.5,b=0.5"], "split"),
+        (["-o", "<split>", "--split", "x"], "split"),
+        (["-o", "<split>-x"], "--split"),
+        (["-o", "x-<total>"], "<total>"),
+        (["-o", "x-<>-<>"], "number"),
+        (["-o", "x-<>", "--index", "--compression", "gzip"], "--index"),
+        (["-o", "-", "--index"], "standard output"),
+        (["-o", "-", "--max-shard-size", "1MB"], "standard output"),
+        (["-o", "<input>", "--shuffle"], "<input>"),
+        (["-o", "<input>-<split>", "--split", "a=1"], "<input>"),
+    ],
+)
+def test_what_cannot_be_carried_out_is_a_usage_error(
+    options: list[str], named: str, bucket: Path, tmp_path: Path
+) -> None:
+    done = tar2tf("convert", bucket, *options, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert named in done.stderr
+    assert done.stdout == ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_version_names_python_and_what_it_stands_on() -> None:
+    done = tar2tf("--version")
+    assert done.returncode == 0
+    assert done.stdout.startswith("tar2tf ")
+    assert f"Python {sys.version.split()[0]}" in done.stdout
+    assert "tensorflow 2." in done.stdout
+
+
+# --- Sizes and environment ---
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("100MB", 10**8), ("100MiB", 100 * 2**20), ("1GiB", 2**30), ("1.5 kB", 1500), ("12345", 12345), ("1k", 1000)],
+)
+def test_sizes_are_decimal_or_binary_as_written(text: str, size: int, bucket: Path, tmp_path: Path) -> None:
+    done = convert(bucket, "-o", tmp_path / "x", "--max-shard-size", text, "--dry-run", "--json")
+    assert json.loads(done.stdout)["output"]["max_shard_size"] == size
+
+
+def test_options_can_be_given_in_the_environment_and_flags_win(bucket: Path, tmp_path: Path) -> None:
+    environment = {
+        "TAR2TF_OUTPUT": str(tmp_path / "train-<>.record"),
+        "TAR2TF_MAX_SHARD_SIZE": "20kB",
+        "TAR2TF_TYPE": "cls=int64 jpg=bytes",
+        "TAR2TF_NUM_WORKERS": "2",
+        "TAR2TF_JSON": "1",
+        "TAR2TF_INDEX": "1",
+    }
+    document = json.loads(convert(bucket, env=environment).stdout)
+    assert len(document["shards"]) > 3
+    features = json.loads((tmp_path / "train-manifest.json").read_text())["features"]
+    assert features["cls"]["dtype"] == "int64"
+    assert len(list(tmp_path.glob("*.idx"))) == len(document["shards"])
+    convert(bucket, "-o", tmp_path / "flag.record", "--max-shard-size", "10MB", env=environment)
+    assert (tmp_path / "flag-00000.record").exists()
+    bad = tar2tf("convert", bucket, "-o", tmp_path / "y", env={"TAR2TF_NUM_WORKERS": "many"})
+    assert bad.returncode == 2
+    assert "--num-workers" in bad.stderr
+
+
+def test_every_environment_variable_is_named_like_its_flag() -> None:
+    from tar2tf_cli.cli.convert import command
+
+    for option in command.params:
+        flag = next((name for name in option.opts if name.startswith("--")), None)
+        if flag:
+            expected = "TAR2TF_" + flag.removeprefix("--").replace("-", "_").upper()
+            automatic = f"TAR2TF_{(option.name or '').upper()}"
+            explicit = [option.envvar] if isinstance(option.envvar, str) else list(option.envvar or [])
+            assert expected in [*explicit, automatic], flag
+
+
+# --- Dry run ---
+
+
+def test_a_dry_run_shows_plan_and_first_sample_and_writes_nothing(bucket: Path, tmp_path: Path) -> None:
+    errors = tmp_path / "errors.jsonl"
+    errors.write_text("from before\n")
+    done = convert(
+        *[bucket, "-o", tmp_path / "out" / "train-<>.record", "--max-shard-size", "20kB", "--type", "cls=int64"],
+        *["--errors", errors, "--dry-run"],
+    )
+    assert "4 inputs" in done.stdout
+    assert "small-0.tar" in done.stdout
+    assert "train-<>.record" in done.stdout
+    for name in ("__key__", "cls", "jpg"):
+        assert name in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["errors.jsonl"]
+    assert errors.read_text() == "from before\n"
+
+
+def test_a_dry_run_does_not_wait_for_stdin(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    try:
+        done = convert("-", "-o", tmp_path / "x", "--dry-run", stdin=read, timeout=20)
+    finally:
+        os.close(read), os.close(write)
+    assert "1 input" in done.stdout
+    assert not list(tmp_path.iterdir())

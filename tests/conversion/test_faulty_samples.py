@@ -1,0 +1,190 @@
+"""Keys, faulty samples and damaged tars in a conversion."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shards import (
+    contents,
+    convert,
+    examples,
+    keys,
+    samples,
+    shards_in,
+    tar2tf,
+    tree,
+    write_members,
+    write_tar,
+)
+
+
+def scattered(folder: Path) -> Path:
+    """Shards in which all `cls` members come before all `jpg` members."""
+    for number in range(3):
+        chosen = samples(20, first=number * 100)
+        members = [(f"{key}.{name}", entries[name]) for name in ("cls", "jpg") for key, entries in chosen]
+        write_members(folder / f"scattered-{number}.tar", members)
+    return folder
+
+
+# --- Keys ---
+
+
+def test_the_key_ends_at_the_first_or_the_last_dot(tmp_path: Path) -> None:
+    write_members(tmp_path / "in.tar", [("a/x.1.JPG", b"1"), ("a/x.1.cls", b"2")])
+    first = convert(tmp_path / "in.tar", "-o", tmp_path / "first.record")
+    assert examples(tmp_path / "first.record") == [{"__key__": [b"a/x"], "1.jpg": [b"1"], "1.cls": [b"2"]}]
+    assert first.stderr.count("--key-split last") == 1, "a difference between the rules is told once"
+    last = convert(tmp_path / "in.tar", "-o", tmp_path / "last.record", "--key-split", "last")
+    assert examples(tmp_path / "last.record") == [{"__key__": [b"a/x.1"], "JPG": [b"1"], "cls": [b"2"]}]
+    assert "--key-split" not in last.stderr
+
+
+def test_members_of_one_sample_that_stand_apart_need_regroup(tmp_path: Path) -> None:
+    bucket = scattered(tmp_path / "in")
+    done = tar2tf("convert", bucket, "-o", tmp_path / "out" / "x.record")
+    assert done.returncode == 3
+    assert "scattered-0.tar" in done.stderr
+    assert "'0000'" in done.stderr
+    assert "--regroup" in done.stderr
+    convert(bucket, "-o", tmp_path / "out" / "x.record", "--regroup")
+    assert contents(tmp_path / "out" / "x.record") == [*samples(20), *samples(20, first=100), *samples(20, first=200)]
+
+
+def test_what_is_no_sample_is_passed_over_and_counted(tmp_path: Path) -> None:
+    members = [
+        ("._a.jpg", b"x"),
+        ("a.jpg", b"1"),
+        ("__meta__", b"{}"),
+        ("b.jpg", b"2"),
+        ("README", b"r"),
+        (".hid", b""),
+    ]
+    write_members(tmp_path / "in.tar", members)
+    done = convert(tmp_path / "in.tar", "-o", tmp_path / "x.record")
+    assert keys(tmp_path / "x.record") == ["a", "b"]
+    skipped = json.loads((tmp_path / "x-manifest.json").read_bytes())["skipped"]
+    assert sum(skipped["members"].values()) == 4
+    for reason in skipped["members"]:
+        assert reason in done.stderr
+
+
+# --- Faulty samples ---
+
+
+def faulty_shards(folder: Path) -> Path:
+    """Four shards, of which the first is slow to read; faults in all but the first."""
+    write_tar(folder / "0.tar", [(key, entries | {"cls": b"1"}) for key, entries in samples(4000, 2000, first=10_000)])
+    for number in range(1, 4):
+        chosen = samples(10, first=number * 100)
+        for bad in (3, 7)[:number]:
+            chosen[bad] = (chosen[bad][0], chosen[bad][1] | {"cls": b"no number"})
+        write_tar(folder / f"{number}.tar", chosen)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return faulty_shards(tmp_path_factory.mktemp("faulty"))
+
+
+BAD_KEYS = ["0103", "0203", "0207", "0303", "0307"]
+
+
+@pytest.mark.parametrize("workers", ["1", "2", "5"])
+def test_the_first_error_in_input_order_is_told_for_any_number_of_workers(
+    workers: str, faulty: Path, tmp_path: Path
+) -> None:
+    done = tar2tf("convert", faulty, "-o", tmp_path / "x.record", "--type", "cls=int64", "-j", workers)
+    assert done.returncode == 3
+    assert "1.tar" in done.stderr.splitlines()[0]
+    assert "0103" in done.stderr.splitlines()[0]
+    assert not list(tmp_path.glob("*.record"))
+
+
+def test_skipped_samples_are_listed_in_input_order_for_any_number_of_workers(faulty: Path, tmp_path: Path) -> None:
+    trees = []
+    for workers in ("1", "5"):
+        out, errors = tmp_path / workers, tmp_path / f"{workers}.jsonl"
+        policy = ["--on-error", "skip", "--errors", errors, "--max-shard-size", "100kB"]
+        done = tar2tf(
+            *["convert", faulty, "-o", out / "train-<>.record", "--type", "cls=int64", "-j", workers, *policy]
+        )
+        assert done.returncode == 1
+        assert "5 samples skipped" in done.stderr
+        faults = [json.loads(line) for line in errors.read_text().splitlines()]
+        assert [fault["key"] for fault in faults] == BAD_KEYS
+        for fault in faults:
+            assert fault["shard"] == str(faulty / f"{fault['key'][1]}.tar")
+            assert "'cls'" in fault["message"]
+            assert isinstance(fault["offset"], int)
+        trees.append(tree(out))
+    assert trees[0] == trees[1]
+    manifest = json.loads(trees[0]["train-manifest.json"])
+    assert manifest["skipped"]["samples"] == 5
+    assert manifest["totals"]["records"] == 4025
+    assert not set(BAD_KEYS) & set(keys(*shards_in(tmp_path / "1")))
+
+
+def test_offsets_of_skipped_samples_lead_to_their_headers(faulty: Path, tmp_path: Path) -> None:
+    options = ["--on-error", "skip", "--errors", tmp_path / "e.jsonl", "--type", "cls=int64"]
+    tar2tf("convert", faulty, "[123].tar", "-o", tmp_path / "x.record", *options)
+    for line in (tmp_path / "e.jsonl").read_text().splitlines():
+        fault = json.loads(line)
+        data = Path(fault["shard"]).read_bytes()
+        assert data[fault["offset"] :].startswith(fault["key"].encode() + b".")
+
+
+def test_too_many_faulty_samples_end_the_run(faulty: Path, tmp_path: Path) -> None:
+    command = ["convert", faulty, "-o", tmp_path / "x.record", "--type", "cls=int64", "--on-error", "skip"]
+    done = tar2tf(*command, "--max-errors", "4")
+    assert done.returncode == 3
+    assert "--max-errors 4" in done.stderr
+    assert not list(tmp_path.glob("*.record"))
+    assert tar2tf(*command, "--max-errors", "5", "--overwrite").returncode == 1
+
+
+def test_repeated_and_missing_entries_are_faulty_samples(tmp_path: Path) -> None:
+    members = [("a.cls", b"1"), ("a.cls", b"2"), ("b.cls", b"1"), ("c.jpg", b"x"), ("b.jpg", b"again"), ("d.cls", b"4")]
+    write_members(tmp_path / "in.tar", members)
+    errors = tmp_path / "e.jsonl"
+    options = ["--type", "cls=int64", "--on-error", "skip", "--errors", errors]
+    done = tar2tf("convert", tmp_path / "in.tar", "-o", tmp_path / "x.record", *options)
+    assert done.returncode == 1
+    faults = [json.loads(line) for line in errors.read_text().splitlines()]
+    assert [fault["key"] for fault in faults] == ["a", "c", "b"] or [fault["key"] for fault in faults] == [
+        "a",
+        "b",
+        "c",
+    ]
+    assert keys(tmp_path / "x.record") == ["b", "d"]
+
+
+def test_faults_alike_are_told_in_one_line(tmp_path: Path) -> None:
+    write_tar(tmp_path / "in.tar", [(f"{number:04d}", {"cls": b"x%d" % number}) for number in range(1204)])
+    options = ["--type", "cls=int64", "--on-error", "skip"]
+    done = tar2tf("convert", tmp_path / "in.tar", "-o", tmp_path / "x.record", *options)
+    assert done.returncode == 1
+    assert "1,204 x " in done.stderr
+    assert len(done.stderr.splitlines()) < 6
+
+
+# --- Bytes that are not a whole tar ---
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("kind", ["small", "large", "gz"])
+def test_a_cut_shard_leaves_nothing_under_its_final_name(kind: str, workers: str, tmp_path: Path) -> None:
+    bucket = tmp_path / "in"
+    write_tar(bucket / "0.tar", samples(20, 12_000 if kind == "large" else 300))
+    damaged = write_tar(bucket / ("1.tar.gz" if kind == "gz" else "1.tar"), samples(20, 12_000))
+    whole = damaged.read_bytes() if kind == "gz" else damaged.read_bytes().rstrip(b"\0")
+    for cut in (len(whole) - 5, len(whole) // 2, 100, 0):
+        damaged.write_bytes(whole[:cut])
+        done = tar2tf("convert", bucket, "-o", tmp_path / str(cut) / "one.record", "-j", workers)
+        assert done.returncode == 3
+        assert str(damaged) in done.stderr.splitlines()[0]
+        assert not list((tmp_path / str(cut)).glob("[!.]*"))

@@ -1,0 +1,312 @@
+"""A conversion that is run again: finished runs, changed inputs, two at once, and what is there already."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from resuming import (
+    WAYS,
+    reading_stdin,
+    stderr_of,
+)
+from shards import (
+    SECONDS,
+    contents,
+    convert,
+    end,
+    mixed_shards,
+    samples,
+    samples_of,
+    shards_in,
+    small_shards,
+    start,
+    tar2tf,
+    tree,
+    wait_until,
+    write_tar,
+)
+
+# --- 7. A finished run, changed inputs, changed spec ---
+
+
+def stats(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """What shows whether a file was touched."""
+    found = {str(path): path.lstat() for path in [folder, *folder.rglob("*")]}
+    return {path: (status.st_ino, status.st_mtime_ns, status.st_size) for path, status in found.items()}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["train-<>.record", "--max-shard-size", "20kB"],
+        ["train-<0>-of-<total>.record", "--records-per-shard", "50"],
+        ["<split>/<>.record", "--split", "a=0.5,b=0.5"],
+        ["<input>.record"],
+        ["<input>"],
+        ["one.record", "--index"],
+        ["train-<>.record", "--limit", "0"],
+    ],
+)
+def test_a_finished_run_is_a_no_op(options: list[str], small: Path, tmp_path: Path) -> None:
+    path, *rest = options
+    command = ["convert", small, "-o", tmp_path / path, *rest]
+    assert tar2tf(*command).returncode == 0
+    before = stats(tmp_path)
+    done = tar2tf(*command, "-j", "3")
+    assert done.returncode == 0
+    assert "up to date" in done.stderr
+    assert stats(tmp_path) == before
+
+
+def test_a_finished_run_that_skipped_samples_says_so_and_keeps_their_list(tmp_path: Path) -> None:
+    write_tar(tmp_path / "in.tar", [*samples(10), ("x", {"cls": b"x", "jpg": b""})])
+    errors = tmp_path / "errors.jsonl"
+    command = ["convert", tmp_path / "in.tar", "-o", tmp_path / "x.record", "--type", "cls=int64"]
+    command += ["--on-error", "skip", "--errors", errors]
+    assert tar2tf(*command).returncode == 1
+    listed = errors.read_text()
+    assert listed.count("\n") == 1
+    done = tar2tf(*command, "--json")
+    assert done.returncode == 0
+    assert "up to date" in done.stderr
+    assert "1 sample skipped" in done.stderr
+    assert json.loads(done.stdout)["skipped"]["samples"] == 1
+    assert errors.read_text() == listed
+
+
+def refused(*arguments: str | Path, folder: Path, **options: Any) -> str:
+    """Run a command that has to refuse and to leave a folder as it is; what it says."""
+    before = stats(folder)
+    done = tar2tf(*arguments, **options)
+    assert done.returncode == 2, done.stderr
+    after = stats(folder)
+    before.pop(str(folder), None), after.pop(str(folder), None)
+    assert after == before
+    return done.stderr
+
+
+def test_changed_inputs_and_changed_specs_are_refused(tmp_path: Path) -> None:
+    bucket, out = small_shards(tmp_path / "in"), tmp_path / "out"
+    command = ["convert", bucket, "-o", out / "train-<>.record", "--max-shard-size", "20kB"]
+    assert tar2tf(*command).returncode == 0
+    for option, named in (
+        (["--seed", "1", "--shuffle"], "seed, shuffle"),
+        (["--max-shard-size", "21kB"], "output.max_shard_size"),
+        (["--type", "cls=int64"], "types"),
+        (["--index"], "output.index"),
+    ):
+        text = refused(*command, *option, folder=out)
+        assert f"was made with another spec: {named} changed" in text
+        assert "--overwrite" in text
+    write_tar(bucket / "small-1.tar", samples(60, first=5000))
+    text = refused(*command, folder=out)
+    assert "small-1.tar" in text
+    assert "--overwrite" in text
+    write_tar(bucket / "small-9.tar", samples(3, first=9000))
+    assert "small-9.tar" in refused(*command, folder=out)
+
+
+def test_an_interrupted_run_with_another_spec_is_refused(bucket: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = ["convert", bucket, "-o", out / "train-<>.record", "-j", "2"]
+    process = start(*command, "--max-shard-size", "200kB", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: (out / "train-2.record").exists() or process.poll() is not None, "the second shard")
+    finally:
+        end(process)
+    assert not (out / "train-manifest.json").exists()
+    text = refused(*command, "--max-shard-size", "300kB", folder=out)
+    assert "interrupted" in text
+    assert tar2tf(*command, "--max-shard-size", "3MB", "--overwrite").returncode == 0
+    assert contents(*shards_in(out)) == samples_of(*sorted(bucket.iterdir()))
+
+
+def test_overwrite_leaves_no_stale_shard_of_the_former_manifest(small: Path, tmp_path: Path) -> None:
+    reference = tmp_path / "reference"
+    convert(small, "-o", reference / "train-<>.tfrecord", "--records-per-shard", "100")
+    out = tmp_path / "out"
+    for path in ("train-<>.record", "train-<000>.tfrecord", "train-<>.tfrecord"):
+        convert(small, "-o", out / path, "--records-per-shard", "9", "--overwrite", "--index")
+        assert len(list(out.glob("train-*record"))) == 28
+        assert len(list(out.glob("*.idx"))) == 28
+    (out / "train-foreign.tfrecord").write_text("keep me")
+    convert(small, "-o", out / "train-<>.tfrecord", "--records-per-shard", "100", "--overwrite")
+    (out / "train-foreign.tfrecord").unlink()
+    assert tree(out) == tree(reference)
+
+
+def test_overwrite_removes_nothing_outside_its_folder(small: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious.record"
+    precious.write_text("keep me")
+    out = tmp_path / "out"
+    convert(small, "-o", out / "train-<>.record")
+    manifest = json.loads((out / "train-manifest.json").read_text())
+    for path in ("../precious.record", str(precious), "x/../../precious.record"):
+        manifest["shards"].append({**manifest["shards"][0], "path": path})
+    (out / "train-manifest.json").write_text(json.dumps(manifest))
+    convert(small, "-o", out / "train-<>.record", "--overwrite", "--shuffle")
+    assert precious.read_text() == "keep me"
+
+
+@pytest.mark.parametrize("what", ["train-2.record", "train-2.record.idx", "train-manifest.json"])
+def test_what_was_deleted_is_made_again_by_the_same_command(what: str, small: Path, tmp_path: Path) -> None:
+    command = ["convert", small, "-o", tmp_path / "train-<>.record", "--max-shard-size", "20kB", "--index"]
+    assert tar2tf(*command).returncode == 0
+    expected = tree(tmp_path)
+    (tmp_path / what).unlink()
+    if what == "train-manifest.json":
+        assert "no manifest" in refused(*command, folder=tmp_path)
+        command.append("--overwrite")
+    assert tar2tf(*command).returncode == 0
+    assert tree(tmp_path) == expected
+
+
+def test_a_shard_that_was_cut_is_made_again_by_the_same_command(small: Path, tmp_path: Path) -> None:
+    command = ["convert", small, "-o", tmp_path / "train-<>.record", "--max-shard-size", "20kB"]
+    assert tar2tf(*command).returncode == 0
+    expected = tree(tmp_path)
+    os.truncate(tmp_path / "train-1.record", 1000)
+    assert tar2tf(*command).returncode == 0
+    assert tree(tmp_path) == expected
+
+
+def test_what_a_run_that_was_killed_at_its_very_end_left_goes_with_the_next(small: Path, tmp_path: Path) -> None:
+    command = ["convert", small, "-o", tmp_path / "x.record"]
+    assert tar2tf(*command).returncode == 0
+    folder = tmp_path / ".x-manifest.tar2tf"
+    folder.mkdir()
+    (folder / "lock").touch()
+    (folder / "input-00000.index").touch()
+    done = tar2tf(*command)
+    assert done.returncode == 0
+    assert "up to date" in done.stderr
+    assert not folder.exists()
+
+
+def test_the_second_tar_on_standard_input_does_not_replace_what_the_first_gave(tmp_path: Path) -> None:
+    first, second = write_tar(tmp_path / "1.tar", samples(3)), write_tar(tmp_path / "2.tar", samples(3, first=5))
+    out = tmp_path / "out"
+    with first.open("rb") as stdin:
+        assert tar2tf("convert", "-", "-o", out / "x.record", stdin=stdin).returncode == 0
+    with second.open("rb") as stdin:
+        assert "--overwrite" in refused("convert", "-", "-o", out / "x.record", folder=out, stdin=stdin)
+    with second.open("rb") as stdin:
+        assert tar2tf("convert", "-", "-o", out / "x.record", "--overwrite", stdin=stdin).returncode == 0
+    assert contents(out / "x.record") == samples(3, first=5)
+
+
+def test_an_interrupted_run_from_standard_input_begins_again(tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "in.tar", samples(100))
+    with reading_stdin(tar, "-o", tmp_path / "out" / "x.record"):
+        pass
+    assert list((tmp_path / "out").glob(".*"))
+    with tar.open("rb") as stdin:
+        convert("-", "-o", tmp_path / "out" / "x.record", stdin=stdin)
+    assert contents(tmp_path / "out" / "x.record") == samples(100)
+
+
+# --- Two at once ---
+
+
+def test_the_same_command_twice_at_once_comes_to_the_same_bytes(
+    bucket: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path
+) -> None:
+    command = ["convert", bucket, "-o", tmp_path / "train-<>.record", "-j", "2", *WAYS["direct"]]
+    processes = [start(*command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(3)]
+    try:
+        texts = [process.communicate(timeout=SECONDS)[1].decode() for process in processes]
+    finally:
+        for process in processes:
+            end(process)
+    assert [process.returncode for process in processes] == [0, 0, 0], texts
+    assert sum("up to date" in text for text in texts) == 2
+    assert tree(tmp_path) == undisturbed("direct")
+
+
+def test_a_second_run_on_an_output_that_is_being_written_says_so(small: Path, tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "in.tar", samples(100))
+    with reading_stdin(tar, "-o", tmp_path / "out" / "x.record") as process:
+        done = tar2tf("convert", small, "-o", tmp_path / "out" / "x.record")
+        assert done.returncode == 3
+        assert "another tar2tf is writing this output" in done.stderr
+        assert process.poll() is None
+    assert not list((tmp_path / "out").glob("[!.]*"))
+
+
+# --- 8. What is there already ---
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("train-1.record", []),
+        ("train-999.record", []),
+        ("train-manifest.json", []),
+        ("train-3.record.idx", ["--index"]),
+    ],
+)
+def test_foreign_files_are_not_touched(name: str, options: list[str], small: Path, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("precious")
+    command = ["convert", small, "-o", tmp_path / "train-<>.record", "--max-shard-size", "20kB", *options]
+    text = refused(*command, folder=tmp_path)
+    assert str(tmp_path / name) in text
+    assert "--overwrite" in text
+    assert not list(tmp_path.glob(".*")), "no working folder is left behind"
+    assert tar2tf(*command, "--overwrite").returncode == 0
+    (tmp_path / "train-999.record").unlink(missing_ok=True)
+    assert contents(*shards_in(tmp_path)) == samples_of(*sorted(small.iterdir()))
+
+
+def test_files_that_only_look_alike_are_in_nobodys_way(small: Path, tmp_path: Path) -> None:
+    for name in ("train-x.record", "train-1.records", "xtrain-1.record", "val-1.record", "train-1.record.bak"):
+        (tmp_path / name).write_text("precious")
+    convert(small, "-o", tmp_path / "train-<>.record")
+    assert sum(path.read_bytes() == b"precious" for path in tmp_path.iterdir()) == 5
+
+
+def test_a_broken_link_in_the_way_is_a_foreign_file(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.record").symlink_to("nowhere")
+    assert "x.record" in refused("convert", small, "-o", tmp_path / "x.record", folder=tmp_path)
+
+
+@pytest.mark.parametrize("path", ["x.record", "train-<>.record"])
+def test_a_directory_in_the_way_is_refused_even_with_overwrite(path: str, small: Path, tmp_path: Path) -> None:
+    (tmp_path / path.replace("<>", "2")).mkdir()
+    for options in ([], ["--overwrite"]):
+        command = ["convert", small, "-o", tmp_path / path, "--records-per-shard", "50", *options]
+        assert "is a directory" in refused(*command[:4], *options, folder=tmp_path)
+
+
+def test_an_input_is_never_its_own_output(tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "x-1.tar", samples(10))
+    for output in (tar, tmp_path / "x-<>.tar"):
+        for options in ([], ["--overwrite"]):
+            assert str(tar) in refused("convert", tar, "-o", output, *options, folder=tmp_path)
+
+
+def test_a_file_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "in.tar", samples(100))
+    with reading_stdin(tar, "-o", tmp_path / "out" / "x.record") as process:
+        wait_until(lambda: list((tmp_path / "out").glob(".*/journal")), "the working folder")
+        (tmp_path / "out" / "x.record").write_text("precious")
+        assert process.stdin
+        process.stdin.write(tar.read_bytes()[20_000:])
+        process.stdin.close()
+        process.stdin = None
+        assert "x.record" in stderr_of(process)
+    assert process.returncode == 2
+    assert (tmp_path / "out" / "x.record").read_text() == "precious"
+
+
+def test_an_input_that_changes_meanwhile_is_told(tmp_path: Path) -> None:
+    bucket = mixed_shards(tmp_path / "in")
+    convert(bucket, "-o", tmp_path / "out" / "train-<>.record")
+    os.utime(bucket / "a.tar", ns=(1, 1))
+    assert "a.tar" in refused(*["convert", bucket, "-o", tmp_path / "out" / "train-<>.record"], folder=tmp_path / "out")

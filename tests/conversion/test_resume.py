@@ -1,0 +1,309 @@
+"""What is there when a conversion ends too early, and that the same command then comes to the same bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import resuming
+from resuming import (
+    SCENES,
+    WAYS,
+    final,
+    reading_stdin,
+    stderr_of,
+)
+from shards import (
+    SECONDS,
+    children,
+    convert,
+    end,
+    is_running,
+    samples,
+    shards_in,
+    start,
+    tar2tf,
+    tree,
+    wait_until,
+    write_tar,
+)
+
+
+def assert_whole(found: dict[str, bytes], expected: dict[str, bytes]) -> None:
+    """Whatever stands under a final name is as it has to be, and the manifest comes last."""
+    for name, data in found.items():
+        assert name in expected, f"{name} does not belong there"
+        assert data == expected[name], f"{name} is not whole"
+    if any(name.endswith("manifest.json") for name in found):
+        assert found.keys() == expected.keys(), "the manifest stands before all shards do"
+
+
+# --- 6. Atomicity ---
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_whatever_stands_under_a_final_name_is_whole_and_never_changes(
+    way: str, bucket: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path
+) -> None:
+    expected, out = undisturbed(way), tmp_path / "out"
+    out.mkdir()
+    done = threading.Event()
+    seen: dict[str, int] = {}
+    wrong: list[str] = []
+
+    def watch() -> None:
+        while not done.is_set():
+            for path in out.iterdir():
+                if path.name.startswith("."):
+                    continue
+                status = path.stat()
+                if seen.setdefault(path.name, status.st_ino) != status.st_ino:
+                    wrong.append(f"{path.name} was replaced")
+                if path.name not in expected or status.st_size != len(expected[path.name]):
+                    wrong.append(f"{path.name} has {status.st_size} bytes")
+                elif path.read_bytes() != expected[path.name]:
+                    wrong.append(f"{path.name} has other bytes")
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        convert(bucket, "-o", out / "train-<>.record", *WAYS[way])
+    finally:
+        done.set()
+        watcher.join(SECONDS)
+    assert not wrong
+    assert len(seen) > 3
+    assert tree(out) == expected
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_full_disk_is_told_and_the_same_command_continues(
+    way: str, workers: str, bucket: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path
+) -> None:
+    command = ["convert", bucket, "-o", tmp_path / "train-<>.record", "-j", workers, *WAYS[way]]
+
+    def small_files() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+
+    done = tar2tf(*command, preexec_fn=small_files)
+    assert done.returncode == 3
+    first = done.stderr.splitlines()[0]
+    assert str(tmp_path) in first
+    assert os.strerror(errno.EFBIG) in first
+    assert "same command" in done.stderr
+    assert_whole(final(tmp_path), undisturbed(way))
+    assert tar2tf(*command).returncode == 0
+    assert tree(tmp_path) == undisturbed(way)
+
+
+def test_a_full_standard_output_is_told(small: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = tar2tf("convert", small, "-o", "-", capture_output=False, stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 3
+    assert os.strerror(errno.ENOSPC) in done.stderr
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_a_run_killed_or_out_of_space_at_any_call_continues_to_the_same_bytes(scene: str, tmp_path: Path) -> None:
+    write_tar(tmp_path / "small" / "a.tar", samples(40))
+    write_tar(tmp_path / "small" / "b.tar.gz", samples(30, first=100))
+    write_tar(tmp_path / "large" / "a.tar", samples(8, 12_000))
+    write_tar(tmp_path / "large" / "b.tar", samples(7, 12_000, first=100))
+    done = subprocess.run(
+        [sys.executable, resuming.__file__, scene],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    killed, full = map(int, done.stdout.split())
+    assert killed >= 20
+    assert full >= 20
+
+
+# --- 7. SIGKILL ---
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    os.killpg(process.pid, signal.SIGKILL)
+
+
+def kill_parent(process: subprocess.Popen[bytes]) -> None:
+    """Kill the parent alone; its workers end by themselves, and nobody writes any longer."""
+    workers = children(process.pid)
+    process.kill()
+    process.wait(SECONDS)
+    wait_until(lambda: not any(map(is_running, workers)), "the workers to end")
+
+
+@pytest.mark.parametrize("kill", [kill_group, kill_parent])
+@pytest.mark.parametrize("way", ["direct", "spooled"])
+def test_a_run_killed_at_random_moments_continues_to_the_same_bytes(
+    way: str,
+    kill: Callable[[subprocess.Popen[bytes]], None],
+    bucket: Path,
+    undisturbed: Callable[[str], dict[str, bytes]],
+    tmp_path: Path,
+) -> None:
+    expected, out = undisturbed(way), tmp_path / "out"
+    command = ["convert", bucket, "-o", out / "train-<>.record", "-j", "3", "-q", *WAYS[way]]
+    began = time.monotonic()
+    assert tar2tf(*command).returncode == 0
+    whole = time.monotonic() - began
+    shutil.rmtree(out)
+    moments = random.Random(way)
+    kills = resumed = 0
+    while kills < (20 if kill is kill_group else 8):
+        process = start(*command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(moments.uniform(0.1, 1.0) * whole)
+            finished = process.poll() is not None
+            if not finished:
+                kill(process)
+                kills += 1
+        finally:
+            _, stderr = process.communicate(timeout=SECONDS)
+            end(process)
+        found = final(out)
+        assert_whole(found, expected)
+        resumed += bool(found) and len(found) < len(expected)
+        if finished:
+            assert process.returncode == 0, stderr
+            assert tree(out) == expected
+            shutil.rmtree(out)
+    assert tar2tf(*command).returncode == 0
+    assert tree(out) == expected, "the same bytes, and no working folder is left"
+    assert resumed, "at least one kill hit a run that had published some of its shards"
+
+
+def test_what_an_interrupted_run_published_is_kept(bucket: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = ["convert", bucket, "-o", out / "train-<>.record", "-j", "2", "--max-shard-size", "200kB"]
+    process = start(*command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: (out / "train-3.record").exists() or process.poll() is not None, "the third shard")
+    finally:
+        end(process)
+    assert not (out / "train-manifest.json").exists()
+    before = {path.name: path.stat().st_ino for path in shards_in(out)}
+    done = tar2tf(*command)
+    assert done.returncode == 0
+    assert "continuing an interrupted run" in done.stderr
+    assert {name: (out / name).stat().st_ino for name in before} == before
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_killed_worker_ends_the_run_with_a_clear_message(which: int, tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "in.tar", samples(100))
+    with reading_stdin(tar, "-o", tmp_path / "out" / "x.record") as process:
+        os.kill(sorted(children(process.pid))[which], signal.SIGKILL)
+        text = stderr_of(process)
+    assert process.returncode == 3
+    assert "worker process was ended by SIGKILL" in text
+    assert "-j" in text
+    assert len(text.splitlines()) == 2
+    assert not list((tmp_path / "out").glob("[!.]*"))
+
+
+def test_a_killed_worker_names_the_shard_it_was_at(bucket: Path, tmp_path: Path) -> None:
+    named = 0
+    for attempt in range(20):
+        out = tmp_path / str(attempt)
+        process = start(
+            *["convert", bucket, "-o", out / "x.record", "-j", "2", "--op", "drop_empty"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        try:
+            wait_until(
+                lambda out=out, process=process: list(out.glob(".*/*.spool")) or process.poll() is not None, "it"
+            )
+            for worker in children(process.pid)[:1]:
+                os.kill(worker, signal.SIGKILL)
+            text = stderr_of(process)
+        finally:
+            end(process)
+        if process.returncode == 3:
+            first = text.splitlines()[0]
+            assert "SIGKILL" in first
+            named += str(bucket) in first or str(out) in first
+        if named == 2:
+            return
+    raise AssertionError("no message named the shard")
+
+
+def test_workers_that_wait_for_input_end_with_their_parent(tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "in.tar", samples(100))
+    with reading_stdin(tar, "-o", tmp_path / "out" / "x.record") as process:
+        workers = children(process.pid)
+        process.kill()
+        wait_until(lambda: not any(map(is_running, workers)), "the workers to end")
+
+
+# --- Ctrl-C ---
+
+
+def test_ctrl_c_while_waiting_for_input_ends_with_130_and_one_clear_line(tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "in.tar", samples(100))
+    for workers in ("1", "2"):
+        with reading_stdin(tar, "-o", tmp_path / workers / "x.record") as process:
+            os.killpg(process.pid, signal.SIGINT)
+            text = stderr_of(process)
+        assert process.returncode == 130
+        lines = [line for line in text.splitlines() if line]
+        assert lines[0].endswith("interrupted")
+        assert len(lines) <= 2
+        assert not list((tmp_path / workers).glob("[!.]*"))
+
+
+@pytest.mark.parametrize("workers", ["1", "3"])
+def test_ctrl_c_during_work_ends_with_130_and_the_same_command_continues(
+    workers: str, bucket: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path
+) -> None:
+    expected, out = undisturbed("spooled"), tmp_path / "out"
+    command = ["convert", bucket, "-o", out / "train-<>.record", "-j", workers, *WAYS["spooled"]]
+    interrupted = 0
+
+    def journal() -> int:
+        return next((path.stat().st_ino for path in out.glob(".*/journal")), 0)
+
+    for _ in range(5):
+        before = journal()
+        process = start(*command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        try:
+            wait_until(lambda process=process, before=before: journal() != before or process.poll() is not None, "work")
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGINT)
+            text = stderr_of(process)
+        finally:
+            end(process)
+        assert_whole(final(out), expected)
+        if process.returncode == 0:
+            shutil.rmtree(out)
+            continue
+        assert process.returncode == 130
+        lines = [line for line in text.splitlines() if line and not line.startswith("continuing")]
+        assert lines[0].endswith("interrupted")
+        assert len(lines) == 2
+        interrupted += 1
+    assert interrupted
+    assert tar2tf(*command).returncode == 0
+    assert tree(out) == expected

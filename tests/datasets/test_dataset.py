@@ -1,0 +1,313 @@
+"""`Dataset` and `AisDataset`: streams of tensors in memory, TFRecord with a path, in the manner of the first client."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from datasets_shared import ALL, COUNT, IMAGES
+from shards import examples, records, tar2tf, tree
+from tar2tf_cli import AisDataset, Dataset, default_record_parser
+from tar2tf_cli.errors import OutputExistsError, UsageError
+from tar2tf_cli.ops import (
+    Cast,
+    Convert,
+    Decode,
+    Func,
+    Rename,
+    Resize,
+    Rotate,
+    Select,
+    SelectDict,
+    SelectJSON,
+    SelectList,
+)
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def expected_image(data: bytes, side: int = 224) -> np.ndarray:
+    return tf.image.resize(tf.image.convert_image_dtype(tf.io.decode_image(data), tf.float32), (side, side)).numpy()
+
+
+# --- The original client's examples, with a directory as bucket ---
+
+
+def test_conversions_and_selections_left_out_are_the_originals(bucket: str) -> None:
+    train = Dataset(bucket).load("train-{0..1}.tar", num_workers=4)
+    assert train.element_spec == (tf.TensorSpec((224, 224, 3), tf.float32), tf.TensorSpec((), tf.int32))
+    found = list(train)
+    assert len(found) == 16
+    for number, (image, label) in enumerate(found):
+        assert label.numpy() == number % 5
+        np.testing.assert_allclose(image, expected_image(IMAGES[number]), atol=0.01 / 255)
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")  # Keras, of any unknown cardinality
+def test_a_model_trains_on_what_load_returns(bucket: str) -> None:
+    data = Dataset(
+        bucket,
+        conversions=[Decode("jpg"), Convert("jpg", tf.float32), Resize("jpg", (32, 32))],
+        selections=["jpg", "cls"],
+    )
+    train = data.load("train-{0..1}.tar", num_workers=2).shuffle(16).batch(4)
+    model = tf.keras.Sequential(
+        [tf.keras.layers.Input((32, 32, 3)), tf.keras.layers.Flatten(), tf.keras.layers.Dense(5)]
+    )
+    model.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    history = model.fit(train, epochs=2, verbose=0, shuffle=False)
+    assert len(history.history["loss"]) == 2
+    assert np.isfinite(history.history["loss"]).all()
+
+
+def test_selections_out_of_json_make_the_label(bucket: str) -> None:
+    data = Dataset(
+        bucket,
+        conversions=[Decode("jpg"), Rotate("jpg"), Resize("jpg", (16, 16))],
+        selections=["jpg", SelectJSON("json", ["annotations", 0, "label"])],
+    )
+    found = list(data.load(ALL))
+    assert [int(label) for _, label in found] == [number * 10 for number in range(COUNT)]
+    assert found[0][1].dtype == tf.int64
+
+
+def test_lists_and_dicts_of_selections_nest(bucket: str) -> None:
+    data = Dataset(
+        bucket,
+        conversions=[Decode("jpg"), Resize("jpg", 8), Cast("jpg", "uint8")],
+        selections=[
+            SelectDict(image="jpg", box=SelectJSON("json", "box")),
+            SelectList("cls", SelectJSON("json", "name")),
+        ],
+    )
+    first, (label, name) = next(iter(data.load(ALL)))
+    assert (first["image"].dtype, first["image"].shape, first["box"].numpy().tolist()) == (
+        tf.uint8,
+        (8, 8, 3),
+        [0, 0.5],
+    )
+    assert (label.dtype, label.numpy(), name.numpy()) == (tf.int32, 0, b"n0")
+
+
+@pytest.mark.parametrize("selections", [{"image": "jpg", "label": "cls"}, SelectDict(image="jpg", label="cls")])
+def test_a_mapping_of_selections_makes_dicts_and_names_features(selections: Any, bucket: str, tmp_path: Path) -> None:
+    data = Dataset(bucket, conversions=[Decode("jpg"), Resize("jpg", 8)], selections=selections)
+    element = next(iter(data.load(ALL)))
+    assert set(element) == {"image", "label"}
+    assert element["label"].dtype == tf.int32
+    (path,) = data.load(ALL, path=str(tmp_path / "x.record"), num_workers=1)
+    assert set(examples(Path(path))[0]) == {"image", "image/shape", "label"}
+
+
+@pytest.mark.parametrize("selections", ["jpg", Select("jpg"), ["jpg"]])
+def test_a_single_selection_is_the_element_itself(selections: Any, bucket: str) -> None:
+    (image,) = itertools.islice(Dataset(bucket, conversions=[], selections=selections).load(ALL), 1)
+    assert image.numpy() == IMAGES[0]
+
+
+def test_a_lambda_and_a_rename_among_the_conversions(bucket: str) -> None:
+    data = Dataset(
+        bucket,
+        conversions=[
+            Rename(image=["jpg", "png"]),
+            Func(lambda sample: {**sample, "label": int(sample["cls"]) + 100} if int(sample["cls"]) != 2 else None),
+            Decode("image"),
+            Resize("image", (8, 8)),
+        ],
+        selections=["image", "label"],
+    )
+    labels = [int(label) for _, label in data.load(ALL)]
+    assert labels == [number % 5 + 100 for number in range(COUNT) if number % 5 != 2]
+
+
+def test_one_op_needs_no_list(bucket: str) -> None:
+    image, _ = next(iter(Dataset(bucket, conversions=Decode("jpg")).load(ALL)))
+    np.testing.assert_array_equal(image, tf.io.decode_image(IMAGES[0]))
+
+
+def test_with_a_path_records_are_as_the_default_parser_reads_them(bucket: str, tmp_path: Path) -> None:
+    paths = Dataset(bucket).load("train-{0..1}.tar", path=str(tmp_path / "train.record"), num_workers=2)
+    assert paths == [str(tmp_path / "train.record")]
+    train = tf.data.TFRecordDataset(filenames=paths).map(default_record_parser)
+    found = list(train)
+    assert [int(label) for _, label in found] == [number % 5 for number in range(16)]
+    expected = tf.image.resize(tf.io.decode_image(IMAGES[3]), (224, 224))
+    np.testing.assert_allclose(found[3][0], expected, atol=0.01)
+    assert {image.shape for image, _ in found} == {tf.TensorShape((224, 224, 3))}
+    batch, _ = next(iter(train.batch(16)))
+    assert batch.shape == (16, 224, 224, 3)
+
+
+@pytest.mark.parametrize("template", ["train-{}.record", "train-<>.record"])
+def test_a_numbered_path_and_a_size_make_shards(template: str, bucket: str, tmp_path: Path) -> None:
+    data = Dataset(bucket, conversions=[Decode("jpg"), Resize("jpg", (16, 16)), Cast("jpg", "uint8")])
+    paths = data.load(ALL, path=str(tmp_path / template), max_shard_size="5kB", num_workers=1)
+    assert paths == [str(tmp_path / f"train-{number}.record") for number in range(1, len(paths) + 1)]
+    assert len(paths) > 3
+    assert all(os.path.getsize(path) <= 5000 for path in paths)
+    assert sum(len(records(Path(path))) for path in paths) == COUNT
+    again = data.load(ALL, path=str(tmp_path / template), max_shard_size=5000, num_workers=1)
+    assert again == paths
+
+
+def test_paths_come_from_a_generator(bucket: str, tmp_path: Path) -> None:
+    def names() -> Iterator[str]:
+        for number in itertools.count(7):
+            yield str(tmp_path / f"part{number % 2}" / f"shard-{number}")
+
+    data = Dataset(bucket, conversions=[Decode("jpg"), Resize("jpg", (16, 16))])
+    paths = data.load(ALL, path=names, max_shard_size="30kB", num_workers=1)
+    assert paths == list(itertools.islice(names(), len(paths)))
+    assert len(paths) > 2
+    assert set(tree(tmp_path)) == {os.path.relpath(path, tmp_path) for path in paths}
+    by_template = data.load(ALL, path=str(tmp_path / "t-<>"), max_shard_size="30kB", num_workers=1)
+    assert [Path(path).read_bytes() for path in by_template] == [Path(path).read_bytes() for path in paths]
+    with pytest.raises(OutputExistsError, match="shard-7"):
+        data.load(ALL, path=names(), max_shard_size="30kB")
+
+
+def test_a_generator_with_too_few_paths_is_an_error_and_writes_nothing(bucket: str, tmp_path: Path) -> None:
+    data = Dataset(bucket, conversions=[Decode("jpg"), Resize("jpg", (16, 16))])
+    with pytest.raises(UsageError, match="gave 1 paths for"):
+        data.load(ALL, path=[str(tmp_path / "one")], max_shard_size="30kB", num_workers=1)
+    with pytest.raises(UsageError, match="gave none"):
+        data.load(ALL, path=iter(()), num_workers=1)
+    assert tree(tmp_path) == {}
+
+
+def test_an_existing_file_is_not_overwritten_by_a_path_of_a_generator(bucket: str, tmp_path: Path) -> None:
+    (tmp_path / "b").write_text("precious")
+    with pytest.raises(OutputExistsError):
+        Dataset(bucket).load(ALL, path=[str(tmp_path / "b")])
+    data = Dataset(bucket, conversions=[Decode("jpg"), Resize("jpg", (16, 16))])
+    with pytest.raises(OutputExistsError):
+        data.load(ALL, path=[str(tmp_path / name) for name in "abcdefgh"], max_shard_size="30kB", num_workers=1)
+    assert tree(tmp_path) == {"b": b"precious"}
+
+
+def test_record_to_example_makes_the_examples(bucket: str, tmp_path: Path) -> None:
+    def to_example(sample: dict[str, Any]) -> tf.train.Example:
+        feature = {
+            "key": tf.train.Feature(bytes_list=tf.train.BytesList(value=[sample["__key__"].encode()])),
+            "digits": tf.train.Feature(int64_list=tf.train.Int64List(value=range(int(sample["cls"])))),
+            "size": tf.train.Feature(float_list=tf.train.FloatList(value=[len(sample["jpg"])])),
+        }
+        return tf.train.Example(features=tf.train.Features(feature=feature))
+
+    for number, function in enumerate(
+        [
+            to_example,
+            lambda sample: to_example(sample).SerializeToString(),
+            lambda s: {"key": s["__key__"], "size": float(len(s["jpg"])), "digits": [*range(int(s["cls"]))]},
+        ]
+    ):
+        if number == 2:  # a list without values has no type of its own
+            with pytest.raises(Exception, match="empty list"):
+                Dataset(bucket).load(ALL, path=str(tmp_path / "no"), record_to_example=function, num_workers=1)
+            continue
+        (path,) = Dataset(bucket).load(
+            ALL, path=str(tmp_path / f"{number}.record"), record_to_example=function, num_workers=1
+        )
+        found = examples(Path(path))
+        assert len(found) == COUNT
+        assert found[3] == {"key": [b"0003"], "digits": [0, 1, 2], "size": [float(len(IMAGES[3]))]}
+
+
+def test_record_to_example_sees_what_the_conversions_made(bucket: str, tmp_path: Path) -> None:
+    data = Dataset(bucket, conversions=[Decode("jpg"), Resize("jpg", (4, 5))])
+    function = lambda sample: {"shape": list(sample["jpg"].shape)}  # noqa: E731
+    (path,) = data.load(ALL, path=tmp_path / "x.record", record_to_example=function, num_workers=2)
+    assert examples(Path(path))[0] == {"shape": [4, 5, 3]}
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda sample: 1 / 0, "ZeroDivisionError"),
+        (lambda sample: 5, "int.*tf.train.Example"),
+        (lambda sample: b"\x00junk", "tf.train.Example"),
+        (lambda sample: None, "NoneType"),
+    ],
+)
+def test_a_record_to_example_that_misbehaves_is_named_with_the_sample(
+    function: Any, words: str, bucket: str, tmp_path: Path
+) -> None:
+    with pytest.raises(Exception, match=rf"train-0\.tar, sample 0000.*test_dataset:<lambda>.*{words}"):
+        Dataset(bucket).load(ALL, path=str(tmp_path / "x"), record_to_example=function, num_workers=1)
+
+
+def test_a_record_to_example_that_changed_is_another_conversion(bucket: str, tmp_path: Path) -> None:
+    data, path = Dataset(bucket), str(tmp_path / "x.record")
+    data.load(ALL, path=path, record_to_example=lambda sample: {"n": 1}, num_workers=1)
+    with pytest.raises(UsageError):
+        data.load(ALL, path=path, record_to_example=lambda sample: {"n": 2}, num_workers=1)
+
+
+def test_load_from_tar_makes_pairs_in_memory_and_records_on_disk(bucket: str, tmp_path: Path) -> None:
+    ais = AisDataset(bucket)
+
+    def to_pair(sample: dict[str, Any]) -> Any:
+        return tf.image.resize(tf.io.decode_jpeg(sample["jpg"]), (8, 8)), int(sample["cls"])
+
+    pairs = ais.load_from_tar(
+        "train-{0..1}.tar",
+        record_to_pair=to_pair,
+        output_types=(tf.float32, tf.int32),
+        output_shapes=(tf.TensorShape([8, 8, 3]), tf.TensorShape([])),
+    )
+    assert pairs.element_spec == (tf.TensorSpec((8, 8, 3), tf.float32), tf.TensorSpec((), tf.int32))
+    found = list(pairs)
+    assert [int(label) for _, label in found] == [number % 5 for number in range(16)]
+    np.testing.assert_allclose(found[2][0], tf.image.resize(tf.io.decode_jpeg(IMAGES[2]), (8, 8)), atol=1e-3)
+    on_disk = ais.load_from_tar("train-{0..1}.tar", path=str(tmp_path / "x-{}.record"))
+    assert [int(label) for _, label in on_disk.map(default_record_parser)] == [number % 5 for number in range(16)]
+    plain = ais.load_from_tar("train-0.tar")
+    assert plain.element_spec[0].shape == (224, 224, 3)
+    typed = ais.load_from_tar("train-0.tar", output_types=(tf.float32, tf.int64), output_shapes=((224, 224, 3), ()))
+    assert next(iter(typed))[1].dtype == tf.int64
+
+
+def test_record_to_pair_sees_what_the_conversions_made(bucket: str) -> None:
+    ais = AisDataset(bucket, conversions=[Decode("jpg"), Resize("jpg", (4, 6))])
+    image, label = next(iter(ais.load_from_tar("train-0.tar", record_to_pair=lambda s: (s["jpg"], s["cls"]))))
+    assert (image.shape, label.numpy()) == ((4, 6, 3), b"0\n")
+
+
+def test_a_plain_name_is_a_directory_where_there_is_one(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(os.path.dirname(bucket))
+    data = Dataset(os.path.basename(bucket), "http://127.0.0.1:1", conversions=[], selections=["cls"])
+    assert len(list(data.load("train-0.tar"))) == 8
+    assert len(list(Dataset(Path(bucket), conversions=[], selections=["cls"]).load())) == COUNT
+
+
+# --- With a path: the very conversion of the command line ---
+
+
+def test_with_a_path_it_is_the_conversion_of_the_command_line(bucket: str, tmp_path: Path) -> None:
+    data = Dataset(bucket, conversions=[Decode("jpg"), Rotate("jpg"), Resize("jpg", (16, 16)), Cast("jpg", "uint8")])
+    data.load("train-{0..1}.tar", path=str(tmp_path / "a" / "x-<>"), max_shard_size="8kB", num_workers=2)
+    ops = [f"--op={op}" for op in ("decode:jpg", "rotate:jpg", "resize:jpg,16x16", "cast:jpg,uint8")]
+    done = tar2tf(
+        *["convert", bucket, "train-{0..1}.tar", "-o", tmp_path / "b" / "x-<>", "--max-shard-size", "8kB", *ops],
+        *["--select", "jpg,cls"],
+    )
+    assert done.returncode == 0, done.stderr
+    assert tree(tmp_path / "a") == tree(tmp_path / "b")
+    Dataset(bucket).load("train-0.tar", path=str(tmp_path / "c" / "x"), num_workers=1)
+    done = tar2tf("convert", bucket, "train-0.tar", "-o", tmp_path / "d" / "x", "--preset", "image-label")
+    assert done.returncode == 0, done.stderr
+    assert tree(tmp_path / "c") == tree(tmp_path / "d")
+
+
+def test_shuffle_tar_with_a_path_is_shuffle(bucket: str, tmp_path: Path) -> None:
+    Dataset(bucket).load(ALL, path=str(tmp_path / "a" / "x"), shuffle_tar=True, num_workers=1)
+    command = ["convert", bucket, *ALL, "-o", tmp_path / "b" / "x", "--preset", "image-label", "--shuffle"]
+    assert tar2tf(*command).returncode == 0
+    assert tree(tmp_path / "a") == tree(tmp_path / "b")

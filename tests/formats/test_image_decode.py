@@ -1,0 +1,362 @@
+"""The image kernels against TensorFlow's own, on images of every kind it decodes and some it refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import simplejpeg
+import skimage.data
+import skimage.transform
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from images import (
+    PALETTE,
+    PLAIN_BMP,
+    SAMPLES,
+    SMALL,
+    bmp,
+    by_pillow,
+    by_tensorflow,
+    chunk,
+    jpeg,
+    noise,
+    photo,
+    png,
+    png_rows,
+)
+from tar2tf_cli.errors import ImageError
+from tar2tf_cli.formats import image as kernels
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+SHIPPED = Path(skimage.data.__file__).parent
+SIZES = [(1, 1), (1, 2), (3, 1), (7, 8), (17, 33), (64, 64), (99, 101), (375, 500)]
+
+each_size = pytest.mark.parametrize("size", SIZES, ids=str)
+DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
+
+
+def exif_rotated(data: bytes) -> bytes:
+    exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
+    return data[:2] + b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + data[2:]
+
+
+def without_adobe(data: bytes) -> bytes:
+    at = data.index(b"Adobe")
+    return data[: at - 4] + data[at - 2 + data[at - 1] :]
+
+
+def as_ycck(data: bytes) -> bytes:
+    at = data.index(b"Adobe") + 11
+    return data[:at] + b"\2" + data[at + 1 :]
+
+
+def by_us(data: bytes) -> np.ndarray | None:
+    try:
+        return kernels.decode(data)
+    except ImageError:
+        return None
+
+
+def assert_decodes_as_in_tensorflow(data: bytes) -> None:
+    expected, image = by_tensorflow(data), kernels.decode(data)
+    assert expected is not None
+    assert (image.dtype, image.shape) == (np.uint8, expected.shape)
+    np.testing.assert_array_equal(image, expected)
+    assert image.flags.c_contiguous
+    assert kernels.header(data)[1:] == image.shape
+
+
+def assert_both_refuse(data: bytes) -> None:
+    assert by_tensorflow(data) is None
+    with pytest.raises(ImageError):
+        kernels.decode(data)
+
+
+# --- Decoding: JPEG ---
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in SHIPPED.glob("*.[jp][pn]g")))
+def test_every_image_that_scikit_image_ships_decodes_as_in_tensorflow(name: str) -> None:
+    assert_decodes_as_in_tensorflow((SHIPPED / name).read_bytes())
+
+
+@each_size
+@pytest.mark.parametrize("progressive", [False, True])
+@pytest.mark.parametrize("subsampling", [0, 1, 2])
+def test_a_jpeg_decodes_as_in_tensorflow(size: tuple[int, int], progressive: bool, subsampling: int) -> None:
+    options = {"progressive": progressive, "subsampling": subsampling, "quality": 87}
+    assert_decodes_as_in_tensorflow(jpeg(photo(*size), **options))
+
+
+@each_size
+@pytest.mark.parametrize("subsampling", ["440", "411"])
+def test_a_jpeg_of_rare_subsampling_decodes_as_in_tensorflow(size: tuple[int, int], subsampling: str) -> None:
+    assert_decodes_as_in_tensorflow(simplejpeg.encode_jpeg(photo(*size), colorsubsampling=subsampling))
+
+
+@each_size
+def test_a_gray_jpeg_has_one_channel(size: tuple[int, int]) -> None:
+    data = jpeg(photo(*size), "L")
+    assert_decodes_as_in_tensorflow(data)
+    assert kernels.decode(data).shape == (*size, 1)
+
+
+@each_size
+@pytest.mark.parametrize("variant", [bytes, without_adobe, as_ycck])
+def test_a_cmyk_jpeg_becomes_rgb_as_in_tensorflow(size: tuple[int, int], variant: Any) -> None:
+    assert_decodes_as_in_tensorflow(variant(jpeg(photo(*size), "CMYK")))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(exif_rotated(SMALL), id="EXIF orientation"),
+        pytest.param(jpeg(photo(20, 30), keep_rgb=True), id="RGB inside"),
+        pytest.param(jpeg(photo(20, 30), restart_marker_blocks=1), id="restart markers"),
+        pytest.param(jpeg(photo(20, 30), icc_profile=b"x" * 70000), id="long segments"),
+        pytest.param(jpeg(photo(20, 30), comment=b"\xff\xc0\xff\xda" * 9), id="markers in a comment"),
+        pytest.param(SMALL + b"more" * 99, id="bytes after the end"),
+        pytest.param(SMALL.replace(b"\xff\xdb", b"\xff\xff\xff\xdb"), id="fill bytes"),
+        pytest.param(SMALL[:-2] + bytes(99) + SMALL[-2:], id="bytes before the end marker"),
+        pytest.param(SMALL.replace(b"JFIF\0\1", b"JFIF\0\0"), id="JFIF version 0"),
+    ],
+)
+def test_a_jpeg_with_a_harmless_oddity_decodes_as_in_tensorflow(data: bytes) -> None:
+    assert_decodes_as_in_tensorflow(data)
+
+
+@pytest.mark.parametrize("progressive", [False, True])
+@pytest.mark.parametrize("kept", [0.02, 0.1, 0.3, 0.5, 0.9, 0.999])
+def test_a_truncated_jpeg_is_refused(kept: float, progressive: bool) -> None:
+    data = jpeg(photo(99, 101), progressive=progressive)
+    assert_both_refuse(data[: int(len(data) * kept)])
+    assert_both_refuse(data[:-1])
+    assert_both_refuse(data[:-2])
+
+
+def test_half_a_jpeg_is_refused_even_with_an_end_marker() -> None:
+    data = jpeg(photo(99, 101))
+    with pytest.raises(ImageError, match="premature end"):
+        kernels.decode(data[: len(data) // 2] + b"\xff\xd9")
+
+
+def test_a_jpeg_whose_subsampling_libjpeg_turbo_cannot_name_is_refused() -> None:
+    with pytest.raises(ImageError, match="subsampling"):
+        kernels.decode(jpeg(photo(20, 30), "CMYK", subsampling=2))
+
+
+@pytest.mark.parametrize("marker", [0xC3, 0xC5, 0xCB])
+def test_a_lossless_or_hierarchical_jpeg_is_refused(marker: int) -> None:
+    with pytest.raises(ImageError, match="lossless or hierarchical"):
+        kernels.header(SMALL.replace(b"\xff\xc0", bytes([0xFF, marker])))
+
+
+# --- Decoding: PNG ---
+
+
+@pytest.mark.parametrize("interlaced", [False, True])
+@pytest.mark.parametrize("size", [(1, 1), (3, 5), (7, 13), (33, 40)], ids=str)
+@pytest.mark.parametrize(("color", "depth"), [(c, d) for c, depths in DEPTHS.items() for d in depths])
+def test_a_png_decodes_as_in_tensorflow(color: int, depth: int, size: tuple[int, int], interlaced: bool) -> None:
+    assert_decodes_as_in_tensorflow(png(color, depth, size, interlaced=interlaced))
+
+
+TRANSPARENT = {0: b"\0\5", 2: b"\0\5\0\6\0\7", 3: b"\0\x50"}
+
+
+@pytest.mark.parametrize(("color", "depth"), [(c, d) for c in TRANSPARENT for d in DEPTHS[c]])
+def test_transparent_colours_are_a_channel_of_palettes_only(color: int, depth: int) -> None:
+    data = png(color, depth, before=[(b"tRNS", TRANSPARENT[color])])
+    assert_decodes_as_in_tensorflow(data)
+    assert kernels.decode(data).shape[2] == {0: 1, 2: 3, 3: 4}[color]
+
+
+FRAME = struct.pack(">IIIIIHHBB", 0, 10, 10, 3, 3, 1, 10, 0, 0)
+ANCILLARY = {
+    b"gAMA": struct.pack(">I", 90910),
+    b"sBIT": bytes([5, 5, 5]),
+    b"sRGB": b"\0",
+    b"cICP": bytes([9, 16, 0, 1]),
+    b"tEXt": b"a\0b",
+    b"eXIf": b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0",
+    b"acTL": struct.pack(">II", 2, 0),
+    b"fcTL": FRAME,
+}
+
+
+@pytest.mark.parametrize("kind", ANCILLARY)
+@pytest.mark.parametrize("color", [2, 3])
+def test_gamma_profiles_orientation_and_animation_of_a_png_are_ignored(color: int, kind: bytes) -> None:
+    assert_decodes_as_in_tensorflow(png(color, before=[(kind, ANCILLARY[kind])]))
+
+
+def test_of_an_animated_png_the_default_image_counts() -> None:
+    frame = struct.pack(">I", 2) + zlib.compress(png_rows(noise(33, 40, 3), 8))
+    animation = [(b"acTL", struct.pack(">II", 2, 0)), (b"fcTL", FRAME)]
+    assert_decodes_as_in_tensorflow(png(2, before=animation, after=[(b"fcTL", FRAME), (b"fdAT", frame)]))
+
+
+RAW = png_rows(np.zeros((33, 40, 3), np.uint8), 8)
+WHOLE = zlib.compress(RAW)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(png(2) + b"more", id="bytes after the end"),
+        pytest.param(png(2, data=[WHOLE[:20], b"", WHOLE[20:]]), id="split image data"),
+        pytest.param(png(2, data=[WHOLE + b"more"]), id="bytes after the image data"),
+        pytest.param(png(2, data=[zlib.compress(RAW + b"more")]), id="too many pixels"),
+        pytest.param(png(2, before=[(b"PLTE", PALETTE)]), id="suggested palette"),
+        pytest.param(png(3, before=[(b"tRNS", bytes(257))]), id="more transparency than palette"),
+        pytest.param(png(3, before=[(b"tRNS", b"")]), id="empty transparency"),
+        pytest.param(png(3, after=[(b"tRNS", bytes(9))]), id="transparency after the image data"),
+        pytest.param(
+            png(3, before=[(b"tRNS", b"\5")]).replace(chunk(b"tRNS", b"\5")[:9], chunk(b"tRNS", b"\6")[:9]),
+            id="transparency of wrong CRC",
+        ),
+        pytest.param(png(3).replace(chunk(b"PLTE", PALETTE), chunk(b"PLTE", PALETTE[:99])), id="short palette"),
+    ],
+)
+def test_a_png_with_a_harmless_oddity_decodes_as_in_tensorflow(data: bytes) -> None:
+    assert_decodes_as_in_tensorflow(data)
+
+
+@pytest.mark.parametrize("color", SAMPLES)
+@pytest.mark.parametrize("lost", [1, 4, 8, 11, 12, 13, 16, 17, 50, 500])
+def test_a_truncated_png_is_refused(color: int, lost: int) -> None:
+    assert_both_refuse(png(color)[:-lost])
+    assert_both_refuse(png(color, interlaced=True)[:-lost])
+
+
+@pytest.mark.parametrize("kept", [8, 12, 16, 24, 28, 32, 33, 40, 45])
+def test_a_png_that_ends_in_its_header_is_refused(kept: int) -> None:
+    assert_both_refuse(png(3)[:kept])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(png(2, data=[]), id="no image data"),
+        pytest.param(png(2, data=[zlib.compress(RAW[:-1])]), id="a byte too few"),
+        pytest.param(png(2, data=[WHOLE[:-9]]), id="cut image data"),
+        pytest.param(png(2, data=[WHOLE[:-1] + bytes([WHOLE[-1] ^ 1])]), id="wrong Adler-32"),
+        pytest.param(png(2, data=[zlib.compress(b"\7" + RAW[1:])]), id="unknown filter"),
+        pytest.param(png(2).replace(b"IDAT", b"IDAT\0", 1), id="shifted image data"),
+        pytest.param(png(2)[:-1] + b"\0", id="wrong CRC of the end"),
+        pytest.param(png(2, before=[(b"ABCD", b"?")]), id="unknown critical chunk"),
+        pytest.param(png(2, before=[(b"a\xd2cd", b"?")]), id="chunk without a name"),
+        pytest.param(png(3).replace(chunk(b"PLTE", PALETTE), b""), id="no palette"),
+        pytest.param(png(2).replace(b"IHDR", b"IHDX"), id="no header"),
+        pytest.param(png(2, 8, (1, 1)).replace(b"\0\0\0\1\x08", b"\0\0\0\0\x08"), id="no rows"),
+    ],
+)
+def test_a_damaged_png_is_refused(data: bytes) -> None:
+    assert_both_refuse(data)
+
+
+# --- Decoding: BMP ---
+
+
+@each_size
+@pytest.mark.parametrize("top_down", [False, True])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_a_bmp_decodes_as_in_tensorflow(size: tuple[int, int], channels: int, top_down: bool) -> None:
+    assert_decodes_as_in_tensorflow(bmp(photo(*size, channels), channels * 8, top_down=top_down))
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P"])
+def test_a_bmp_of_pillow_decodes_as_in_tensorflow(mode: str) -> None:
+    assert_decodes_as_in_tensorflow(by_pillow(photo(33, 47), "BMP", mode))
+
+
+def test_a_bmp_with_bit_fields_decodes_as_in_tensorflow() -> None:
+    assert_decodes_as_in_tensorflow(bmp(photo(5, 7, 4), 32, gap=12, compression=3))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(by_pillow(photo(33, 47), "BMP", "1"), id="1 bit"),
+        pytest.param(bmp(photo(33, 47, 2), 16), id="16 bits"),
+        pytest.param(PLAIN_BMP + b"\0", id="a byte too many"),
+        pytest.param(PLAIN_BMP[:-1], id="a byte too few"),
+        pytest.param(PLAIN_BMP[:2000], id="cut in half"),
+        pytest.param(PLAIN_BMP[:30], id="cut in its header"),
+        pytest.param(PLAIN_BMP[:10], id="cut before its header"),
+        pytest.param(PLAIN_BMP[:22] + bytes(4) + PLAIN_BMP[26:], id="no rows"),
+        pytest.param(PLAIN_BMP[:18] + b"\xff\xff\xff\xff" + PLAIN_BMP[22:], id="negative width"),
+        pytest.param(PLAIN_BMP[:10] + b"\xff\xff\xff\xff" + PLAIN_BMP[14:], id="pixels before the file"),
+    ],
+)
+def test_a_bmp_that_tensorflow_refuses_is_refused(data: bytes) -> None:
+    assert_both_refuse(data)
+
+
+# --- Decoding: anything ---
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "it is empty"),
+        (b"hello world", "starts with hello"),
+        (b"\0\1\2", "starts with 00 01 02"),
+        (by_pillow(photo(5, 5), "GIF", "P"), "starts with GIF8.a"),
+        (by_pillow(photo(5, 5), "TIFF", "RGB"), "TIFF"),
+        (by_pillow(photo(5, 5), "WEBP", "RGB"), "WEBP"),
+    ],
+)
+def test_another_format_is_refused_by_name(data: bytes, message: str) -> None:
+    with pytest.raises(ImageError, match=f"not a BMP, JPEG or PNG: .*{message}"):
+        kernels.decode(data)
+
+
+@pytest.mark.parametrize("data", [SMALL, png(2, size=(20, 30)), bmp(photo(20, 30), 24)])
+def test_an_image_of_too_many_pixels_is_refused_by_its_header(data: bytes) -> None:
+    assert kernels.decode(data, max_pixels=600).shape == (20, 30, 3)
+    with pytest.raises(ImageError, match="20x30 pixels are more than the limit of 599"):
+        kernels.decode(data, max_pixels=599)
+
+
+def test_a_png_that_claims_to_be_huge_is_refused_before_it_is_inflated() -> None:
+    head = struct.pack(">IIBBBBB", 1 << 30, 1 << 30, 8, 2, 0, 0, 0)
+    data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", WHOLE) + chunk(b"IEND", b"")
+    with pytest.raises(ImageError, match="more than the limit"):
+        kernels.decode(data)
+
+
+SEEDS = [jpeg(photo(17, 23)), jpeg(photo(17, 23), "L"), jpeg(photo(17, 23), "CMYK"), bmp(photo(9, 9), 24)]
+SEEDS += [png(color, size=(9, 11)) for color in SAMPLES]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(SEEDS), st.integers(2, 10**6), st.binary(max_size=4), st.integers(0, 4))
+def test_whatever_still_decodes_after_damage_decodes_as_in_tensorflow(
+    data: bytes, at: int, patch: bytes, skipped: int
+) -> None:
+    at %= len(data)
+    damaged = data[:at] + patch + data[at + skipped :]
+    image = by_us(damaged)
+    if image is not None:
+        np.testing.assert_array_equal(image, by_tensorflow(damaged))
+
+
+MAGIC = [b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"BM", b"GIF8", b"RIFF____WEBP"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(MAGIC), st.binary())
+def test_no_bytes_raise_anything_but_an_image_error(magic: bytes, data: bytes) -> None:
+    by_us(magic + data)
+    with contextlib.suppress(ImageError):
+        kernels.header(magic + data)

@@ -1,0 +1,203 @@
+"""Tars that claim too much, end too early or are damaged are never read in silence."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tarfile
+import tracemalloc
+
+import pytest
+from hypothesis import example as example_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from makers import END, Dribble, files_of, member, tar_of
+from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.formats.tar import BLOCK, TarReader
+from tars import FILES, WHOLE, SmallChunks, damage, files, read
+
+# --- What is claimed ---
+
+
+@pytest.mark.parametrize("kind", [b"0", b"Q"])
+@pytest.mark.parametrize("size", [2**31 - 1, 2**40, 2**62, 2**87], ids=lambda size: f"{size:,}")
+def test_a_claimed_size_takes_no_memory_before_its_bytes_are_there(size, kind, tmp_path):
+    data = member(b"a.jpg", kind=kind, size=b"\x80" + size.to_bytes(11, "big")) + bytes(5000)
+
+    class Sparing(io.BytesIO):
+        def read(self, length=-1, /):
+            assert 0 < length <= 16 << 20
+            return super().read(length)
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(DamagedShardError, match=r"a\.jpg"):
+            list(TarReader(Sparing(data), "x.tar"))
+        (tmp_path / "x.tar").write_bytes(data)
+        with open(tmp_path / "x.tar", "rb", buffering=0) as file, pytest.raises(DamagedShardError, match="cut short"):
+            list(TarReader(file, "x.tar", headers_only=True))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+@pytest.mark.parametrize("field", [b"\xff" * 12, b"-0000000012\0", b"0000000001x\0", b"00000000018\0"], ids=repr)
+def test_a_size_that_is_no_number_is_a_damaged_header(field):
+    error = damage(member(b"a.jpg", b"x") + member(b"b.jpg", b"", size=field) + END)
+    assert (error.kind, error.offset) == ("bad-header", 2 * BLOCK)
+
+
+# --- Ends ---
+
+
+def test_archives_end_to_end_are_one_shard():
+    one, two = tar_of(FILES), tar_of(files_of(3), tarfile.PAX_FORMAT, end=bytes(10240))
+    for data in (one + two, two + one, one + one):
+        reader = TarReader(io.BytesIO(data), "x")
+        list(reader)
+        assert reader.archives == 2
+        assert reader.ended
+    assert files(one + two) == FILES + files_of(3)
+
+
+def test_a_second_archive_without_an_end_is_damage():
+    error = damage(tar_of(FILES) + tar_of(FILES, end=b""))
+    assert "no end-of-archive blocks" in str(error)
+    assert "--ignore-missing-end" in error.hint
+    assert files(tar_of(FILES) + tar_of(FILES, end=b""), need_end=False) == FILES * 2
+
+
+def test_an_archive_without_members_is_whole():
+    assert read(END) == read(bytes(10240)) == []
+
+
+@given(st.integers(1024, 40_000), st.lists(st.integers(1, 5000), min_size=1, max_size=3))
+def test_zeros_of_any_length_may_follow_the_end(zeros, most):
+    data = tar_of(FILES[:2], end=bytes(zeros))
+    assert files(data) == FILES[:2]
+    assert [name for name, *_ in SmallChunks(Dribble(data, most), "x")] == ["a.jpg", "a.cls"]
+    assert [name for name, *_ in read(data, headers_only=True)] == ["a.jpg", "a.cls"]
+
+
+@given(st.integers(1024, 5000), st.binary(min_size=1, max_size=40).filter(all), st.integers(0, 1500))
+@example_of(1024, b"\x80\xff\x81", 509)  # whose signed sum is that of an empty checksum
+def test_garbage_behind_the_end_is_damage(zeros, garbage, more):
+    whole = tar_of(FILES, end=bytes(zeros))
+    error = damage(whole + garbage + bytes(more))
+    assert error.offset == len(whole) // BLOCK * BLOCK
+    if error.offset + BLOCK <= len(whole) + len(garbage) + more:
+        assert "bytes behind the end of the archive" in str(error)
+    else:
+        assert "inside a header" in str(error)
+
+
+def test_a_tar_of_no_bytes_is_damage():
+    assert "empty" in str(damage(b""))
+
+
+@pytest.mark.parametrize("data", [b"x", b"x" * 511, b"x" * 5000, b"\x89PNG" * 500, b"\0" * 511 + b"x"], ids=len)
+def test_what_is_no_tar_at_all_is_called_that(data):
+    error = damage(data)
+    assert (error.kind, error.offset) == ("bad-header", 0)
+    assert "not a tar" in str(error)
+
+
+def test_a_tar_cut_at_any_block_s_edge_or_beside_it_is_damage():
+    cuts = {cut for edge in range(0, len(WHOLE), BLOCK) for cut in (edge - 1, edge, edge + 1)}
+    for cut in cuts & {*range(len(WHOLE))}:
+        assert damage(WHOLE[:cut]).offset <= cut
+    assert files(WHOLE) == FILES
+
+
+def test_without_need_of_an_end_only_cuts_between_members_pass():
+    ends = {offset for _, _, _, offset in read(WHOLE)} | {len(WHOLE) - 2 * BLOCK, len(WHOLE) - BLOCK}
+    passing = {edge for edge in range(BLOCK, len(WHOLE), BLOCK) if _is_whole(WHOLE[:edge], need_end=False)}
+    assert passing == ends - {0}
+    assert not any(_is_whole(WHOLE[: edge + 1], need_end=False) for edge in range(0, len(WHOLE) - 2 * BLOCK, BLOCK))
+
+
+def _is_whole(data: bytes, **options: bool) -> bool:
+    try:
+        read(data, **options)
+    except DamagedShardError:
+        return False
+    return True
+
+
+def test_a_header_overwritten_by_zeros_is_found_where_it_stood():
+    data = tar_of(files_of(6, 700))
+    for _, _, _, offset in read(data)[1:]:
+        zeroed = data[:offset] + bytes(BLOCK) + data[offset + BLOCK :]
+        for need_end in (True, False):
+            error = damage(zeroed, need_end=need_end)
+            assert (error.kind, error.offset) == ("zeroed", offset)
+        assert "what stood here is lost" in str(error)
+
+
+@pytest.mark.parametrize("length", [1, 100, BLOCK, 2 * BLOCK, 4096])
+def test_zeros_from_a_header_into_its_data_are_found(length):
+    data = tar_of([(name, b"\xff" * 9000) for name in ("a.jpg", "b.jpg", "c.jpg")])
+    offset = read(data)[1][3]
+    error = damage(data[:offset] + bytes(length) + data[offset + length :])
+    assert offset <= error.offset <= offset + 4096
+
+
+# --- Damaged headers ---
+
+
+def _header_places(data: bytes) -> list[int]:
+    """The places of all bytes of headers, extended ones too, but not of what extended headers hold."""
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        starts = {start for entry in archive for start in (entry.offset, entry.offset_data - BLOCK)}
+    return [start + place for start in sorted(starts) for place in range(BLOCK)]
+
+
+DAMAGED = {
+    "ustar": tar_of([("é.jpg", b"1"), ("p" * 99 + "/n.jpg", b"2"), ("c.jpg", b"")], tarfile.USTAR_FORMAT),
+    "gnu": tar_of([("a.jpg", b"1"), ("é" * 70 + ".jpg", b"2")]),
+    "pax": tar_of([("a.jpg", b"1"), ("é" * 70 + ".jpg", b"2")], tarfile.PAX_FORMAT),
+}
+
+
+def _reads_the_same_or_fails(whole: bytes, damaged: bytes) -> bool:
+    """Whether damage is found; if not, nothing of what is read may differ."""
+    try:
+        members = read(damaged)
+    except DamagedShardError:
+        return True
+    assert members == read(whole)
+    return False
+
+
+@pytest.mark.parametrize("format", DAMAGED)
+@pytest.mark.parametrize("flip", [0x01, 0x10, 0x80])
+def test_no_flipped_bit_of_a_header_changes_what_is_read_in_silence(format, flip):
+    whole = DAMAGED[format]
+    for place in _header_places(whole):
+        damaged = bytearray(whole)
+        damaged[place] ^= flip
+        found = _reads_the_same_or_fails(whole, bytes(damaged))
+        assert found or 148 <= place % BLOCK < 156  # a checksum's padding may differ and its number be the same
+
+
+@pytest.mark.parametrize("format", DAMAGED)
+@settings(max_examples=300)
+@given(data=st.data())
+def test_no_overwritten_byte_of_a_header_changes_what_is_read_in_silence(format, data):
+    whole = DAMAGED[format]
+    place, byte = data.draw(st.sampled_from(_header_places(whole))), data.draw(st.integers(0, 255))
+    _reads_the_same_or_fails(whole, whole[:place] + bytes([byte]) + whole[place + 1 :])
+
+
+@settings(max_examples=300)
+@given(st.integers(0, len(WHOLE) - 1), st.integers(0, 4000), st.binary(max_size=1200))
+def test_any_damage_gives_members_or_a_clean_error_and_an_end(start, length, replacement):
+    damaged = WHOLE[:start] + replacement + WHOLE[start + length :]
+    for headers_only in (False, True):
+        for need_end in (False, True):
+            reader = SmallChunks(io.BytesIO(damaged), "x", headers_only=headers_only, need_end=need_end)
+            with contextlib.suppress(DamagedShardError):
+                assert len(list(reader)) <= len(damaged) // BLOCK
+            assert 0 <= reader.offset <= len(damaged)

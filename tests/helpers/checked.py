@@ -1,0 +1,142 @@
+"""What the tests of checks share: whole and damaged files, the command, and what a report holds."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
+
+from tar2tf_cli.checking.verify import Report, verify
+from tar2tf_cli.formats.tfrecord import frame
+
+PHOTOS = Path(__file__).parents[1] / "data"
+SEVERAL = ("--num-workers", "2")
+
+
+def an_example(**features: Any) -> bytes:
+    """A serialised tf.train.Example, made by TensorFlow."""
+    import tensorflow as tf
+
+    def feature(value: Any) -> tf.train.Feature:
+        values = value if isinstance(value, list) else [value]
+        if isinstance(values[0], bytes):
+            return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+        if isinstance(values[0], float):
+            return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+    made = tf.train.Features(feature={name: feature(value) for name, value in features.items()})
+    return tf.train.Example(features=made).SerializeToString()
+
+
+def some_examples(count: int, first: int = 0) -> list[bytes]:
+    return [an_example(key=b"%04d" % n, label=n, jpg=bytes(range(n % 7 + 40))) for n in range(first, first + count)]
+
+
+def framed(*records: bytes) -> bytes:
+    return b"".join(part for record in records for part in frame([record], len(record)))
+
+
+def write(path: Path, data: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def a_tar(members: Iterable[tuple[str, bytes]], **options: Any) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", **options) as tar:
+        for name, data in members:
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return file.getvalue()
+
+
+def some_members(count: int, size: int = 700) -> list[tuple[str, bytes]]:
+    return [
+        (f"{number:04d}.{extension}", bytes([number]) * (size + number))
+        for number in range(count)
+        for extension in ("cls", "jpg")
+    ]
+
+
+def flipped(data: bytes, position: int, bit: int = 0) -> bytes:
+    changed = bytearray(data)
+    changed[position] ^= 1 << bit
+    return bytes(changed)
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def in_a_process(*arguments: str | Path, stdin: bytes = b"", **environment: str) -> Ran:
+    command = [sys.executable, "-m", "tar2tf_cli", *map(str, arguments)]
+    done = subprocess.run(
+        command, input=stdin, capture_output=True, timeout=60, env={**os.environ, **environment}, check=False
+    )
+    return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def only(report: Report) -> Any:
+    """The report of the only file."""
+    (found,) = report.files
+    return found
+
+
+def check(path: Path, **options: Any) -> Any:
+    return only(verify(str(path), workers=1, **options))
+
+
+def kinds(found: Any) -> list[str]:
+    return [fault.kind for fault in found.faults]
+
+
+values = st.one_of(
+    st.lists(st.binary(max_size=200), max_size=3),
+    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=5),
+    st.lists(st.floats(width=32, allow_nan=False), max_size=5),
+)
+
+
+def convert(*arguments: str | Path) -> Ran:
+    return in_a_process("convert", *arguments, "-q")
+
+
+def manifest_of(out: Path) -> Path:
+    return out / "photos-manifest.json"
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    document = json.loads(path.read_bytes())
+    change(document)
+    path.write_text(json.dumps(document, indent=1))
+    return path
+
+
+def faults_of(ran: Ran) -> list[tuple[str, str, str]]:
+    """Name, status and kind of each fault."""
+    return [
+        (Path(file["path"]).name, file["status"], fault["kind"])
+        for file in ran.json["files"]
+        for fault in file["faults"]
+    ]

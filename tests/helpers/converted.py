@@ -1,0 +1,28 @@
+"""What the tests of conversions share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from shards import (
+    PHOTOS,
+    large_shards,
+    mixed_shards,
+    samples,
+    small_shards,
+    write_tar,
+)
+
+MAKERS: dict[str, Callable[[Path], object]] = {
+    "small": small_shards,
+    "large": large_shards,
+    "mixed": mixed_shards,
+    "one": lambda folder: write_tar(folder / "one.tar", samples(40, 5000)),
+    "empty": lambda folder: write_tar(folder / "empty.tar", []),
+    "photos": lambda folder: [
+        os.link(path, folder / path.name) if not folder.mkdir(exist_ok=True) else None
+        for path in PHOTOS.glob("photos-*")
+    ],
+}

@@ -1,0 +1,23 @@
+"""What the tests of datasets share."""
+
+from __future__ import annotations
+
+import io
+
+import PIL.Image
+import skimage.data
+
+COUNT = 24
+
+
+def encoded(number: int) -> bytes:
+    file = io.BytesIO()
+    image = PIL.Image.fromarray(skimage.data.astronaut()).resize((30 + number, 40 - number))
+    image.save(file, "JPEG")
+    return file.getvalue()
+
+
+IMAGES = [encoded(number) for number in range(COUNT)]
+
+
+ALL = "train-{0..1}.tar", "train-2.tar.gz"

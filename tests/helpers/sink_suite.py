@@ -1,0 +1,378 @@
+"""What every sink must do, wherever it publishes."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sources import read_all, tar2tf, tar_of
+from tar2tf_cli.errors import NothingFoundError, SinkError
+from tar2tf_cli.sinks import Sink, open_sink
+from tar2tf_cli.sinks.objects import ObjectSink
+from tar2tf_cli.stores import open_source, open_store
+
+
+class SinkSuite:
+    """What every sink must do; `place` is an output folder as its user writes it."""
+
+    @pytest.fixture
+    def place(self) -> str:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def sink(self, place: str) -> Any:
+        sink = open_sink(f"{place}/t-<>.record")
+        yield sink
+        sink.close()
+
+    @pytest.fixture
+    def parts(self, tmp_path: Path) -> Path:
+        (tmp_path / "parts").mkdir()
+        return tmp_path / "parts"
+
+    def publish(self, sink: Sink, parts: Path, path: str, data: bytes) -> None:
+        part = parts / path.replace("/", "-")
+        part.write_bytes(data)
+        sink.publish(str(part), path)
+
+    def test_what_is_published_is_there_and_the_local_file_is_not(self, sink: Sink, place: str, parts: Path) -> None:
+        path = sink.inside(f"{place}/t-1.record")
+        assert not sink.exists(path, now=True)
+        assert (sink.size(path), sink.read(path)) == (None, None)
+        self.publish(sink, parts, path, b"whole")
+        sink.flush([os.path.dirname(path)])
+        assert sink.exists(path, now=True)
+        assert sink.read(path) == b"whole"
+        assert sink.locate(path) == f"{place}/t-1.record"
+        assert not os.listdir(parts)
+        again = open_sink(f"{place}/t-<>.record")
+        assert again.size(path) == 5
+
+    def test_publishing_replaces(self, sink: Sink, place: str, parts: Path) -> None:
+        path = sink.inside(f"{place}/t-1.record")
+        for data in (b"before", b"after!"):
+            self.publish(sink, parts, path, data)
+            sink.flush([os.path.dirname(path)])
+        assert sink.read(path) == b"after!"
+
+    def test_many_files_are_published(self, sink: Sink, place: str, parts: Path) -> None:
+        folder = sink.inside(f"{place}/")
+        paths = [os.path.join(folder, f"sub/t-{number}.record") for number in range(20)]
+        for path in paths:
+            self.publish(sink, parts, path, os.urandom(100_000))
+        sink.flush({os.path.dirname(path) for path in paths})
+        found = open_sink(f"{place}/t-<>.record").walk(os.path.normpath(folder), nested=True)
+        assert sorted(name for name, is_folder in found if not is_folder) == sorted(
+            f"sub/t-{number}.record" for number in range(20)
+        )
+
+    def test_walking_stops_at_folders_where_it_should(self, sink: Sink, place: str, parts: Path) -> None:
+        folder = sink.inside(f"{place}/")
+        for name in ("t-1.record", "sub/t-2.record"):
+            self.publish(sink, parts, os.path.join(folder, name), b"x")
+        sink.flush([os.path.join(folder, "sub")])
+        fresh = open_sink(f"{place}/t-<>.record")
+        found = [name for name, is_folder in fresh.walk(os.path.normpath(folder), nested=False) if not is_folder]
+        assert found == ["t-1.record"]
+
+    def test_removing_what_is_not_there_is_no_error(self, sink: Sink, place: str, parts: Path) -> None:
+        path = sink.inside(f"{place}/t-1.record")
+        self.publish(sink, parts, path, b"x")
+        sink.flush([os.path.dirname(path)])
+        for _ in range(2):
+            sink.remove(path)
+            assert not sink.exists(path)
+            assert not sink.exists(path, now=True)
+
+    def test_the_working_folder_is_local_and_of_this_output_alone(self, sink: Sink, place: str) -> None:
+        first = sink.prepare(sink.inside(f"{place}/a-manifest.json"))
+        second = sink.prepare(sink.inside(f"{place}/b-manifest.json"))
+        assert first != second
+        assert os.path.isabs(first)
+        assert "://" not in first
+
+
+class RemoteSinkSuite(SinkSuite):
+    """What is true of buckets alone."""
+
+    @pytest.fixture(autouse=True)
+    def cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def test_a_missing_bucket_is_one_error(self, place: str, parts: Path) -> None:
+        sink = open_sink(f"{place.partition('://')[0]}://no-such-bucket-anywhere/t-<>.record")
+        self.publish(sink, parts, "t-1.record", b"x")
+        with pytest.raises(SinkError) as caught:
+            sink.flush([""])
+        sink.close()
+        assert "no-such-bucket-anywhere" in (caught.value.shard or "")
+        assert (parts / "t-1.record").exists()
+
+    def test_bytes_that_arrive_damaged_are_an_error(
+        self, sink: ObjectSink, place: str, parts: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        put = sink._store.put
+
+        def damaged(name: str, path: str) -> None:
+            whole = Path(path).read_bytes()
+            Path(path).write_bytes(whole[:-1])
+            put(name, path)
+            Path(path).write_bytes(whole)
+
+        monkeypatch.setattr(sink._store, "put", damaged)
+        self.publish(sink, parts, sink.inside(f"{place}/t-1.record"), b"whole")
+        with pytest.raises(SinkError, match="5 bytes were uploaded and 4 bytes arrived"):
+            sink.flush([""])
+        assert os.listdir(parts)
+        assert not open_sink(f"{place}/t-<>.record").exists(sink.inside(f"{place}/t-1.record"), now=True)
+
+    @pytest.fixture
+    def shards(self, tmp_path: Path) -> Path:
+        folder = tmp_path / "shards"
+        folder.mkdir()
+        for number in range(6):
+            (folder / f"s-{number}.tar").write_bytes(tar_of(40, 20_000, first=40 * number))
+        return folder
+
+    def objects(self, place: str, *, required: bool = True) -> dict[str, bytes]:
+        source = open_source(place)
+        with contextlib.nullcontext() if required else contextlib.suppress(NothingFoundError):
+            return {item.name: read_all(source, item) for item in source.list(["*"])}
+        return {}
+
+    def local(self, shards: Path, *options: str) -> dict[str, bytes]:
+        out = shards.parent / "local"
+        done = tar2tf("convert", shards, "-o", out / "t-<>.record", *options)
+        assert done.returncode == 0, done.stderr
+        return {path.name: path.read_bytes() for path in out.iterdir()}
+
+    @pytest.mark.parametrize("template", ["t-<>.record", "t-<000>-of-<total>.record"])
+    def test_converting_to_a_bucket_gives_what_it_gives_in_a_folder(
+        self, place: str, shards: Path, tmp_path: Path, template: str
+    ) -> None:
+        out = tmp_path / "local"
+        for target in (str(out), place):
+            done = tar2tf("convert", shards, "-o", f"{target}/{template}", "--records-per-shard", "50", "--index")
+            assert done.returncode == 0, done.stderr
+        expected = {path.name: path.read_bytes() for path in out.iterdir()}
+        assert len(expected) == 11
+        assert self.objects(place) == expected
+        assert not os.listdir(tmp_path / "cache" / "tar2tf")
+
+    def test_the_same_command_again_is_a_no_op(self, place: str, shards: Path) -> None:
+        command = ("convert", shards, "-o", f"{place}/t-<>.record", "--records-per-shard", "50")
+        assert tar2tf(*command).returncode == 0
+        again = tar2tf(*command)
+        assert again.returncode == 0
+        assert "up to date" in again.stderr
+        (shards / "s-6.tar").write_bytes(tar_of(3, first=900))
+        changed = tar2tf(*command)
+        assert changed.returncode == 2
+        assert "s-6.tar changed" in changed.stderr
+        assert tar2tf(*command, "--overwrite").returncode == 0
+
+    @pytest.mark.parametrize("template", ["t-<>.record", "t-<00>-of-<total>.record", "<split>/t-<00>.record"])
+    def test_the_top_of_a_bucket_is_a_place_like_any_other(self, place: str, shards: Path, template: str) -> None:
+        top = place.rpartition("/")[0]
+        split = ("--split", "a=0.5,b=0.5") if "<split>" in template else ()
+        command = ("convert", shards, "-o", f"{top}/{template}", "--records-per-shard", "50", *split)
+        for words in ("240 records", "up to date: 240 records"):
+            done = tar2tf(*command)
+            assert done.returncode == 0, done.stderr
+            assert words in done.stderr
+        (manifest,) = [item.name for item in open_source(top).list(["*.json"])]
+        assert tar2tf("verify", f"{top}/{manifest}").returncode == 0
+
+    def test_what_others_wrote_is_not_replaced(self, place: str, shards: Path, parts: Path, sink: Sink) -> None:
+        self.publish(sink, parts, sink.inside(f"{place}/t-2.record"), b"precious")
+        sink.flush([""])
+        command = ("convert", shards, "-o", f"{place}/t-<>.record", "--records-per-shard", "50")
+        refused = tar2tf(*command)
+        assert refused.returncode == 2
+        assert f"{place}/t-2.record: is there already" in refused.stderr
+        assert self.objects(place) == {"t-2.record": b"precious"}
+        assert tar2tf(*command, "--overwrite").returncode == 0
+        assert self.objects(place) == self.local(shards, "--records-per-shard", "50")
+
+    def test_a_killed_run_continues(self, place: str, shards: Path, tmp_path: Path) -> None:
+        command = ["convert", str(shards), "-o", f"{place}/t-<>.record", "--records-per-shard", "3", "-j", "1"]
+        process = subprocess.Popen([sys.executable, "-m", "tar2tf_cli", *command], stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        found = 0
+        while found < 4 and process.poll() is None and time.monotonic() < deadline:
+            fresh = open_sink(f"{place}/t-<>.record")
+            found = len(list(fresh.walk(fresh.inside(place), nested=False)))
+        assert process.poll() is None, "it was too quick to be killed"
+        process.kill()
+        process.wait()
+        assert "t-manifest.json" not in self.objects(place)
+        done = tar2tf(*command)
+        assert done.returncode == 0, done.stderr
+        assert "continuing an interrupted run" in done.stderr
+        assert self.objects(place) == self.local(shards, "--records-per-shard", "3")
+        assert not os.listdir(tmp_path / "cache" / "tar2tf")
+
+    def staged(self, place: str) -> list[str]:
+        store = open_store(place)
+        return [item.name for item in store.listing(".t-manifest.tar2tf/")]
+
+    def killed_while_the_total_is_unknown(self, place: str, shards: Path, cache: Path) -> list[str]:
+        """The command, which was killed when ten parts were in the bucket."""
+        slow = cache.parent / "slow.py"
+        slow.write_text("import time\n\ndef down(sample):\n    time.sleep(0.01)\n    return sample\n")
+        command = ["convert", str(shards), "-o", f"{place}/t-<000>-of-<total>.record", "-j", "1"]
+        command += ["--op", f"func:{slow}:down"]
+        limit = ["--records-per-shard", "3"]
+        process = subprocess.Popen([sys.executable, "-m", "tar2tf_cli", *command, *limit], stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        waiting = []
+        while len(self.staged(place)) < 10 and process.poll() is None and time.monotonic() < deadline:
+            waiting.append(len(list(cache.glob("tar2tf/*/shard-*.part"))))
+        assert process.poll() is None, "it was too quick to be killed"
+        process.kill()
+        process.wait()
+        assert max(waiting) < 12  # four are uploaded at once
+        assert not self.objects(place, required=False)
+        return command
+
+    def test_shards_wait_for_their_total_in_the_bucket(self, place: str, shards: Path, tmp_path: Path) -> None:
+        command = self.killed_while_the_total_is_unknown(place, shards, tmp_path / "cache")
+        done = tar2tf(*command, "--records-per-shard", "3")
+        assert done.returncode == 0, done.stderr
+        assert "continuing an interrupted run" in done.stderr
+        local = self.local(shards, "--records-per-shard", "3")
+        there = self.objects(place)
+        assert sorted(there) == [*(f"t-{number:03d}-of-080.record" for number in range(80)), "t-manifest.json"]
+        assert [there[name] for name in sorted(there)[:-1]] == [local[f"t-{number}.record"] for number in range(1, 81)]
+        assert not self.staged(place)
+        assert not os.listdir(tmp_path / "cache" / "tar2tf")
+
+    def test_parts_that_wait_in_the_bucket_go_with_an_abandoned_run(
+        self, place: str, shards: Path, tmp_path: Path
+    ) -> None:
+        command = self.killed_while_the_total_is_unknown(place, shards, tmp_path / "cache")
+        done = tar2tf(*command, "--records-per-shard", "80", "--overwrite")
+        assert done.returncode == 0, done.stderr
+        assert sorted(self.objects(place)) == [*(f"t-{n:03d}-of-003.record" for n in range(3)), "t-manifest.json"]
+        assert not self.staged(place)
+
+    def test_a_failed_upload_is_exit_code_3_and_the_same_command_continues(self, place: str, shards: Path) -> None:
+        missing = f"{place.partition('://')[0]}://no-such-bucket-anywhere"
+        done = tar2tf("convert", shards, "-o", f"{missing}/t-<>.record")
+        assert done.returncode == 3
+        assert done.stderr.count("error:") == 1
+        assert "Traceback" not in done.stderr
+
+    def assert_the_same_command_continues(
+        self, failed: subprocess.CompletedProcess[str], place: str, shards: Path, tmp_path: Path, *words: str
+    ) -> None:
+        """One clear line, exit code 3, no half shard and no manifest; then the whole."""
+        expected = self.local(shards, "--records-per-shard", "30")
+        first = failed.stderr.splitlines()[0]
+        assert (failed.returncode, failed.stderr.count("error:")) == (3, 1), failed.stderr
+        assert all(word in first for word in words), first
+        assert "Traceback" not in failed.stderr
+        there = self.objects(place, required=False)
+        assert "t-manifest.json" not in there
+        assert there.items() <= expected.items()
+        again = tar2tf("convert", shards, "-o", f"{place}/t-<>.record", "--records-per-shard", "30")
+        assert again.returncode == 0, again.stderr
+        assert not there or "continuing an interrupted run" in again.stderr
+        assert self.objects(place) == expected
+        assert not os.listdir(tmp_path / "cache" / "tar2tf")
+
+    @pytest.mark.parametrize("room", [300_000, 2_000_000, 4_500_000])
+    def test_a_full_disk_below_the_working_folder_is_told_and_the_same_command_continues(
+        self, place: str, shards: Path, tmp_path: Path, room: int
+    ) -> None:
+        command = ("convert", shards, "-o", f"{place}/t-<>.record", "--records-per-shard", "30", "-j", "1")
+        failed = script(FULL_DISK, str(room), *command)
+        words = (os.strerror(errno.ENOSPC), str(tmp_path / "cache"))
+        self.assert_the_same_command_continues(failed, place, shards, tmp_path, *words)
+
+    def test_a_file_that_may_not_grow_is_told_by_workers_too(self, place: str, shards: Path, tmp_path: Path) -> None:
+        def small_files() -> None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+
+        command = ["convert", str(shards), "-o", f"{place}/t-<>.record", "--records-per-shard", "30", "-j", "2"]
+        failed = subprocess.run(
+            [sys.executable, "-m", "tar2tf_cli", *command],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            preexec_fn=small_files,
+            check=False,
+        )
+        words = (os.strerror(errno.EFBIG), str(tmp_path / "cache"))
+        self.assert_the_same_command_continues(failed, place, shards, tmp_path, *words)
+
+    @pytest.mark.parametrize("most", [0, 3])
+    @pytest.mark.parametrize(
+        ("fault", "words"),
+        [("refused", "permission denied"), ("full", "given up after 5 attempts"), ("half", "bytes were uploaded and")],
+    )
+    def test_a_refused_upload_is_told_and_the_same_command_continues(
+        self, place: str, shards: Path, tmp_path: Path, fault: str, words: str, most: int
+    ) -> None:
+        command = ("convert", shards, "-o", f"{place}/t-<>.record", "--records-per-shard", "30", "-j", "1")
+        failed = script(REFUSED_UPLOAD, place, fault, str(most), *command)
+        self.assert_the_same_command_continues(failed, place, shards, tmp_path, words, f"{place}/t-")
+
+
+FULL_DISK = """
+import errno, os, sys
+from tar2tf_cli.cli import main
+room, writev = int(sys.argv.pop(1)), os.writev
+def small_disk(descriptor, parts):
+    global room
+    data = b"".join(parts)
+    taken = writev(descriptor, [data[:max(room, 0)]])  # a full disk takes a part first
+    room -= len(data)
+    if room < 0:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return taken
+os.writev = small_disk
+main(sys.argv[1:])
+"""
+
+REFUSED_UPLOAD = """
+import os, sys
+from tar2tf_cli.cli import main
+from tar2tf_cli.errors import SourceError
+from tar2tf_cli.stores import open_store, transfer as resume
+place, fault, most = (sys.argv.pop(1) for _ in range(3))
+store = type(open_store(place))
+put, names = store.put, []
+def refuse(self, name, path):
+    names.append(name)
+    if len(names) <= int(most):
+        return put(self, name, path)
+    if fault == "refused":
+        raise SourceError("permission denied", shard=self.locate(name))
+    if fault == "full":
+        raise resume.Transient("the server answered 507")
+    with open(path + ".half", "wb") as half, open(path, "rb") as whole:
+        half.write(whole.read()[:-1000])
+    put(self, name, path + ".half")
+    os.unlink(path + ".half")
+store.put = refuse
+resume._PAUSES = (0.01,) * 4
+main(sys.argv[1:])
+"""
+
+
+def script(code: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process that does something wrong to it."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -1,0 +1,204 @@
+"""Ops that are functions of the user."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opped import IMAGES, run
+from shards import examples
+from tar2tf_cli.errors import SampleError, UsageError
+from tar2tf_cli.ops import (
+    Func,
+    from_cli,
+)
+
+# --- Your function ---
+
+FUNCTIONS = """
+import numpy as np
+
+def upper(sample):
+    return {"text": sample["cls"].decode() + "!", "key": sample["__key__"]}
+
+def twice(sample):
+    for number in range(2):
+        yield {"number": number, "cls": sample["cls"]}
+
+def even(sample):
+    return sample if int(sample["cls"]) % 2 == 0 else None
+
+def listed(sample):
+    return [{"__key__": sample["__key__"] + "-a", "x": 1}, {"__key__": sample["__key__"] + "-b", "x": 2}]
+
+def fails(sample):
+    if sample["cls"] == b"4":
+        raise LookupError("no such thing")
+    return sample
+
+def fails_late(sample):
+    yield sample
+    if sample["__key__"] == "0001":
+        raise LookupError("no such thing")
+
+def number(sample):
+    return 5
+
+def numbers(sample):
+    return [1, 2]
+
+def text(sample):
+    return "abc"
+
+def odd_names(sample):
+    return {5: 6}
+
+def odd_key(sample):
+    return {"__key__": 7, "cls": b"1"}
+
+def alien(sample):
+    return {**sample, "thing": object()}
+
+class Namespace:
+    @staticmethod
+    def inner(sample):
+        return {"inner": 1}
+"""
+
+
+@pytest.fixture
+def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of functions, which is a module of the same name, too."""
+    path = tmp_path / "fns" / f"own_functions_{tmp_path.name}.py"
+    path.parent.mkdir()
+    path.write_text(FUNCTIONS)
+    monkeypatch.syspath_prepend(str(path.parent))
+    return path
+
+
+def test_a_function_is_found_in_a_module_in_a_file_and_as_it_is(functions: Path, bucket: Path, tmp_path: Path) -> None:
+    ways = {
+        "file": Func(f"{functions}:upper"),
+        "module": Func(f"{functions.stem}:upper"),
+        "itself": Func(lambda sample: {"text": sample["cls"].decode() + "!", "key": sample["__key__"]}),
+        "flag": from_cli(f"func:{functions}:upper"),
+    }
+    for name, op in ways.items():
+        run(bucket, tmp_path / name, op)
+        assert examples(tmp_path / name / "all.record")[1] == {"__key__": [b"0001"], "key": [b"0001"], "text": [b"1!"]}
+    run(bucket, tmp_path / "inner", Func(f"{functions}:Namespace.inner"))
+    assert examples(tmp_path / "inner" / "all.record")[0]["inner"] == [1]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_function_in_a_file_runs_in_workers(workers: int, functions: Path, bucket: Path, tmp_path: Path) -> None:
+    run(bucket, tmp_path / "out", Func(f"{functions}:twice"), workers=workers)
+    found = examples(tmp_path / "out" / "all.record")
+    assert [(item["__key__"][0], item["number"][0]) for item in found] == [
+        (key.encode(), number) for key in IMAGES for number in range(2)
+    ]
+
+
+def test_a_lambda_runs_in_workers(bucket: Path, tmp_path: Path) -> None:
+    offset = 40
+    run(bucket, tmp_path, Func(lambda sample: {"n": int(sample["cls"]) + offset}), workers=2)
+    assert [item["n"] for item in examples(tmp_path / "all.record")] == [[40 + number] for number in range(6)]
+
+
+def test_none_drops_a_sample_and_a_list_makes_several(functions: Path, bucket: Path, tmp_path: Path) -> None:
+    run(bucket, tmp_path / "out", Func(f"{functions}:even"), Func(f"{functions}:listed"))
+    keys = [item["__key__"][0].decode() for item in examples(tmp_path / "out" / "all.record")]
+    assert keys == ["0000-a", "0000-b", "0002-a", "0002-b", "0004-a", "0004-b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "words", "workers"),
+    [
+        ("fails", "0004", ["raised LookupError: no such thing"], 1),
+        ("fails", "0004", ["raised LookupError: no such thing"], 2),
+        ("fails_late", "0001", ["raised LookupError: no such thing"], 1),
+        ("number", "0000", ["returned int"], 1),
+        ("numbers", "0000", ["int", "sample"], 1),
+        ("text", "0000", ["returned str"], 1),
+        ("odd_names", "0000", ["dict", "text keys"], 1),
+        ("odd_key", "0000", ["__key__", "7"], 2),
+    ],
+)
+def test_a_function_that_misbehaves_is_named_with_sample_and_shard(
+    name: str, key: str, words: list[str], workers: int, functions: Path, bucket: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(SampleError) as caught:
+        run(bucket, tmp_path / "out", Func(f"{functions}:{name}"), workers=workers)
+    message = str(caught.value)
+    assert f"{functions}:{name}" in message
+    assert caught.value.key == key
+    assert caught.value.shard == str(bucket / ("a.tar" if key < "0003" else "b.tar"))
+    for word in [key, caught.value.shard, *words]:
+        assert word in message
+    assert not (tmp_path / "out" / "all.record").exists()
+
+
+def test_what_cannot_become_a_feature_is_named_with_the_sample(functions: Path, bucket: Path, tmp_path: Path) -> None:
+    with pytest.raises(SampleError, match=r"a\.tar, sample 0000.*'thing'.*object"):
+        run(bucket, tmp_path / "out", Func(f"{functions}:alien"))
+
+
+def test_faulty_samples_of_a_function_are_passed_over_if_wanted(functions: Path, bucket: Path, tmp_path: Path) -> None:
+    summary = run(bucket, tmp_path / "out", Func(f"{functions}:fails"), on_error="skip")
+    assert (summary.records, summary.skipped_samples) == (5, 1)
+    assert summary.errors[0]["key"] == "0004"
+
+
+def test_a_function_that_cannot_be_pickled_is_named_and_works_in_this_process(bucket: Path, tmp_path: Path) -> None:
+    import threading
+
+    lock = threading.Lock()
+
+    def locked(sample: dict[str, Any]) -> dict[str, Any]:
+        with lock:
+            return sample
+
+    with pytest.raises(UsageError, match=r"test_ops:.*locked.*pickled") as caught:
+        run(bucket, tmp_path / "two", Func(locked), workers=2)
+    assert "one worker" in (caught.value.hint or "")
+    assert run(bucket, tmp_path / "one", Func(locked), workers=1).records == 6
+
+
+def scaled(sample: dict[str, Any], factor: int) -> dict[str, Any]:
+    return {"n": int(sample["cls"]) * factor}
+
+
+def test_a_function_that_changed_is_another_conversion(functions: Path, bucket: Path, tmp_path: Path) -> None:
+    def made(number: int) -> Func:
+        return Func(lambda sample: {"n": number})
+
+    assert made(1).canonical() == made(1).canonical()
+    assert made(1).canonical() != made(2).canonical()
+    assert Func(partial(scaled, factor=2)).canonical() != Func(partial(scaled, factor=3)).canonical()
+    assert Func(partial(scaled, factor=2)).canonical() == Func(partial(scaled, factor=2)).canonical()
+    one = Func(lambda sample: {"n": 1})
+    other = Func(lambda sample: {"n": 2})
+    assert one.canonical() != other.canonical()
+    before = Func(f"{functions}:upper").canonical()
+    functions.write_text(FUNCTIONS + "\n# changed\n")
+    assert Func(f"{functions}:upper").canonical() != before
+    run(bucket, tmp_path / "out", one)
+    assert run(bucket, tmp_path / "out", one).up_to_date
+    with pytest.raises(UsageError):
+        run(bucket, tmp_path / "out", other)
+
+
+def test_functions_without_a_file_are_told_apart_by_their_code() -> None:
+    def made(source: str) -> dict[str, Any]:
+        space: dict[str, Any] = {"__name__": "__notebook__"}
+        exec(source, space)
+        return Func(space["f"]).canonical()
+
+    assert made("f = lambda s: {'n': 1}") == made("f = lambda s: {'n': 1}")
+    assert made("f = lambda s: {'n': 1}") != made("f = lambda s: {'n': 2}")
+    assert made("def f(s):\n  def g(): return 1\n  return {'n': g()}") != made(
+        "def f(s):\n  def g(): return 2\n  return {'n': g()}"
+    )

@@ -1,0 +1,216 @@
+"""An op means the same as a flag, in a spec file and as a Python class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from ruamel.yaml import YAML
+
+from tar2tf_cli.errors import UsageError
+from tar2tf_cli.ops import (
+    OPS,
+    Cast,
+    CenterCrop,
+    Convert,
+    Decode,
+    DropEmpty,
+    Encode,
+    Func,
+    Keep,
+    Op,
+    Rename,
+    Resize,
+    Rotate,
+    from_cli,
+    from_yaml,
+)
+
+# --- Flag, spec file and class mean the same ---
+
+GRAMMAR: list[tuple[str, str, Sequence[Callable[[], Op]]]] = [
+    ("decode:jpg", "decode: jpg", [lambda: Decode("jpg"), lambda: Decode(ext_name="jpg"), lambda: Decode(ext="jpg")]),
+    ("decode:seg.png", "decode: {ext: seg.png}", [lambda: Decode("seg.png")]),
+    (
+        "convert:jpg,float32",
+        "convert: {ext: jpg, dtype: float32}",
+        [
+            lambda: Convert("jpg", "float32"),
+            lambda: Convert("jpg", tf.float32),
+            lambda: Convert("jpg", np.float32),
+            lambda: Convert("jpg", np.dtype("float32")),
+            lambda: Convert("jpg", float),
+            lambda: Convert(ext_name="jpg", dst_type=tf.float32),
+        ],
+    ),
+    ("convert:jpg,float16", "convert: [jpg, float16]", [lambda: Convert("jpg", tf.half)]),
+    (
+        "resize:jpg,224x320",
+        "resize: {ext: jpg, size: [224, 320]}",
+        [
+            lambda: Resize("jpg", (224, 320)),
+            lambda: Resize("jpg", [224, 320]),
+            lambda: Resize("jpg", np.array([224, 320])),
+            lambda: Resize(ext_name="jpg", dst_size=(224, 320)),
+        ],
+    ),
+    ("resize:jpg,32", "resize: {ext: jpg, size: 32}", [lambda: Resize("jpg", 32), lambda: Resize("jpg", (32, 32))]),
+    ("resize:jpg,9x8", "resize: {ext: jpg, size: 9x8}", [lambda: Resize("jpg", "9x8")]),
+    (
+        "rotate:jpg,90",
+        "rotate: {ext: jpg, angle: 90}",
+        [lambda: Rotate("jpg", 90), lambda: Rotate(ext_name="jpg", angle=90), lambda: Rotate("jpg", 90.0)],
+    ),
+    ("rotate:jpg,-12.5", "rotate: [jpg, -12.5]", [lambda: Rotate("jpg", -12.5)]),
+    ("rotate:jpg", "rotate: jpg", [lambda: Rotate("jpg"), lambda: Rotate("jpg", 0), lambda: Rotate(ext_name="jpg")]),
+    ("rotate:jpg,0", "rotate: {ext: jpg, angle: 0}", [lambda: Rotate("jpg")]),
+    ("center_crop:jpg", "center_crop: jpg", [lambda: CenterCrop("jpg"), lambda: CenterCrop(ext_name="jpg")]),
+    (
+        "cast:jpg,uint8",
+        "cast: {ext: jpg, dtype: uint8}",
+        [lambda: Cast("jpg", "uint8"), lambda: Cast("jpg", tf.uint8), lambda: Cast(ext_name="jpg", dst_type=np.uint8)],
+    ),
+    ("cast:jpg,int32", "cast: 'jpg,int32'", [lambda: Cast("jpg", int)]),
+    ("encode:jpg", "encode: jpg", [lambda: Encode("jpg"), lambda: Encode("jpg", "jpeg", 95)]),
+    (
+        "encode:jpg,jpeg,quality=90",
+        "encode: {ext: jpg, format: jpeg, quality: 90}",
+        [lambda: Encode("jpg", "jpeg", 90), lambda: Encode(ext_name="jpg", quality=90)],
+    ),
+    ("encode:jpg,quality=80,format=jpeg", "encode: {ext: jpg, quality: 80}", [lambda: Encode("jpg", quality=80)]),
+    ("encode:jpg,png", "encode: [jpg, png]", [lambda: Encode("jpg", "png")]),
+    (
+        "rename:image=jpg,jpeg",
+        "rename: {image: [jpg, jpeg]}",
+        [
+            lambda: Rename(image=["jpg", "jpeg"]),
+            lambda: Rename({"image": ["jpg", "jpeg"]}),
+            lambda: Rename(image="jpg;jpeg"),
+        ],
+    ),
+    ("rename:image=jpg,label=cls", "rename: {image: jpg, label: cls}", [lambda: Rename(image="jpg", label=["cls"])]),
+    (
+        "keep:jpg,prefix:seg,suffix:png,contains:mask,cls=3",
+        "keep: [jpg, prefix:seg, suffix:png, contains:mask, cls=3]",
+        [lambda: Keep("jpg", "prefix:seg", "suffix:png", "contains:mask", "cls=3")],
+    ),
+    ("keep:jpg", "keep: jpg", [lambda: Keep("jpg")]),
+    ("drop_empty", "drop_empty", [DropEmpty]),
+    ("func:posixpath:basename", "func: posixpath:basename", [lambda: Func("posixpath:basename")]),
+]
+
+
+@pytest.mark.parametrize(("flag", "yaml", "classes"), GRAMMAR, ids=[flag for flag, _, _ in GRAMMAR])
+def test_an_op_is_the_same_as_flag_in_yaml_and_in_python(
+    flag: str, yaml: str, classes: Sequence[Callable[[], Op]]
+) -> None:
+    op = from_cli(flag)
+    assert from_yaml(YAML(typ="safe").load(yaml)).canonical() == op.canonical()
+    assert from_yaml(flag).canonical() == op.canonical()
+    for make in classes:
+        assert make().canonical() == op.canonical()
+    assert from_yaml(op.canonical()).canonical() == op.canonical()
+    if not isinstance(op, Func):
+        assert from_yaml(op.canonical()) == op
+        assert hash(op) == hash(from_cli(flag))
+
+
+def test_every_op_is_among_those_whose_grammar_is_tested() -> None:
+    assert {flag.partition(":")[0] for flag, _, _ in GRAMMAR} == set(OPS)
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("resise:jpg,2x2", ["resise", "'resize'"]),
+        ("decode", ["decode", "'ext'"]),
+        ("decode:jpg,png", ["decode", "1 values at most"]),
+        ("decode:exd=jpg", ["decode", "'exd'", "'ext'"]),
+        ("decode:jpg,ext=png", ["decode", "'ext'", "twice"]),
+        ("convert:jpg", ["convert", "'dtype'"]),
+        ("convert:jpg,float31", ["convert", "dtype", "float32", "'float31'"]),
+        ("cast:jpg,bool", ["cast", "dtype", "'bool'"]),
+        ("resize:jpg", ["resize", "'size'"]),
+        ("resize:jpg,0x5", ["resize", "size", "'0x5'"]),
+        ("resize:jpg,1x2x3", ["resize", "size"]),
+        ("resize:jpg,ax5", ["resize", "size"]),
+        ("resize:jpg,sise=4", ["resize", "'sise'", "'size'"]),
+        ("resize:size=4x4,jpg", ["resize", "'size'", "twice"]),
+        ("rotate:jpg,north", ["rotate", "angle", "'north'"]),
+        ("rotate:jpg,nan", ["rotate", "angle"]),
+        ("rotate:jpg,inf", ["rotate", "angle"]),
+        ("encode:jpg,gif", ["encode", "format", "'gif'"]),
+        ("encode:jpg,jpeg,0", ["encode", "quality"]),
+        ("encode:jpg,jpeg,101", ["encode", "quality"]),
+        ("encode:jpg,qualitty=9", ["encode", "'qualitty'", "'quality'"]),
+        ("rename:jpg", ["rename", "name"]),
+        ("rename:image=", ["rename"]),
+        ("keep:", ["keep", "rule"]),
+        ("keep:sufix:png", ["keep", "'sufix'", "'suffix'"]),
+        ("drop_empty:jpg", ["drop_empty", "0 values"]),
+        ("func:nowhere_at_all:f", ["func", "nowhere_at_all"]),
+        ("func:posixpath:basenam", ["func", "'basenam'"]),
+        ("func:nowhere.py:f", ["func", "nowhere.py"]),
+        ("func:posixpath", ["func", "MODULE:NAME"]),
+        ("func:posixpath:sep", ["func", "callable"]),
+    ],
+)
+def test_a_wrong_op_says_which_what_and_the_nearest_name(flag: str, words: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        from_cli(flag)
+    for word in words:
+        assert word in str(caught.value)
+    with pytest.raises(ValueError, match=words[0]):
+        from_yaml(flag)
+
+
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        ({"resize": {"ext": "jpg"}}, ["resize", "'size'"]),
+        ({"resize": ["jpg", 2, 3]}, ["resize", "2 values"]),
+        ({"decode": 5}, ["decode", "ext", "5"]),
+        ({"decode": None}, ["decode", "'ext'"]),
+        ({"decode": {"ext": ""}}, ["decode", "ext"]),
+        ({"resize": {1: 2}}, ["resize", "1"]),
+        ({"rename": [1]}, ["rename", "mapping"]),
+        ({"rename": {"image": 5}}, ["rename", "5"]),
+        ({"rename": {}}, ["rename"]),
+        ({"keep": []}, ["keep"]),
+        ({"func": {"a": 1}}, ["func"]),
+        ({"decode": "jpg", "cast": "jpg"}, ["one name"]),
+        ([], ["one name"]),
+        ({}, ["one name"]),
+        ({7: 7}, ["7"]),
+    ],
+)
+def test_a_wrong_op_of_a_spec_file_says_what_is_wrong(item: Any, words: list[str]) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        from_yaml(item)
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Decode(5),
+        lambda: Convert("jpg", "floaty"),
+        lambda: Convert("jpg", tf.string),
+        lambda: Resize("jpg", (0, 1)),
+        lambda: Resize("jpg", None),
+        lambda: Rotate("jpg", "x"),
+        lambda: Encode("jpg", "webp"),
+        lambda: Rename(),
+        lambda: Rename(a=[]),
+        Keep,
+        lambda: Keep(3),
+        lambda: Func(3),
+    ],
+)
+def test_wrong_arguments_of_a_class_are_value_errors(make: Callable[[], Op]) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        make()

@@ -1,0 +1,250 @@
+"""Shards of a Pipeline made again: finished runs, stages that changed, kills."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines import build, load, shards_of, straight, tagged
+from shards import (
+    SECONDS,
+    convert,
+    end,
+    keys,
+    samples,
+    shards_in,
+    small_shards,
+    tar2tf,
+    tree,
+    wait_until,
+    write_tar,
+)
+from tar2tf_cli.errors import OutputExistsError
+from tar2tf_cli.ops.func import told
+from tar2tf_cli.pipeline import (
+    Pipeline,
+    PipelineSummary,
+    by_key_value,
+    by_sample_f,
+    select,
+)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_finished_run_is_a_no_op_until_inputs_or_stages_change(tmp_path: Path, own: bool) -> None:
+    small, out = small_shards(tmp_path / "in"), tmp_path / "out" / "train-<>.record"
+    first = build(small, out, own=own).do()
+    made = {path: path.stat().st_mtime_ns for path in out.parent.iterdir()}
+    again = build(small, out, own=own, num_workers=2).do()
+    assert again.up_to_date
+    assert not first.up_to_date
+    assert made == {path: path.stat().st_mtime_ns for path in out.parent.iterdir()}
+    assert (again.records, again.bytes, again.shards) == (first.records, first.bytes, first.shards)
+    assert again.features == first.features
+    with pytest.raises(OutputExistsError, match=r"made with another spec: .*overwrite=True$"):
+        build(small, out, own=own, least=3).do()
+    with pytest.raises(OutputExistsError, match="made with another spec"):
+        build(small, out, own=own, records_per_shard=50).do()
+    with pytest.raises(OutputExistsError, match="made from other inputs"):
+        build(small, out, own=not own).do()
+    os.utime(small / "small-2.tar", (1, 1))
+    with pytest.raises(OutputExistsError, match=r"made from other inputs: .*"):
+        build(small, out, own=own).do()
+    assert build(small, out, own=own, least=3, overwrite=True).do().records < first.records
+    assert build(small, out, own=own, least=3).do().up_to_date
+
+
+class Counter:
+    """A function whose object may hold anything."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, sample: Any) -> Any:
+        self.count += 1
+        return sample
+
+    def names(self, sample: Any) -> list[str]:
+        return ["cls"]
+
+    def stage(self, items: Iterator[Any]) -> Iterator[Any]:
+        for item in items:
+            self.count += 1
+            yield item
+
+
+UNKNOWN: dict[str, Callable[[Pipeline], Any]] = {
+    "object": lambda pipeline: pipeline.transform_samples(Counter()),
+    "method": lambda pipeline: pipeline.with_samples_stage(Counter().stage),
+    "closure": lambda pipeline: (lambda counter: pipeline.transform_samples(lambda sample: counter(sample)))(Counter()),
+    "partial": lambda pipeline: pipeline.transform_tf_examples(partial(lambda counter, example: example, Counter())),
+    "selection": lambda pipeline: pipeline.transform_samples(select(by_sample_f(Counter().names))),
+    "value": lambda pipeline: pipeline.transform_samples(select(by_key_value("cls", Counter()))),
+}
+
+
+@pytest.mark.parametrize("kind", UNKNOWN)
+def test_what_cannot_be_told_from_an_earlier_run_is_no_no_op(kind: str, small: Path, tmp_path: Path) -> None:
+    def run(**arguments: Any) -> PipelineSummary:
+        pipeline = Pipeline().from_tar(small).sample_to_tf_example()
+        UNKNOWN[kind](pipeline)
+        return pipeline.to_tf_record(tmp_path / "train-<>.record", **arguments).do()
+
+    run()
+    before = tree(tmp_path)
+    with pytest.raises(
+        OutputExistsError,
+        match=r"cannot be known; choose another path or overwrite=True \(nothing tells whether .* is what it was in an",
+    ):
+        run()
+    assert tree(tmp_path) == before
+    assert not run(overwrite=True).up_to_date
+    assert tree(tmp_path) == before
+
+
+def test_streams_and_a_first_stage_of_ones_own_are_no_no_op(tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "in.tar", samples(30))
+
+    def opened() -> Pipeline:
+        return Pipeline().from_tar(io.BytesIO(tar.read_bytes())).sample_to_tf_example()
+
+    def own() -> Pipeline:
+        return (
+            Pipeline()
+            .with_tar_stage(lambda: ({"__key__": key, **entries} for key, entries in samples(30)))
+            .sample_to_tf_example()
+        )
+
+    for make in (opened, own):
+        out = tmp_path / make.__name__ / "t-<>.record"
+        make().to_tf_record(out, records_per_shard=8, num_workers=2).do()
+        assert keys(*shards_in(out.parent)) == [key for key, _ in samples(30)]
+        assert load(out.parent, "t-manifest.json")["inputs"][0]["version"] is None
+        with pytest.raises(OutputExistsError, match="cannot be known"):
+            make().to_tf_record(out, records_per_shard=8).do()
+        before = tree(out.parent)
+        make().to_tf_record(out, records_per_shard=8, overwrite=True).do()
+        assert tree(out.parent) == before
+
+
+FACTOR = 2
+NOTHING = Counter()
+
+
+def test_what_tells_a_function() -> None:
+    def bound(value: Any) -> Callable[[], Any]:
+        return lambda: value
+
+    def factor() -> int:
+        return FACTOR
+
+    def nothing() -> Any:
+        return NOTHING
+
+    def recursive(number: int) -> int:
+        return recursive(number - 1) if number else 0
+
+    known = [straight, bound(3), bound(b"x"), bound({"a": [1, (2.5, None)]}), bound({1, 2}), bound(Path("x"))]
+    known += [bound(factor), factor, recursive, bound(os), bound(Counter), partial(tagged, tag=b""), list]
+    assert [value for value in known if not told(value)] == []
+    unknown = [bound(NOTHING), nothing, bound(nothing), bound([NOTHING]), partial(tagged, tag=NOTHING), NOTHING]
+    unknown += [
+        partial(Counter, NOTHING),
+        partial(bound(NOTHING)),
+        NOTHING.stage,
+        eval("lambda: 3", {}),
+    ]  # which stands in no file
+    assert [value for value in unknown if told(value)] == []
+
+
+PROGRAM = """
+    import sys, time
+    from pathlib import Path
+    from tar2tf_cli.pipeline import Pipeline, by_sample_f, select
+
+    where, out, own, workers, seconds = sys.argv[1:]
+
+    def straight(items):
+        yield from items
+
+    class Stage:
+        def names(self, sample):
+            return ["cls", "jpg"]
+
+    def slow(sample):
+        if not Path(where, "fast").exists():
+            time.sleep(float(seconds))
+        return sample
+
+    pipeline = Pipeline().from_tar(sorted(Path(where).glob("*.tar"))).transform_samples(slow)
+    if own == "own":
+        pipeline.with_samples_stage(straight)
+    if own == "unknown":
+        pipeline.transform_samples(select(by_sample_f(Stage().names)))
+    done = pipeline.sample_to_tf_example({"cls": "int64"}).to_tf_record(
+        out, records_per_shard=25, num_workers=int(workers)
+    ).do()
+    print(done.up_to_date)
+"""
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("own", ["own", "ops", "unknown"])
+def test_the_same_program_continues_after_a_kill(tmp_path: Path, own: str, workers: str) -> None:
+    tars, out = small_shards(tmp_path / "in"), tmp_path / "out"
+    convert(tars, "-o", tmp_path / "theirs" / "train-<>.record", "--records-per-shard", "25", "--type", "cls=int64")
+    (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
+    command = [sys.executable, tmp_path / "program.py", tars, out / "train-<>.record", own, workers, "0.01"]
+
+    def killed(when: Callable[[], Any], what: str) -> None:
+        process = subprocess.Popen(list(map(str, command)), start_new_session=True, stdout=subprocess.DEVNULL)
+        try:
+            wait_until(lambda: when() or process.poll() is not None, what)
+            assert process.poll() is None
+        finally:
+            end(process)
+
+    def again() -> str:
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=SECONDS, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    if own == "own":
+        killed(lambda: list(out.glob(".*/input-*.spool")), "a spool")
+    else:
+        killed(lambda: shards_in(out), "a shard")
+        left = {path: path.stat().st_ino for path in shards_in(out)}
+    assert not list(out.glob("*manifest.json"))
+    assert again() == "False"
+    assert shards_of(out) == shards_of(tmp_path / "theirs")
+    if own == "ops":
+        assert left == {path: path.stat().st_ino for path in left}
+    assert not [path for path in out.iterdir() if path.name.startswith(".")]
+    if own != "unknown":
+        assert again() == "True"
+    assert tar2tf("verify", out / "train-manifest.json").returncode == 0
+
+
+def test_an_interruption_ends_the_run_and_the_next_one_continues(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
+    command = [sys.executable, tmp_path / "program.py", small, tmp_path / "out" / "train-<>.record", "ops", "2", "0.01"]
+    process = subprocess.Popen(list(map(str, command)), start_new_session=True, stderr=subprocess.PIPE)
+    try:
+        wait_until(lambda: shards_in(tmp_path / "out"), "a shard")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS) != 0
+    finally:
+        end(process)
+    assert not list((tmp_path / "out").glob("*manifest.json"))
+    assert subprocess.run(list(map(str, command)), timeout=SECONDS, check=False, stdout=subprocess.PIPE).returncode == 0
+    assert (tmp_path / "out" / "train-manifest.json").exists()

@@ -1,0 +1,124 @@
+"""`TFRecordReader` and `TFRecordWriter` against TensorFlow's."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+
+import pytest
+
+from shards import records, tree
+from tar2tf_cli.errors import (
+    DamagedShardError,
+    OutputExistsError,
+)
+from tar2tf_cli.pipeline import (
+    TFExample,
+    TFRecordReader,
+    TFRecordWriter,
+)
+
+# --- Reader and writer ---
+
+
+def example_of(number: int) -> TFExample:
+    example = TFExample()
+    example.add_int64("n", number)
+    return example
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_tensorflow_and_the_reader_read_what_the_writer_writes(tmp_path: Path, opened: bool) -> None:
+    import tensorflow as tf
+
+    path = tmp_path / "out" / "n.record"
+    path.parent.mkdir()
+    file = path.open("wb") if opened else None
+    with TFRecordWriter(file or path) as writer:
+        for number in range(100):
+            example = example_of(number)
+            writer.write(example.to_bytes() if number % 2 else example)
+    if file:
+        file.close()
+    assert (writer.records, writer.size) == (100, path.stat().st_size)
+    read = [tf.train.Example.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(path))]
+    assert [list(example.features.feature["n"].int64_list.value) for example in read] == [[n] for n in range(100)]
+    assert [example.get_int64("n") for example in TFRecordReader(path)] == list(range(100))
+    assert list(TFRecordReader(io.BytesIO(path.read_bytes())).records()) == records(path)
+    packed = path.with_suffix(".gz")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert len(list(TFRecordReader(packed))) == 100
+    assert [path.name for path in path.parent.iterdir() if path.name.startswith(".")] == []
+
+
+def test_the_reader_reads_what_tensorflow_writes(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    path = str(tmp_path / "tf.record")
+    with tf.io.TFRecordWriter(path) as writer:
+        for number in range(10):
+            feature = tf.train.Feature(int64_list=tf.train.Int64List(value=[number]))
+            writer.write(tf.train.Example(features=tf.train.Features(feature={"n": feature})).SerializeToString())
+    reader = TFRecordReader(path)
+    assert [example.get_int64("n") for example in reader] == list(range(10))
+    assert len(list(reader)) == 10
+
+
+def test_a_writer_whose_block_fails_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(TypeError), TFRecordWriter(tmp_path / "out.record") as writer:
+        writer.write(7)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ValueError, match="closed"):
+        writer.write(example_of(1))
+
+
+def test_a_writer_does_not_replace_what_appeared_meanwhile(tmp_path: Path) -> None:
+    path = tmp_path / "out.record"
+    writer = TFRecordWriter(path)
+    writer.write(example_of(1))
+    path.write_bytes(b"another's")
+    with pytest.raises(OutputExistsError):
+        writer.close()
+    assert tree(tmp_path) == {"out.record": b"another's"}
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "number"), [(0, "length-crc", 1), (9, "length-crc", 1), (20, "data-crc", 1), (-1, "data-crc", 1)]
+)
+def test_the_reader_compares_every_crc(tmp_path: Path, place: int, kind: str, number: int) -> None:
+    out = io.BytesIO()
+    with TFRecordWriter(out) as writer:
+        for n in range(2):
+            writer.write(example_of(n))
+    data = bytearray(out.getvalue())
+    half = len(data) // 2
+    data[half + place if place >= 0 else place] ^= 1
+    path = tmp_path / "damaged.record"
+    path.write_bytes(data)
+    read = []
+    with pytest.raises(DamagedShardError, match=rf"damaged\.record, record {number}, offset {half}") as caught:
+        read.extend(TFRecordReader(path))
+    assert caught.value.kind == kind
+    path.write_bytes(out.getvalue()[:-1])
+    with pytest.raises(DamagedShardError, match="1 bytes short"):
+        list(TFRecordReader(path))
+
+
+def test_a_record_that_is_no_example_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "text.record"
+    with TFRecordWriter(path) as writer:
+        writer.write(example_of(1))
+        writer.write(b"no example")
+    with pytest.raises(DamagedShardError, match=r"text\.record, record 1, offset \d+: is no tf\.train\.Example"):
+        list(TFRecordReader(path))
+    assert list(TFRecordReader(path).records())[1] == b"no example"
+
+
+def test_importing_the_pipeline_does_not_import_tensorflow() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, tar2tf_cli.pipeline; print([m for m in ('tensorflow', 'numpy', 'cv2') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"

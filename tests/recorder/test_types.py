@@ -1,0 +1,113 @@
+"""Types of TFRecorder's fields, and the datasets they become."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from recorded import AllTypes, ToyExample
+from recording import ROWS, write_rows
+from shards import tar2tf
+from tar2tf_cli import load_dataset
+from tar2tf_cli.errors import SampleError, SourceError, UsageError
+from tar2tf_cli.recorder import (
+    Example,
+    generate_and_save_train_eval_test_tfrecords_files,
+    generate_dataset,
+    get_tfrecord_filepaths,
+    tfrecordable,
+)
+
+# --- Types and datasets ---
+
+
+@pytest.mark.parametrize("given", [None, AllTypes])
+def test_every_type_comes_back_with_its_dtype_in_declared_order(tmp_path, given):
+    path = write_rows(tmp_path / "examples.csv", ROWS[:1] + ROWS[2:])
+    generate_and_save_train_eval_test_tfrecords_files(tmp_path / "out", AllTypes, path, 1, examples_shuffle=False)
+    dataset = generate_dataset(get_tfrecord_filepaths(tmp_path / "out" / "train"), given)
+    dtypes = [spec.dtype.name for spec in dataset.element_spec]
+    assert dtypes == ["string", "bool", "int64", "float64", "float32", "int32", "int32", "float32"]
+    first, second = dataset.as_numpy_iterator()
+    assert first[:6] == (b"a", True, 2**63 - 1, 0.1, np.float32(0.1), 7)
+    assert second[:6] == (b"ccc", True, 0, -2.5, -2.5, 7)
+    np.testing.assert_array_equal(first[6], [[-3, -2, -1], [0, 1, 2]])
+    np.testing.assert_array_equal(second[7], [0.5, 0.5, 0.5])
+    assert tar2tf("verify", tmp_path / "out" / "train" / "manifest.json").returncode == 0
+    loaded = next(load_dataset(tmp_path / "out" / "train" / "manifest.json").as_numpy_iterator())
+    assert loaded["exact"] == 0.1
+    assert loaded["flag"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("BOOL", 2),
+        ("BOOL", "no"),
+        ("INT32", 2**31),
+        ("INT32", 1.5),
+        ("INT64", 2**63),
+        ("INT64", "7"),
+        ("FLOAT", 1e300),
+        ("FLOAT", "1"),
+        ("DOUBLE", None),
+        ("STRING", 5),
+        ("ARRAY_INT32", [1.5]),
+        ("ARRAY_INT32", [2**40]),
+        ("ARRAY_FLOAT32", np.array([1e300])),
+        ("ARRAY_FLOAT32", ["a"]),
+    ],
+)
+def test_a_value_that_is_not_of_its_type_is_refused(dtype, value):
+    class Wrong(Example):
+        @tfrecordable(dtype=getattr(Example.Field, f"TYPE_{dtype}"))
+        def thing(self):
+            return value
+
+    with pytest.raises(SampleError, match="'thing'"):
+        Wrong().values()
+
+
+def test_attributes_behave_as_properties_and_subclasses_inherit_them():
+    class More(ToyExample):
+        @tfrecordable(dtype=Example.Field.TYPE_STRING)
+        def name_again(self):
+            """The name."""
+            return self.name
+
+    example = More("x", 3)
+    assert list(More.fields()) == ["label", "data", "name_again"]
+    assert (example.label, example.name_again, More.name_again.__doc__) == (3, "x", "The name.")
+    example.label = 4
+    assert example.label == 4
+    with pytest.raises(AttributeError):
+        example.name_again = "y"
+    example.release()
+    assert example.data is None
+    with pytest.raises(UsageError, match="no dtype"):
+        tfrecordable(dtype="int8")
+
+
+def test_datasets_are_divided_between_trainers(toys, tmp_path):
+    path, data = toys
+    generate_and_save_train_eval_test_tfrecords_files(tmp_path / "out", ToyExample, path, 1, src_data_dirpath=data)
+    paths = get_tfrecord_filepaths(tmp_path / "out" / "train")
+    whole = [int(label) for label, _ in generate_dataset(paths)]
+    halves = [[int(label) for label, _ in generate_dataset(paths, num_workers=2, worker_index=i)] for i in (0, 1)]
+    assert halves == [whole[0::2], whole[1::2]]
+    shuffled = generate_dataset(paths, dataset_num_shuffled_tfrecord_files=1000, dataset_fetching_num_threads=2)
+    assert sorted(int(label) for label, _ in shuffled) == sorted(whole)
+    with pytest.raises(UsageError, match="go together"):
+        generate_dataset(paths, num_workers=2)
+
+
+def test_a_dataset_needs_a_manifest_or_a_class(toys, tmp_path):
+    path, data = toys
+    generate_and_save_train_eval_test_tfrecords_files(tmp_path / "out", ToyExample, path, 1, src_data_dirpath=data)
+    (tmp_path / "out" / "train" / "manifest.json").unlink()
+    paths = get_tfrecord_filepaths(tmp_path / "out" / "train")
+    with pytest.raises(UsageError, match="example_class"):
+        generate_dataset(paths)
+    assert next(generate_dataset(paths, ToyExample).as_numpy_iterator())[1].shape == (5, 4)
+    with pytest.raises(SourceError):
+        get_tfrecord_filepaths(tmp_path / "nowhere")

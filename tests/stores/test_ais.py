@@ -1,0 +1,406 @@
+"""A real AIStore, one proxy and two targets, passes the suite of all sources; and what is special to it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manifest_suite import WritableManifestSuite
+from servers import AWS_MISSING, ais_cluster, faulty_server, free_ports, knows_aws, moto_server, private_network
+from sink_suite import RemoteSinkSuite
+from sources import BIG, SourceSuite, read_all, tar2tf, tar_of
+from tar2tf_cli.errors import SinkError, SourceError, UsageError
+from tar2tf_cli.sinks.objects import ObjectSink
+from tar2tf_cli.stores import ObjectInfo, open_source, open_store
+from tar2tf_cli.stores import transfer as resume
+from tar2tf_cli.stores.objects import ObjectSource
+
+AWS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_REGION": "us-east-1"}
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    pytest.importorskip("aistore", reason="no AIStore SDK: pip install aistore")
+    before = dict(os.environ)
+    with contextlib.ExitStack() as stack:
+        stack.callback(lambda: (os.environ.clear(), os.environ.update(before)))
+        try:
+            if knows_aws():
+                stack.enter_context(private_network())
+                os.environ |= {"S3_ENDPOINT": stack.enter_context(moto_server()), **AWS}
+            cluster = ais_cluster(tmp_path_factory.mktemp("ais"), s3=os.environ.get("S3_ENDPOINT"))
+            os.environ["AIS_ENDPOINT"] = stack.enter_context(cluster)
+        except (FileNotFoundError, PermissionError) as error:
+            pytest.skip(str(error))
+        yield os.environ["AIS_ENDPOINT"]
+
+
+@pytest.fixture(scope="module")
+def client(endpoint: str) -> Any:
+    from aistore.sdk import Client
+
+    return Client(endpoint)
+
+
+@pytest.fixture
+def ais(client: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """An empty bucket, which goes afterwards."""
+    bucket = client.bucket(f"b{abs(hash(request.node.nodeid)):x}").create()
+    yield bucket
+    bucket.delete()
+
+
+@pytest.fixture
+def bucket(ais: Any) -> str:
+    return f"ais://{ais.name}"
+
+
+def put(ais: Any, name: str, data: bytes) -> None:
+    ais.object(name).get_writer().put_content(data)
+
+
+class TestAistore(SourceSuite):
+    @pytest.fixture
+    def bucket(self, ais: Any) -> str:
+        self.ais = ais
+        return f"ais://{ais.name}"
+
+    def put(self, bucket: str, name: str, data: bytes) -> None:
+        put(self.ais, name, data)
+
+
+class TestListing:
+    def test_goes_on_over_pages(self, ais: Any, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("tar2tf_cli.stores.ais.AisStore.PAGE", 7)
+        for number in range(30):
+            put(ais, f"p-{number:04d}.tar", b"p")
+        assert [item.name for item in open_source(bucket).list([])] == [f"p-{number:04d}.tar" for number in range(30)]
+
+    def test_reads_the_clusters_own_templates(self, ais: Any, bucket: str) -> None:
+        for number in range(12):
+            put(ais, f"p-{number:03d}.tar", b"p")
+        source = open_source(bucket)
+        assert [item.name for item in source.list(["p-@002.tar"])] == ["p-000.tar", "p-001.tar", "p-002.tar"]
+        assert len(source.list(["p-%03d.tar"])) == 12
+
+    def test_numbers_come_in_their_order(self, ais: Any, bucket: str) -> None:
+        for number in (10, 9, 2, 100):
+            put(ais, f"p-{number}.tar", b"p")
+        put(ais, "p-2-old.tar", b"p")
+        names = [item.name for item in open_source(bucket).list(["p-%d.tar"])]
+        assert names == ["p-2.tar", "p-9.tar", "p-10.tar", "p-100.tar"]
+
+    def test_knows_namespaces(self, client: Any) -> None:
+        from aistore.sdk.types import Namespace
+
+        inner = client.bucket("inner", namespace=Namespace(name="space")).create()
+        try:
+            put(inner, "x.tar", b"in a namespace")
+            source = open_source("ais://#space/inner")
+            (item,) = source.list(["*.tar"])
+            assert read_all(source, item) == b"in a namespace"
+            assert source.locate("x.tar") == "ais://#space/inner/x.tar"
+            with pytest.raises(SourceError, match="does not exist"):
+                open_source("ais://inner").list(["*.tar"])
+        finally:
+            inner.delete()
+
+
+class TestTransfers:
+    def test_a_broken_transfer_goes_on_where_it_stopped(self, ais: Any, bucket: str) -> None:
+        put(ais, "x.tar", BIG)
+        store = open_store(bucket)
+        fetch, starts = store.fetch, []
+
+        def breaking(item: ObjectInfo, start: int) -> resume.Body:
+            body = fetch(item, start)
+            starts.append(body.start)
+            if len(starts) < 4:
+                whole, left = body.read, [2]
+
+                def read(size: int) -> bytes:
+                    left[0] -= 1
+                    if left[0] < 0:
+                        raise resume.Transient("broken by the test")
+                    return whole(size)
+
+                body.read = read
+            return body
+
+        store.fetch = breaking  # type: ignore[method-assign]
+        source = ObjectSource(store)
+        (item,) = source.list(["x.tar"])
+        assert read_all(source, item) == BIG
+        block = resume.ResumingStream.BLOCK
+        assert starts == [0, 2 * block, 4 * block, 6 * block]
+
+    def test_an_object_replaced_between_two_parts_is_no_mixture(self, ais: Any, bucket: str) -> None:
+        put(ais, "x.tar", BIG)
+        store = open_store(bucket)
+        fetch = store.fetch
+
+        def replaced(item: ObjectInfo, start: int) -> resume.Body:
+            body = fetch(item, start)
+            whole, left = body.read, [2]
+
+            def first(size: int) -> bytes:
+                left[0] -= 1
+                if left[0]:
+                    return whole(size)
+                body.close()  # or the cluster would keep the writer waiting
+                put(ais, "x.tar", bytes(len(BIG)))
+                raise resume.Transient("broken by the test")
+
+            if start == 0:
+                body.read = first
+            return body
+
+        store.fetch = replaced  # type: ignore[method-assign]
+        source = ObjectSource(store)
+        (item,) = source.list(["x.tar"])
+        with pytest.raises(SourceError, match="changed while it was being read"):
+            read_all(source, item)
+
+    def test_damaged_bytes_do_not_pass_the_checksum(self, ais: Any, bucket: str) -> None:
+        put(ais, "x.tar", BIG)
+        store = open_store(bucket)
+        fetch = store.fetch
+
+        def damaged(item: ObjectInfo, start: int) -> resume.Body:
+            body = fetch(item, start)
+            read = body.read
+            body.read = lambda size: read(size).replace(b"the end", b"The end")
+            return body
+
+        store.fetch = damaged  # type: ignore[method-assign]
+        source = ObjectSource(store)
+        with pytest.raises(SourceError, match="checksum"):
+            read_all(source, source.list(["x.tar"])[0])
+
+
+class TestEndpoint:
+    def test_an_option_tells_where_the_cluster_is_for_both_ends(
+        self, ais: Any, bucket: str, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("AIS_ENDPOINT")
+        put(ais, "in.tar", tar_of(20))
+        command = ("convert", bucket, "in.tar", "-o", f"{bucket}/out/t-<>.record")
+        environment = {"XDG_CACHE_HOME": str(tmp_path)}
+        assert tar2tf(*command, **environment).returncode == 2
+        done = tar2tf(*command, "--endpoint", endpoint.removeprefix("http://"), **environment)
+        assert done.returncode == 0, done.stderr
+        assert f"manifest {bucket}/out/t-manifest.json" in done.stderr
+        names = [item.name for item in open_source(f"{bucket}/out", endpoint=endpoint).list(["*"])]
+        assert names == ["t-1.record", "t-manifest.json"]
+
+
+class TestErrors:
+    def test_a_missing_bucket_is_named(self, endpoint: str) -> None:
+        with pytest.raises(SourceError, match="does not exist") as caught:
+            open_source("ais://no-such-bucket").list(["*.tar"])
+        assert caught.value.shard == "ais://no-such-bucket"
+
+    def test_a_cloud_that_the_cluster_does_not_know_is_an_error(self, endpoint: str) -> None:
+        with pytest.raises(SourceError, match="GCP backend is missing"):
+            open_source("ais+gs://bucket").list(["*.tar"])
+
+    def test_one_line_and_exit_code_3(self, ais: Any, bucket: str, tmp_path: Path) -> None:
+        put(ais, "half.tar", tar_of(20)[:15000])
+        for template, words in (("nope.tar", "has no nope.tar"), ("half.tar", "cut short")):
+            done = tar2tf("convert", bucket, template, "-o", tmp_path / "o.record")
+            assert done.returncode == 3
+            assert words in done.stderr
+            assert done.stderr.count("error:") == 1
+
+    def test_a_refused_connection_fails_within_seconds(self) -> None:
+        began = time.monotonic()
+        with pytest.raises(SourceError, match="Connection refused; given up after 5 attempts"):
+            open_source("ais://b", endpoint=f"http://127.0.0.1:{free_ports(1)[0]}").list(["*.tar"])
+        assert time.monotonic() - began < 8
+
+    def test_a_server_that_is_no_aistore_is_told_apart(self) -> None:
+        with faulty_server() as state, pytest.raises(SourceError, match="what answers is no AIStore") as caught:
+            open_source("ais://b", endpoint=state.url).list(["*.tar"])
+        assert caught.value.shard == state.url
+
+    def test_without_an_endpoint_the_user_is_told_how_to_give_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("AIS_ENDPOINT", raising=False)
+        with pytest.raises(UsageError, match="needs the address") as caught:
+            open_source("ais://b")
+        assert "AIS_ENDPOINT" in (caught.value.hint or "")
+
+    @pytest.mark.parametrize("bucket", ["ais://", "ais:///x", "ais+ftp://b", "ais://@uuid"])
+    def test_a_uri_that_is_none_is_a_usage_error(self, bucket: str) -> None:
+        with pytest.raises(UsageError, match="not an AIStore bucket"):
+            open_source(bucket, endpoint="http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("bucket", "where"),
+    [
+        ("ais://b", ("ais", "", "", "b", "")),
+        ("ais://b/f/g", ("ais", "", "", "b", "f/g/")),
+        ("ais+s3://b", ("aws", "", "", "b", "")),
+        ("ais+gs://b/f/", ("gcp", "", "", "b", "f/")),
+        ("ais://@uuid#ns/b/f", ("ais", "uuid", "ns", "b", "f/")),
+        ("ais://#ns/b", ("ais", "", "ns", "b", "")),
+        ("ais://@uuid/b", ("ais", "uuid", "", "b", "")),
+    ],
+)
+def test_uris_are_read_as_the_cluster_reads_them(bucket: str, where: tuple[str, ...]) -> None:
+    store: Any = open_store(bucket, endpoint="proxy:8080")
+    assert (store._provider, store._uuid, store._namespace, store._name, store.root) == where
+    assert store._endpoint == "http://proxy:8080"
+
+
+class _Guard(BaseHTTPRequestHandler):
+    message: str
+
+    def do_GET(self) -> None:
+        body = json.dumps({"status": 401, "message": self.message}).encode()
+        self.send_response(401)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class TestTokens:
+    """What a cluster of its own does not show; `test_ais_tokens` has the rest."""
+
+    @pytest.fixture
+    def guard(self) -> Iterator[Any]:
+        _Guard.message = "token expired"
+        server = HTTPServer(("127.0.0.1", 0), _Guard)
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    def refused(self, guard: Any) -> None:
+        with pytest.raises(SourceError, match=r"401.*token expired") as caught:
+            open_source("ais://b", endpoint=f"http://127.0.0.1:{guard.server_port}").list(["*.tar"])
+        assert "ais auth login" in (caught.value.hint or "")
+
+    def test_a_token_that_the_cluster_repeats_is_not_shown(self, guard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhZG1pbiJ9.1T72A80d-OuO_aKVUcZk"
+        monkeypatch.setenv("AIS_AUTHN_TOKEN", token)
+        _Guard.message = f'invalid token from header "Authorization": token expired [err: token revoked]: {token}'
+        with pytest.raises(SourceError, match=r"\[err: token revoked\]") as caught:
+            open_source("ais://b", endpoint=f"http://127.0.0.1:{guard.server_port}").list(["*.tar"])
+        assert not any(part in str(caught.value) for part in token.split("."))
+
+    def test_a_token_file_that_is_not_there_is_a_usage_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("AIS_AUTHN_TOKEN", raising=False)
+        monkeypatch.setenv("AIS_AUTHN_TOKEN_FILE", "/no/such/file")
+        with pytest.raises(UsageError, match="which is not there"):
+            open_source("ais://b", endpoint="http://127.0.0.1:1").list(["*.tar"])
+
+    def test_the_sdk_writes_nothing_to_standard_error(self, guard: Any, capfd: pytest.CaptureFixture[str]) -> None:
+        self.refused(guard)
+        assert capfd.readouterr() == ("", "")
+
+
+class TestAistoreManifest(WritableManifestSuite):
+    @pytest.fixture
+    def place(self, ais: Any) -> str:
+        return f"ais://{ais.name}/folder"
+
+
+class TestAistoreSink(RemoteSinkSuite):
+    @pytest.fixture
+    def place(self, ais: Any) -> str:
+        return f"ais://{ais.name}/folder"
+
+    def test_damage_shows_by_the_clusters_checksum(
+        self, sink: ObjectSink, place: str, parts: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        put = sink._store.put
+
+        def damaged(name: str, path: str) -> None:
+            whole = Path(path).read_bytes()
+            Path(path).write_bytes(whole[:-1] + b"?")
+            put(name, path)
+            Path(path).write_bytes(whole)
+
+        monkeypatch.setattr(sink._store, "put", damaged)
+        self.publish(sink, parts, sink.inside(f"{place}/t-1.record"), b"whole")
+        with pytest.raises(SinkError, match="another xxhash2"):
+            sink.flush([""])
+
+
+@pytest.fixture(scope="module")
+def s3_behind(endpoint: str) -> Any:
+    """A client of the S3 that is behind the cluster."""
+    if "S3_ENDPOINT" not in os.environ:
+        pytest.skip(AWS_MISSING)
+    import boto3
+
+    return boto3.client("s3", endpoint_url=os.environ["S3_ENDPOINT"], region_name=AWS["AWS_REGION"])
+
+
+@pytest.fixture
+def cloud(s3_behind: Any, request: pytest.FixtureRequest) -> str:
+    """The name of a new bucket in the S3 that is behind the cluster."""
+    name = f"b{abs(hash(request.node.nodeid)):x}"
+    s3_behind.create_bucket(Bucket=name)
+    return name
+
+
+class TestCloudBehindAistore(SourceSuite):
+    @pytest.fixture
+    def bucket(self, s3_behind: Any, cloud: str) -> str:
+        self.s3 = s3_behind
+        return f"ais+s3://{cloud}"
+
+    def put(self, bucket: str, name: str, data: bytes) -> None:
+        self.s3.put_object(Bucket=bucket.removeprefix("ais+s3://"), Key=name, Body=data)
+
+    def test_a_missing_bucket_is_named(self, endpoint: str) -> None:
+        with pytest.raises(SourceError, match="bucket") as caught:
+            open_source("ais+s3://no-such-bucket").list(["*.tar"])
+        assert caught.value.shard == "ais+s3://no-such-bucket"
+
+    def test_versions_do_not_depend_on_what_the_cluster_has_cached(self, bucket: str) -> None:
+        self.s3.put_bucket_versioning(
+            Bucket=bucket.removeprefix("ais+s3://"), VersioningConfiguration={"Status": "Enabled"}
+        )
+        names = [f"p-{number:02d}.tar" for number in range(20)]
+        for name in names:
+            self.put(bucket, name, name.encode())
+        source = open_source(bucket)
+        cold = source.list(["p-*.tar"])
+        assert [read_all(source, item) for item in cold] == [name.encode() for name in names]
+        assert None not in {item.version for item in cold}
+        identities = [(item.name, item.version) for item in cold]
+        assert identities == [(item.name, item.version) for item in open_source(bucket).list(["p-*.tar"])]
+        assert identities == [(item.name, item.version) for item in open_source(bucket).list(names)]
+
+    def test_a_second_run_is_a_no_op(self, bucket: str, tmp_path: Path) -> None:
+        for number in range(20):
+            self.put(bucket, f"in/{number:02d}.tar", tar_of(10, first=10 * number))
+        command = ("convert", f"{bucket}/in", "-o", f"{bucket}/out/t-<>.record", "--records-per-shard", "70")
+        for words in ("200 records", "up to date: 200 records"):
+            done = tar2tf(*command, XDG_CACHE_HOME=str(tmp_path))
+            assert done.returncode == 0, done.stderr
+            assert words in done.stderr
+        assert tar2tf("verify", f"{bucket}/out/t-manifest.json").returncode == 0
+
+
+class TestCloudBehindAistoreSink(RemoteSinkSuite):
+    @pytest.fixture
+    def place(self, cloud: str) -> str:
+        return f"ais+s3://{cloud}/folder"

@@ -1,0 +1,167 @@
+"""A real AIStore behind HTTPS that asks for tokens, which the test signs as the cluster's AuthN server would."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servers import Guard, ais_cluster, ais_token, self_signed
+from sources import tar2tf, tar_of
+from tar2tf_cli.stores import open_store
+
+KEY = "a key of thirty-two bytes or more, for HS256"
+READ_ONLY = 1 << 0 | 1 << 1 | 1 << 8 | 1 << 9  # GET and HEAD objects, HEAD and list buckets: api/apc/access.go
+
+
+def token(seconds: float, **claims: Any) -> str:
+    return ais_token(KEY, seconds, **claims)
+
+
+@pytest.fixture(scope="module")
+def guard(tmp_path_factory: pytest.TempPathFactory) -> Guard:
+    if not shutil.which("openssl"):
+        pytest.skip("no openssl")
+    return Guard(KEY, *self_signed(tmp_path_factory.mktemp("guard")))
+
+
+@pytest.fixture(scope="module")
+def endpoint(guard: Guard, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    try:
+        cluster = ais_cluster(tmp_path_factory.mktemp("ais"), targets=1, guard=guard)
+        url = cluster.__enter__()
+    except (FileNotFoundError, PermissionError) as error:
+        pytest.skip(str(error))
+    try:
+        yield url
+    finally:
+        cluster.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="module")
+def bucket(guard: Guard, endpoint: str) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (
+            ("AIS_ENDPOINT", endpoint),
+            ("AIS_AUTHN_TOKEN", token(600, admin=True)),
+            ("AIS_CLIENT_CA", str(guard.certificate)),
+        ):
+            patch.setenv(name, value)
+        client = open_store("ais://photos").client
+        client.create()
+        for number in range(6):
+            client.object(f"in/{number}.tar").get_writer().put_content(tar_of(10, first=10 * number))
+    return "ais://photos"
+
+
+class Command:
+    """The command with one token or another."""
+
+    def __init__(self, endpoint: str, guard: Guard, folder: Path) -> None:
+        self.environment = {
+            "AIS_ENDPOINT": endpoint,
+            "AIS_CLIENT_CA": str(guard.certificate),
+            "XDG_CACHE_HOME": str(folder / "cache"),
+            "HOME": str(folder),
+        }
+
+    def __call__(self, *arguments: str | Path, **variables: str) -> Any:
+        return tar2tf(*arguments, **{"AIS_AUTHN_TOKEN": "", **self.environment, **variables})
+
+
+@pytest.fixture
+def command(endpoint: str, guard: Guard, tmp_path: Path) -> Command:
+    return Command(endpoint, guard, tmp_path)
+
+
+def assert_refused(done: Any, words: str) -> None:
+    assert done.returncode == 3
+    assert words in done.stderr
+    assert done.stderr.count("error:") == 1
+    assert "ais auth login" in done.stderr
+    assert "eyJ" not in done.stderr  # no part of a token
+
+
+def test_without_a_token_the_user_is_told_how_to_get_one(command: Command, bucket: str, tmp_path: Path) -> None:
+    assert_refused(command("convert", f"{bucket}/in", "-o", tmp_path / "t.record"), "401")
+
+
+def test_a_token_of_another_key_is_refused(command: Command, bucket: str, tmp_path: Path) -> None:
+    forged = token(600, admin=True)[:-4] + "AAAA"
+    done = command("convert", f"{bucket}/in", "-o", tmp_path / "t.record", AIS_AUTHN_TOKEN=forged)
+    assert_refused(done, "401")
+
+
+def test_an_expired_token_fails_at_once(command: Command, bucket: str, tmp_path: Path) -> None:
+    began = time.monotonic()
+    done = command("convert", f"{bucket}/in", "-o", tmp_path / "t.record", AIS_AUTHN_TOKEN=token(-60, admin=True))
+    assert time.monotonic() - began < 15
+    assert_refused(done, "expired")
+
+
+@pytest.mark.parametrize("where", ["variable", "file", "login"])
+def test_a_token_opens_both_ends(command: Command, bucket: str, tmp_path: Path, where: str) -> None:
+    given = {"AIS_AUTHN_TOKEN": token(600, admin=True)}
+    if where != "variable":
+        path = tmp_path / ("my.token" if where == "file" else ".config/ais/cli/auth.token")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"token": given.pop("AIS_AUTHN_TOKEN")}))
+        given |= {"AIS_AUTHN_TOKEN_FILE": str(path)} if where == "file" else {}
+    done = command("convert", f"{bucket}/in", "-o", f"{bucket}/{where}/t-<>.record", **given)
+    assert done.returncode == 0, done.stderr
+    done = command("verify", f"{bucket}/{where}/t-manifest.json", **given)
+    assert done.returncode == 0, done.stderr
+    assert "60 records" in done.stdout + done.stderr
+
+
+def test_a_token_that_may_not_write_is_told(command: Command, bucket: str, guard: Guard, endpoint: str) -> None:
+    cluster = guard.ask(f"{endpoint}/v1/daemon", what="smap").json()["uuid"]
+    limited = token(600, admin=False, clusters=[{"id": cluster, "perm": str(READ_ONLY)}])
+    done = command("convert", f"{bucket}/in", "-o", f"{bucket}/no/t-<>.record", AIS_AUTHN_TOKEN=limited)
+    assert_refused(done, "403")
+    assert "/no/t-" in done.stderr
+
+
+def test_a_token_that_expires_during_the_run_is_told_and_a_new_one_continues(
+    command: Command, bucket: str, tmp_path: Path
+) -> None:
+    (tmp_path / "slow.py").write_text("import time\n\ndef down(sample):\n    time.sleep(0.15)\n    return sample\n")
+    run = ("convert", f"{bucket}/in", "-o", tmp_path / "out/t-<>.record", "--records-per-shard", "10", "-j", "1")
+    run = (*run, "--op", f"func:{tmp_path / 'slow.py'}:down")
+    done = command(*run, AIS_AUTHN_TOKEN=token(5, admin=True))
+    assert_refused(done, "expired")
+    made = sorted(path.name for path in (tmp_path / "out").glob("*.record"))
+    assert 0 < len(made) < 6
+    done = command(*run, AIS_AUTHN_TOKEN=token(600, admin=True))
+    assert done.returncode == 0, done.stderr
+    assert f"{len(made)} shards" in done.stderr
+    assert "60 records" in done.stderr
+
+
+def test_a_certificate_that_nobody_vouches_for_is_told(command: Command, bucket: str, tmp_path: Path) -> None:
+    done = command("convert", f"{bucket}/in", "-o", tmp_path / "t.record", AIS_CLIENT_CA="")
+    assert done.returncode == 3
+    assert "TLS failed" in done.stderr
+    assert "AIS_CLIENT_CA" in done.stderr
+
+
+def test_a_certificate_that_is_not_there_is_a_usage_error(command: Command, bucket: str, tmp_path: Path) -> None:
+    done = command("convert", f"{bucket}/in", "-o", tmp_path / "t.record", AIS_CLIENT_CA="/no/such.pem")
+    assert done.returncode == 2
+    assert "AIS_CLIENT_CA names /no/such.pem, which is not there" in done.stderr
+
+
+@pytest.mark.parametrize("bundle", ["", "/etc/ssl/certs/ca-certificates.crt"])
+def test_verification_may_be_skipped_without_a_word(command: Command, bucket: str, tmp_path: Path, bundle: str) -> None:
+    given = {"AIS_AUTHN_TOKEN": token(600, admin=True), "REQUESTS_CA_BUNDLE": bundle}
+    skip = {"AIS_CLIENT_CA": "", "AIS_SKIP_VERIFY_CRT": "true"}
+    for how, variables in (("ca", {}), ("skipped", skip)):
+        output = f"{bucket}/{how}{len(bundle)}/t-<>.record"
+        done = command("convert", f"{bucket}/in", "-o", output, **given, **variables)
+        assert done.returncode == 0, done.stderr
+        assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,266 @@
+"""Shards behind http(s)://, from servers that fail in every way."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import ssl
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servers import FaultyServer, faulty_server, free_ports, self_signed
+from sources import BIG, SourceSuite, read_all, tar2tf, tar_of
+from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.inputs.open_shard import list_files
+from tar2tf_cli.stores import ObjectInfo, Remote, Source, open_source
+from tar2tf_cli.stores import transfer as resume
+
+
+class TestHttp(SourceSuite):
+    can_list = False
+
+    @pytest.fixture
+    def bucket(self, web: FaultyServer) -> str:
+        self.web = web
+        return f"{web.url}/bucket"
+
+    def put(self, bucket: str, name: str, data: bytes) -> None:
+        self.web.objects[f"bucket/{name}"] = data
+
+
+@pytest.mark.usefixtures("hurry")
+class TestAFaultyServer:
+    @pytest.fixture
+    def source(self, web: FaultyServer) -> Source:
+        web.objects["b/x.tar"] = BIG
+        return open_source(f"{web.url}/b")
+
+    @pytest.fixture
+    def item(self, source: Source) -> ObjectInfo:
+        return source.list(["x.tar"])[0]
+
+    @pytest.mark.parametrize("kind", ["truncate", "stall"])
+    @pytest.mark.parametrize("after", [0, 1, 1_000_000, len(BIG) - 1])
+    def test_a_broken_transfer_goes_on_where_it_stopped(
+        self, web: FaultyServer, source: Source, item: ObjectInfo, kind: str, after: int
+    ) -> None:
+        web.fail("GET b/x", kind, after=after)
+        assert read_all(source, item) == BIG
+        asked = [wanted for method, _, wanted in web.log if method == "GET"]
+        assert asked[0] is None
+        if after > resume.ResumingStream.BLOCK:
+            offset = int(str(asked[1]).removeprefix("bytes=").rstrip("-"))
+            assert after - resume.ResumingStream.BLOCK <= offset <= after
+
+    def test_half_an_object_is_an_error(self, web: FaultyServer, source: Source, item: ObjectInfo) -> None:
+        web.fail("GET b/x", "short", times=-1, after=1000)
+        with pytest.raises(SourceError, match="changed while it was being read") as caught:
+            read_all(source, item)
+        assert caught.value.shard == f"{web.url}/b/x.tar"
+
+    def test_a_server_that_breaks_off_always_ends_in_an_error_that_names_object_and_offset(
+        self, web: FaultyServer, source: Source, item: ObjectInfo
+    ) -> None:
+        web.fail("GET b/x", "truncate", times=-1, after=0)
+        web.faults.insert(0, web.faults[0].__class__("GET b/x", "truncate", 1, 600_000))
+        with pytest.raises(SourceError, match="given up after 5 attempts") as caught:
+            read_all(source, item)
+        assert caught.value.shard == f"{web.url}/b/x.tar"
+        assert caught.value.offset == 600_000
+
+    def test_progress_earns_more_attempts(self, web: FaultyServer, source: Source, item: ObjectInfo) -> None:
+        for _ in range(4):
+            web.fail("GET b/x", "truncate", times=1, after=1_300_000)
+        web.fail("GET b/x", "truncate", times=3, after=0)
+        assert read_all(source, item) == BIG
+
+    def test_a_server_that_ignores_ranges_is_read_again_from_the_front(
+        self, web: FaultyServer, source: Source, item: ObjectInfo
+    ) -> None:
+        web.fail("GET b/x", "truncate", after=2_000_000)
+        web.fail("GET b/x", "no-range")
+        assert read_all(source, item) == BIG
+
+    @pytest.mark.parametrize("kind", ["truncate", "stall"])
+    def test_an_object_replaced_between_two_parts_is_no_mixture(
+        self, web: FaultyServer, source: Source, item: ObjectInfo, kind: str
+    ) -> None:
+        web.fail("GET b/x", kind, after=2_000_000)
+        stream = source.open(item)
+        stream.read(10)
+        web.objects["b/x.tar"] = bytes(len(BIG))
+        with pytest.raises(SourceError, match="changed while it was being read"):
+            list(iter(lambda: stream.read(1 << 20), b""))
+
+    def test_without_size_and_version_nothing_is_resumed(self, web: FaultyServer, source: Source) -> None:
+        web.etags = False
+        web.fail("GET b/x", "truncate", after=2_000_000)
+        web.objects["b/x.tar"] = BIG
+        (item,) = source.list(["x.tar"])
+        assert item.version is None
+        assert read_all(source, item) == BIG  # the size alone is guard enough
+
+    @pytest.mark.parametrize("status", [500, 503, 429])
+    def test_a_passing_error_is_passed_over(self, web: FaultyServer, source: Source, status: int) -> None:
+        web.fail("HEAD b/x", "status", times=2, status=status)
+        web.fail("GET b/x", "status", times=2, status=status)
+        assert read_all(source, source.list(["x.tar"])[0]) == BIG
+
+    @pytest.mark.parametrize(("status", "words"), [(401, "credentials"), (403, "permission denied"), (404, "no such")])
+    def test_a_refusal_is_final(
+        self, web: FaultyServer, source: Source, item: ObjectInfo, status: int, words: str
+    ) -> None:
+        web.fail("GET b/x", "status", times=-1, status=status)
+        before = len(web.log)
+        with pytest.raises(SourceError, match=words):
+            read_all(source, item)
+        assert len(web.log) == before + 1
+
+    def test_redirects_are_followed(self, web: FaultyServer, source: Source) -> None:
+        web.fail(" b/x", "redirect", times=-1)
+        assert read_all(source, source.list(["x.tar"])[0]) == BIG
+
+    def test_a_server_that_refuses_head_is_asked_for_a_byte(self, web: FaultyServer, source: Source) -> None:
+        web.fail("HEAD", "status", times=-1, status=405)
+        (item,) = source.list(["x.tar"])
+        assert item.size == len(BIG)
+
+    def test_a_reader_that_stops_early_is_not_far_ahead(
+        self, web: FaultyServer, source: Source, item: ObjectInfo
+    ) -> None:
+        web.fail("GET b/x", "stall", after=3 * resume.ResumingStream.BLOCK)
+        stream = source.open(item)
+        assert stream.read(1000)
+        stream.close()
+
+    def test_inputs_that_are_expected_are_asked_for_all_at_once(self, web: FaultyServer, source: Source) -> None:
+        assert isinstance(source, Remote)
+        for number in range(8):
+            web.objects[f"b/y-{number}.tar"] = b"%d" % number
+        items = source.list(["y-{0..7}.tar"])
+        web.log.clear()
+        all_there, take = threading.Barrier(8), web.take
+
+        def together(request: str) -> Any:
+            all_there.wait(timeout=20)
+            return take(request)
+
+        web.take = together  # type: ignore[method-assign]
+        try:
+            with source.expecting(items):
+                assert [read_all(source, item) for item in items] == [b"%d" % number for number in range(8)]
+        finally:
+            web.take = take  # type: ignore[method-assign]
+        assert len(web.log) == 8
+
+    def test_what_was_expected_and_not_opened_is_let_go_of(
+        self, web: FaultyServer, source: Source, item: ObjectInfo
+    ) -> None:
+        assert isinstance(source, Remote)
+        with source.expecting([item]):
+            while not web.log or web.log[-1][0] != "GET":
+                time.sleep(0.01)
+        web.log.clear()
+        assert read_all(source, item) == BIG
+        assert [entry[0] for entry in web.log] == ["GET"]
+
+    def test_sizes_are_asked_for_in_parallel(self, web: FaultyServer, source: Source) -> None:
+        for number in range(32):
+            web.objects[f"b/y-{number}.tar"] = b"y"
+        together, most, lock = 0, 0, threading.Lock()
+        take = web.take
+
+        def slow(request: str) -> Any:
+            nonlocal together, most
+            with lock:
+                together += 1
+                most = max(most, together)
+            time.sleep(0.05)
+            with lock:
+                together -= 1
+            return take(request)
+
+        web.take = slow  # type: ignore[method-assign]
+        try:
+            assert len(source.list(["y-{0..31}.tar"])) == 32
+        finally:
+            web.take = take  # type: ignore[method-assign]
+        assert most > 8
+
+    def test_a_small_shard_costs_one_request(self, web: FaultyServer, source: Source) -> None:
+        web.objects["b/small.tar"] = b"small"
+        (item,) = source.list(["small.tar"])
+        web.log.clear()
+        assert read_all(source, item) == b"small"
+        assert web.log == [("GET", "b/small.tar", None)]
+
+    def test_the_error_of_a_worker_reaches_the_user_as_one_line(self, web: FaultyServer, tmp_path: Path) -> None:
+        web.objects["b/t.tar"] = tar_of(20, 100_000)
+        web.fail("GET b/t", "status", times=-1, status=403)
+        done = tar2tf("convert", f"{web.url}/b", "t.tar", "-o", tmp_path / "o.record")
+        assert done.returncode == 3
+        assert f"error: {web.url}/b/t.tar: permission denied (403)" in done.stderr
+        web.faults.clear()
+        done = tar2tf("convert", f"{web.url}/b", "t.tar", "-o", tmp_path / "o.record")
+        assert done.returncode == 0, done.stderr
+
+
+class TestHttpUsage:
+    @pytest.mark.parametrize("templates", [["*.tar"], ["x-*.tar"]])
+    def test_a_glob_is_a_usage_error(self, web: FaultyServer, templates: list[str]) -> None:
+        with pytest.raises(UsageError, match="cannot be listed") as caught:
+            open_source(f"{web.url}/b").list(templates)
+        assert "braces" in (caught.value.hint or "")
+
+    def test_a_file_that_is_not_there_is_named(self, web: FaultyServer) -> None:
+        source = open_source(f"{web.url}/b/nope.tar")
+        with pytest.raises(SourceError, match="there is no such file") as caught:
+            list_files(source, ())
+        assert caught.value.shard == f"{web.url}/b/nope.tar"
+
+    def test_a_folder_without_a_template_is_a_usage_error(self, web: FaultyServer) -> None:
+        with pytest.raises(UsageError, match="cannot be listed"):
+            open_source(f"{web.url}/b/").list([])
+
+    def test_secrets_in_a_url_are_not_shown(self, web: FaultyServer) -> None:
+        web.objects["b/x.tar"] = b"x"
+        url = web.url.replace("http://", "http://user:secret@") + "/b/x.tar?sig=hidden"
+        source = open_source(url)
+        (item,) = source.list([])
+        assert source.locate(item.name) == source.bucket == f"{web.url}/b/x.tar"
+        assert read_all(source, item) == b"x"
+
+    def test_a_refused_connection_fails_within_seconds(self) -> None:
+        began = time.monotonic()
+        with pytest.raises(SourceError, match="Connection refused; given up after 5 attempts"):
+            open_source(f"http://127.0.0.1:{free_ports(1)[0]}/b").list(["x.tar"])
+        assert time.monotonic() - began < 6
+
+    def test_a_server_that_never_answers_is_given_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(resume, "_PAUSES", (0.01,))
+        monkeypatch.setattr("tar2tf_cli.stores.http.READ_SECONDS", 0.3)
+        with socket.create_server(("127.0.0.1", 0)) as mute, pytest.raises(SourceError, match="no answer within"):
+            open_source(f"http://127.0.0.1:{mute.getsockname()[1]}/b").list(["x.tar"])
+
+    def test_a_server_without_tls_is_a_tls_error(self, web: FaultyServer) -> None:
+        with pytest.raises(SourceError, match="TLS failed"):
+            open_source(f"{web.url.replace('http:', 'https:')}/b").list(["x.tar"])
+
+    def test_a_certificate_that_nobody_vouches_for_is_a_tls_error(self, tmp_path: Path) -> None:
+        if not shutil.which("openssl"):
+            pytest.skip("no openssl")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*self_signed(tmp_path))
+        with faulty_server(context) as state:
+            for bucket, endpoint in (("ais://b", state.url), (f"{state.url}/b", None)):
+                with pytest.raises(SourceError, match=r"TLS failed: .*self.signed certificate") as caught:
+                    open_source(bucket, endpoint=endpoint).list(["x.tar"])
+                assert "CA" in (caught.value.hint or "")
+
+    def test_unknown_schemes_are_told_the_known_ones(self) -> None:
+        with pytest.raises(UsageError, match="there are no ftp:// buckets"):
+            open_source("ftp://host/x")

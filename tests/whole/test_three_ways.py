@@ -1,0 +1,116 @@
+"""A spec file, a one-liner and a Python script, word for word as the README has them, write the same bytes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from readme import ROOT
+from shards import PHOTOS, examples, shards_in, tar2tf, tree
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def block(name: str) -> str:
+    found = re.search(rf"<!-- {name} -->\n```\w+\n(.*?)```", README, re.DOTALL)
+    assert found, f"the README has no <!-- {name} -->"
+    return found[1]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A working directory with the sample shards where the README has them."""
+    shutil.copytree(PHOTOS, tmp_path / "tests" / "data")
+    return tmp_path
+
+
+def by_spec(place: Path, workers: str) -> None:
+    (place / "photos.yaml").write_text(block("spec"))
+    done = tar2tf("convert", "--spec", "photos.yaml", "-j", workers, cwd=place)
+    assert done.returncode == 0, done.stderr
+
+
+def by_one_liner(place: Path, workers: str) -> None:
+    words = shlex.split(block("oneliner"))
+    assert words[0] == "tar2tf"
+    done = tar2tf(*words[1:], "-j", workers, cwd=place)
+    assert done.returncode == 0, done.stderr
+
+
+def by_script(place: Path, workers: str) -> None:
+    script = block("script")
+    if workers == "1":
+        script = script.rstrip().removesuffix(")") + ", workers=1)\n"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=place, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def by_dataset(place: Path, workers: str) -> None:
+    script = f"""
+from tar2tf_cli import Dataset
+from tar2tf_cli.ops import Cast, Decode, Func, Resize
+
+data = Dataset(
+    "tests/data",
+    conversions=[Decode("jpg"), Resize("jpg", (64, 64)), Cast("jpg", "uint8")],
+    selections={{"image": "jpg", "label": "cls"}},
+)
+paths = data.load("photos-{{0..2}}.tar", path="out/photos-{{}}.record", max_shard_size="100kB", num_workers={workers})
+assert paths == [f"out/photos-{{number}}.record" for number in range(1, len(paths) + 1)], paths
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=place, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_spec_one_liner_and_script_write_the_same_records_and_manifest(workers: str, place: Path) -> None:
+    outputs = {}
+    for way in (by_spec, by_one_liner, by_script):
+        shutil.rmtree(place / "out", ignore_errors=True)
+        way(place, workers)
+        outputs[way.__name__] = tree(place / "out")
+    assert outputs["by_spec"] == outputs["by_one_liner"] == outputs["by_script"]
+    names = set(outputs["by_spec"])
+    assert "photos-manifest.json" in names
+    assert len(names) >= 3
+
+
+def test_the_three_ways_make_what_they_say(place: Path) -> None:
+    by_one_liner(place, "2")
+    found = examples(*shards_in(place / "out"))
+    assert len(found) == 18
+    assert {tuple(sorted(item)) for item in found} == {("image", "image/shape", "label")}
+    assert {len(item["image"][0]) for item in found} == {64 * 64 * 3, 64 * 64}  # one photograph is gray
+    assert [item["label"][0] for item in found[:6]] == [0, 1, 2, 3, 4, 0]
+
+
+def test_each_way_finds_that_another_has_done_the_work(place: Path) -> None:
+    by_one_liner(place, "2")
+    before = {path: path.stat().st_mtime_ns for path in (place / "out").iterdir()}
+    by_spec(place, "1")
+    by_script(place, "2")
+    assert {path: path.stat().st_mtime_ns for path in (place / "out").iterdir()} == before
+
+
+def test_dataset_with_a_path_writes_what_the_command_line_writes(place: Path) -> None:
+    by_dataset(place, "2")
+    by_python = tree(place / "out")
+    shutil.rmtree(place / "out")
+    words = [word for word in shlex.split(block("oneliner"))[1:] if word not in ("--type", "label=int64")]
+    words = [word.replace("photos-<>", "photos-{}") for word in words]
+    done = tar2tf(*words, cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert tree(place / "out") == by_python
