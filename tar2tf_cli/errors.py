@@ -34,6 +34,9 @@ __all__ = [
     "Tar2tfError",
     "UsageError",
     "WorkerError",
+    "changed",
+    "read_failed",
+    "write_failed",
 ]
 
 
@@ -157,3 +160,20 @@ class Interrupted(Tar2tfError):
     """Ctrl-C: work stopped cleanly; the same command continues."""
 
     exit_code = 130
+
+
+def read_failed(path: str, error: OSError) -> SourceError:
+    """The error for a file or folder that the operating system did not let us read."""
+    return SourceError(f"cannot be read: {error.strerror or error}", shard=path)
+
+
+def changed(where: str, offset: int | None = None) -> SourceError:
+    """The error for an input that is no longer the one that was listed."""
+    hint = "start again when its writer is done"
+    return SourceError("changed while it was being read", shard=where, offset=offset, hint=hint)
+
+
+def write_failed(path: str, error: OSError) -> SinkError:
+    """The error for a file or folder that the operating system did not let us write."""
+    hint = "make room or choose another place, then run the same command"
+    return SinkError(f"cannot be written: {error.strerror or error}", shard=path, hint=hint)

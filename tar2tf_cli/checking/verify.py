@@ -15,7 +15,7 @@ from tar2tf_cli.checking.gaps import Gap, find_gaps
 from tar2tf_cli.checking.verify_file import CheckFile, Context, Fault, FileReport
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.engines.gather import gather
-from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError
+from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError, read_failed
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.open_shard import TarRules, is_folder, list_files, nothing_found
 from tar2tf_cli.spec.output_path import PathTemplate
@@ -241,7 +241,7 @@ def _open_document(bucket: str, endpoint: str | None) -> _Document | None:
         with open(bucket, "rb") as file:
             return _Document(bucket, file.read(), DirectorySource(os.path.dirname(bucket) or "."))
     except OSError as error:
-        raise SourceError(f"cannot be read: {error.strerror}", shard=bucket) from None
+        raise read_failed(bucket, error) from None
 
 
 def _parse(document: _Document) -> tuple[Manifest, dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import IO, Any, Final
 
 import click
 
-from tar2tf_cli.errors import SinkError, Tar2tfError
+from tar2tf_cli.errors import Tar2tfError, write_failed
 from tar2tf_cli.events import Events
 
 __all__ = ["Terminal", "count", "echo", "message", "print_error", "print_json", "printable", "size"]
@@ -169,7 +169,7 @@ class Terminal(Events):
         try:
             yield
         except OSError as error:
-            raise SinkError(f"cannot be written: {error.strerror}", shard=self._errors_path) from None
+            raise write_failed(self._errors_path or "", error) from None
 
     def _say(self, text: str) -> None:
         if self._bar is not None:

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from tar2tf_cli.errors import DamagedShardError, SourceError
+from tar2tf_cli.errors import DamagedShardError, read_failed
 from tar2tf_cli.stores import ObjectInfo
 
 __all__ = ["VERSION", "Manifest", "ShardEntry", "digest", "input_entry"]
@@ -109,7 +109,7 @@ class Manifest:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise SourceError(f"cannot be read: {error.strerror}", shard=path) from None
+            raise read_failed(path, error) from None
 
 
 def input_entry(item: ObjectInfo) -> dict[str, Any]:

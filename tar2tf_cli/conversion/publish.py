@@ -7,7 +7,6 @@ stands. Its journal tells which shards are whole; one process at a time holds it
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
@@ -19,9 +18,10 @@ from typing import Any, Final
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.conversion.sharding import Shard
 from tar2tf_cli.conversion.tasks import ShardReport
-from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SinkError
+from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SinkError, write_failed
 from tar2tf_cli.events import Events
-from tar2tf_cli.sinks import RecordFile, Sink
+from tar2tf_cli.formats.record_file import write_all, write_whole
+from tar2tf_cli.sinks import Sink
 from tar2tf_cli.spec.output_path import PathTemplate
 
 __all__ = ["Commit"]
@@ -104,7 +104,7 @@ class Commit:
                 self._begin()
         except OSError as error:
             self._give_up()
-            raise _failed(self._sink.locate(self._root), error) from None
+            raise write_failed(self._sink.locate(self._root), error) from None
         except BaseException:
             self._give_up()
             raise
@@ -170,7 +170,7 @@ class Commit:
             self._write(self._manifest_path, manifest.to_bytes())
             self._remove_folder()
         except OSError as error:
-            raise _failed(self._sink.locate(self._manifest_path), error) from None
+            raise write_failed(self._sink.locate(self._manifest_path), error) from None
         return manifest.shards
 
     def _shards(self, prefix: str) -> list[ShardEntry]:
@@ -223,9 +223,7 @@ class Commit:
     def _write(self, path: str, data: bytes) -> None:
         """Write a document, which appears under its name when it is whole and on the disk."""
         part = os.path.join(self.folder, "document.part")
-        with RecordFile(part) as file:
-            file.write([data], len(data))
-            file.sync()
+        write_whole(part, [data])
         self._sink.publish(part, path)
         self._sink.flush([self._root])
 
@@ -359,10 +357,7 @@ class Commit:
         head: list[dict[str, Any]] = [{"identity": self._identity, "replaces": replaces}, {"paths": left}]
         data = b"".join(map(_encode, [*head, *sealed]))
         path = self._file("journal")
-        with RecordFile(path + ".part") as file:
-            file.write([data], len(data))
-            file.sync()
-        os.replace(path + ".part", path)
+        write_whole(path, [data])
         self._journal = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
     def _line(self, shard: Shard, report: ShardReport) -> dict[str, Any]:
@@ -426,10 +421,9 @@ class Commit:
     def _append(self, entry: dict[str, Any]) -> None:
         line = _encode(entry)
         try:
-            if os.write(self._journal, line) != len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            write_all(lambda rest: os.write(self._journal, rest), line)
         except OSError as error:
-            raise _failed(self._file("journal"), error) from None
+            raise write_failed(self._file("journal"), error) from None
 
     def _release(self) -> None:
         for descriptor in (self._journal, self._lock):
@@ -487,7 +481,3 @@ def _place(path: str) -> tuple[int, int] | str:
 def _remove(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-
-
-def _failed(path: str, error: OSError) -> SinkError:
-    return SinkError(f"cannot be written: {error.strerror or error}", shard=path)

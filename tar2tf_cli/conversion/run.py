@@ -20,14 +20,12 @@ from tar2tf_cli.engines.gather import cpu_count
 from tar2tf_cli.errors import SampleError, SinkError, Tar2tfError, UsageError, WorkerError
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.feature_map import Schema
-from tar2tf_cli.inputs.base import ListSource
 from tar2tf_cli.inputs.report import InputReport
-from tar2tf_cli.inputs.stages import StagesSource
 from tar2tf_cli.samples.grouping import split_name
 from tar2tf_cli.sinks import Flusher, Sink, open_sink
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.output_path import STDOUT, PathTemplate
-from tar2tf_cli.stores import ObjectInfo, Remote, Source, endpoint_for, open_source
+from tar2tf_cli.stores import ObjectInfo, Source, endpoint_for, open_source
 
 __all__ = ["Plan", "Summary", "convert", "make_plan"]
 
@@ -58,35 +56,24 @@ class Plan:
     @property
     def work(self) -> Conversion:
         """The conversion as it is left when the inputs are listed: a list was shuffled and cut short by its source."""
-        if isinstance(self.source, ListSource):
-            return replace(self.conversion, shuffle=False, limit=None)
-        return self.conversion
+        return replace(self.conversion, shuffle=False, limit=None) if self.source.ordered else self.conversion
 
     @property
     def records(self) -> int | None:
         """How many records there will be, where that is certain before anything is read."""
         spec = self.conversion
-        certain = isinstance(self.source, ListSource) and not (spec.ops or spec.split or spec.on_error == "skip")
-        return self.source.count if isinstance(self.source, ListSource) and certain else None
+        return None if spec.ops or spec.split or spec.on_error == "skip" else self.source.count
 
     def threads(self, cpus: int) -> int:
         """How many threads are to work on each input, so that a few large ones keep all CPUs busy."""
-        if isinstance(self.source, ListSource) or not self.work.gains_by_threads:
+        if not self.source.divisible or not self.work.gains_by_threads:
             return 1
         return max(1, min(cpus // max(len(self.inputs), 1), _MOST_THREADS))
-
-    @property
-    def paths(self) -> list[str]:
-        """Where the inputs are."""
-        if isinstance(self.source, StagesSource):
-            return self.source.paths
-        return [self.source.locate(item.name) for item in self.inputs]
 
     def manifest(self) -> Manifest:
         """The manifest as far as it is known before anything is read."""
         spec = self.conversion.canonical()
-        if isinstance(self.source, ListSource):
-            spec["input"].update(self.source.identity)
+        spec["input"].update(self.source.identity)
         return Manifest(spec, [input_entry(item) for item in self.inputs])
 
     def documents(self, described: str = "") -> dict[str, bytes]:
@@ -95,8 +82,6 @@ class Plan:
         Args:
             described: what the reports of all inputs together describe.
         """
-        if not isinstance(self.source, ListSource):
-            return {}
         template, text = self.conversion.output.template, described.encode("utf-8", "surrogateescape")
         return {template.beside(name): text if data is None else data for name, data in self.source.documents.items()}
 
@@ -210,7 +195,7 @@ def convert(
     path = conversion.output.path
     sink = open_sink(path, endpoint=endpoint_for(path, conversion.input.bucket, endpoint))
     readers = min(workers or cpu_count(), max(len(plan.inputs), 2))
-    beside = int(readers > 1 and isinstance(plan.source, Remote))  # writes shards, so that no reader has to stop for it
+    beside = int(readers > 1 and plan.source.remote)  # writes shards, so that no reader has to stop for it
     engine = make_engine(readers + beside)
     manifest = plan.manifest()
     template = PathTemplate.parse(sink.inside(conversion.output.template.text))
@@ -224,7 +209,7 @@ def convert(
             events,
             overwrite=overwrite,
             resumable=plan.source.repeatable,
-            inputs=plan.paths,
+            inputs=plan.source.paths(plan.inputs),
             lanes=list(conversion.split) or [item.stem for item in plan.inputs],
             documents=[sink.inside(name) for name in plan.documents()],
         )
@@ -296,8 +281,7 @@ class _Run:
         self._finished = False
         self._told_split = self._plan.conversion.input.key_split == "last"
         self.summary = Summary(shuffled=plan.conversion.shuffle, seed=plan.conversion.seed)
-        if isinstance(plan.source, ListSource):
-            self.summary.skipped.update(plan.source.skipped)
+        self.summary.skipped.update(plan.source.skipped)
         self.schema = Schema()
         self.described: list[str] = []
 
@@ -366,7 +350,7 @@ class _Run:
     def _next_behind(self) -> int:
         """Behind the inputs to be read next by one task: one, or where each costs a round trip several small ones."""
         inputs = self._plan.inputs
-        most = _SMALL_INPUTS if isinstance(self._plan.source, Remote) else 1
+        most = _SMALL_INPUTS if self._plan.source.remote else 1
         ahead = len(inputs) if self._holds_all else self._frontier + _AHEAD * most * self._readers
         fair = -(-(len(inputs) - self._next) // (2 * self._readers))  # so that all workers have some to the end
         stop, size = self._next, 0

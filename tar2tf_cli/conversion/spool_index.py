@@ -7,15 +7,14 @@ themselves, so any sequence of them is a valid TFRecord (RFC 1952 lets gzip memb
 from __future__ import annotations
 
 import json
-import os
 from array import array
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import accumulate
 from typing import Any, Final
 
+from tar2tf_cli.formats.record_file import write_whole
 from tar2tf_cli.formats.tfrecord import crc32c
-from tar2tf_cli.sinks import RecordFile
 
 __all__ = ["SpoolIndex", "load_index", "save_index"]
 
@@ -76,9 +75,7 @@ def save_index(path: str, index: SpoolIndex, report: dict[str, Any]) -> None:
     crc = reduce(lambda crc, column: crc32c(column, crc), columns, 0)
     head = json.dumps({"report": report, "lengths": [len(column) for column in columns], "crc": crc})
     parts = [head.encode("utf-8", "surrogateescape") + b"\n", *columns]
-    with RecordFile(path + ".part") as file:
-        file.write(parts, sum(map(len, parts)))
-    os.rename(path + ".part", path)
+    write_whole(path, parts, lasting=False)
 
 
 def load_index(path: str) -> tuple[SpoolIndex, dict[str, Any]] | None:

@@ -10,6 +10,7 @@ from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.conversion.sharding import Shard
 from tar2tf_cli.conversion.tasks import ShardReport
 from tar2tf_cli.errors import SinkError
+from tar2tf_cli.formats.record_file import write_all
 
 __all__ = ["StandardOutput"]
 
@@ -74,9 +75,7 @@ class StandardOutput:
         try:
             with open(path, "rb", buffering=0) as file:
                 while data := file.read(1 << 20):
-                    rest = memoryview(data)
-                    while rest:
-                        rest = rest[os.write(1, rest) :]
+                    write_all(lambda rest: os.write(1, rest), memoryview(data))
         except BrokenPipeError:
             raise
         except OSError as error:

@@ -17,13 +17,13 @@ from typing import Any, Final, Literal, TypeAlias
 from tar2tf_cli.conversion.sharding import Piece, Shard
 from tar2tf_cli.conversion.spool import Spool, gzip_stream, spool_is_whole
 from tar2tf_cli.conversion.spool_index import SpoolIndex, load_index, save_index
-from tar2tf_cli.errors import SourceError, Tar2tfError
+from tar2tf_cli.errors import SourceError, Tar2tfError, changed
 from tar2tf_cli.flow.sample_flow import Reading
 from tar2tf_cli.formats.tfrecord import FRAMING, RecordReader
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.sinks import RecordFile, shard_file
 from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.stores import ObjectInfo, Remote, Source
+from tar2tf_cli.stores import ObjectInfo, Source
 
 __all__ = ["ReadInputs", "ShardReport", "Worker", "WriteShard", "copied"]
 
@@ -80,7 +80,7 @@ class ReadInputs:
         """The reports of inputs whose index is in place, up to the first error, which comes last."""
         source = worker.source
         with ExitStack() as stack:
-            if len(self.numbers) > 1 and isinstance(source, Remote):
+            if len(self.numbers) > 1:
                 stack.enter_context(source.expecting([worker.inputs[number] for number in self.numbers]))
             results: list[InputReport | Tar2tfError] = []
             for number in self.numbers:
@@ -184,8 +184,6 @@ class WriteShard:
         chunks = copied(worker, self.shard)
         if output.compression == "gzip" and output.limit is None:
             chunks = gzip_stream(chunks)
-        elif output.compression == "none":
-            chunks = self._complete(chunks)
         with shard_file(self.path, self.shard.size) if self.direct else RecordFile(self.path) as file:
             for parts, size in chunks:
                 file.write(parts, size)
@@ -206,16 +204,6 @@ class WriteShard:
             return None
         os.replace(spool, self.path)
         return ShardReport(pieces[0].size, self.shard.records, found[1]["spool_crc"])
-
-    def _complete(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-        total = 0
-        for parts, size in chunks:
-            total += size
-            yield parts, size
-        if total != self.shard.size:
-            raise SourceError(
-                "an input changed while it was being converted", hint="start again when its writer is done"
-            )
 
 
 def copied(worker: Worker, shard: Shard) -> Iterator[Chunk]:
@@ -276,8 +264,12 @@ def _from_spool(descriptor: int, piece: Piece) -> Iterator[Chunk]:
 def _from_input(worker: Worker, piece: Piece) -> Iterator[Chunk]:
     with worker.read(piece.source, on_bytes=worker.on_bytes, trusted=True) as reading:
         reading.seek(piece.start)
+        left = piece.size
         for _, parts, size in islice(reading.records(), piece.units):
+            left -= size
             yield parts, size
+        if left:
+            raise changed(reading.name)
 
 
 def write_offsets(path: str, index_path: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import TypeAlias
 
@@ -16,9 +16,7 @@ from tar2tf_cli.formats.compression import PlainStream, open_stream
 from tar2tf_cli.formats.example import Encoder, Features
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import FRAMING, frame
-from tar2tf_cli.inputs.base import ListSource
 from tar2tf_cli.inputs.report import InputReport
-from tar2tf_cli.inputs.stages import StagesSource
 from tar2tf_cli.ops.base import OpContext, apply_ops
 from tar2tf_cli.samples.grouping import KEY, Grouper, Sample
 from tar2tf_cli.spec.conversion import Conversion, Input
@@ -71,7 +69,7 @@ class Reading:
         self._offset: int | None = None  # of the sample at hand, where others were read ahead
         self._ops = conversion.ops
         self._example_ops = conversion.example_ops
-        self._gives_examples = isinstance(source, StagesSource)
+        self._gives_examples = source.gives_examples
         self.context = OpContext(conversion.seed, conversion.max_pixels, conversion.image_size)
         preset = find_preset(conversion.preset) if conversion.preset else None
         if conversion.record_to_example:
@@ -80,8 +78,9 @@ class Reading:
         self.features_of = self._feature_map.features
         self._encoder = Encoder()
         self._input: _Tar | _List
-        if isinstance(source, ListSource):
-            self._input = _List(source, item, self.report, self._fault, on_bytes)
+        samples = source.samples(item, self.report, self._fault, on_bytes)
+        if samples is not None:
+            self._input = _List(samples)
         else:
             self._input = _Tar(conversion.input, source, item, self._fault, on_bytes, sizes_only, trusted)
         self.seekable = self._input.seekable
@@ -258,16 +257,9 @@ class _List:
     seekable = False
     offset = None
 
-    def __init__(
-        self,
-        source: ListSource,
-        item: ObjectInfo,
-        report: InputReport,
-        fault: Callable[[SampleError], None],
-        on_bytes: Callable[[int], None] | None,
-    ) -> None:
+    def __init__(self, samples: Generator[tuple[str, Sample], None, None]) -> None:
         self.member: str | None = None
-        self._samples = source.samples(item, report, fault, on_bytes)
+        self._samples = samples
 
     def seek(self, offset: int) -> None:
         raise NotImplementedError

@@ -11,7 +11,8 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
-from tar2tf_cli.formats.record_file import RecordFile, write_failed
+from tar2tf_cli.errors import write_failed
+from tar2tf_cli.formats.record_file import RecordFile
 
 __all__ = ["DirectFile", "shard_file"]
 

@@ -1,16 +1,66 @@
-"""A file that records are appended to."""
+"""Files that are written: records appended in large pieces, and files that appear under their name when whole."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Final
+from typing import Final, TypeVar
 
-from tar2tf_cli.errors import SinkError
+from tar2tf_cli.errors import write_failed
 from tar2tf_cli.formats.tfrecord import crc32c
 
-__all__ = ["RecordFile", "write_failed"]
+__all__ = ["RecordFile", "WholeFile", "sync", "write_all", "write_whole"]
+
+B = TypeVar("B", bytes, memoryview)
+
+
+def write_all(write: Callable[[B], int | None], data: B) -> None:
+    """Write all of some bytes, with a function that may take less than all of them and then says how much.
+
+    Raises:
+        OSError: when the function does, or takes nothing.
+    """
+    while data:
+        taken = write(data)
+        if taken is None:
+            return  # many file-like objects take all, and say nothing
+        if not taken:
+            raise BlockingIOError(errno.EAGAIN, "it takes no more bytes")
+        data = data[taken:]
+
+
+def sync(path: str) -> None:
+    """Wait until a file's bytes, or a folder's entries, are on the disk.
+
+    Raises:
+        SinkError: when the operating system cannot say so.
+    """
+    try:
+        descriptor = os.open(path or ".", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise write_failed(path, error) from None
+
+
+def write_whole(path: str, parts: Sequence[bytes], *, lasting: bool = True) -> None:
+    """Write a small file, which appears under its path whole or not at all; it replaces what is there.
+
+    Args:
+        path: the file's path; the folder must exist.
+        parts: its bytes.
+        lasting: whether to wait until it is on the disk.
+
+    Raises:
+        SinkError: when it cannot be written.
+    """
+    with WholeFile(path, lasting=lasting) as file:
+        file.write(parts, sum(map(len, parts)))
 
 
 class RecordFile:
@@ -18,6 +68,7 @@ class RecordFile:
 
     Args:
         path: the file's path; an older file there is replaced. The folder must exist.
+        part: where the file lies while it is written, if not at its path.
 
     Attributes:
         size: bytes taken so far.
@@ -30,14 +81,14 @@ class RecordFile:
     BUFFER = 1 << 20
     MOST_PARTS: Final = 1000  # IOV_MAX is 1,024
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, part: str | None = None) -> None:
         self.path = path
         self.size = 0
         self.crc = 0
         self._parts: list[bytes] = []
         self._pending = 0
         try:
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+            self._fd = os.open(part or path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         except OSError as error:
             raise write_failed(path, error) from None
 
@@ -65,9 +116,7 @@ class RecordFile:
     def _hand_over(self, parts: Sequence[bytes], size: int) -> None:
         written = os.writev(self._fd, parts)
         if written < size:
-            rest = memoryview(b"".join(parts))[written:]
-            while rest:
-                rest = rest[os.write(self._fd, rest) :]
+            write_all(lambda data: os.write(self._fd, data), memoryview(b"".join(parts))[written:])
 
     def sync(self) -> None:
         """Flush, and wait until the bytes are on the disk."""
@@ -100,10 +149,41 @@ class RecordFile:
             self.abandon()
 
 
-def write_failed(path: str, error: OSError) -> SinkError:
-    """The error for a write that the operating system refused."""
-    return SinkError(
-        f"writing failed: {error.strerror or error}",
-        shard=path,
-        hint="make room or choose another place, then run the same command",
-    )
+class WholeFile(RecordFile):
+    """A record file that appears under its path when it is closed, whole and on the disk; abandoned, it is gone.
+
+    Until then it lies beside that path under a hidden name.
+
+    Args:
+        path: the file's path; what is there when the file is closed is replaced. The folder must exist.
+        lasting: whether closing waits until file and name are on the disk.
+    """
+
+    def __init__(self, path: str, *, lasting: bool = True) -> None:
+        folder, base = os.path.split(path)
+        self._part = os.path.join(folder, f".{base}.{os.urandom(4).hex()}.part")
+        super().__init__(path, self._part)
+        self._lasting = lasting
+
+    def close(self) -> None:
+        """Flush, close and give the file its name."""
+        try:
+            if self._lasting:
+                self.sync()
+            else:
+                self.flush()
+            os.replace(self._part, self.path)
+            self._part = ""
+        except OSError as error:
+            raise write_failed(self.path, error) from None
+        finally:
+            self.abandon()
+        if self._lasting:
+            sync(os.path.dirname(self.path))
+
+    def abandon(self) -> None:
+        """Close the file; unless it has its name, nothing is left of it."""
+        super().abandon()
+        if self._part:
+            with contextlib.suppress(OSError):
+                os.unlink(self._part)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
-from tar2tf_cli.errors import SampleError, SourceError, UsageError
+from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, read_failed
 from tar2tf_cli.inputs.base import ListSource
 from tar2tf_cli.inputs.chunks import chunks, shuffled
 from tar2tf_cli.inputs.example_class import Example, IgnoreExample, find_class
@@ -137,11 +137,7 @@ class ExamplesSource(ListSource):
         places = self._chunks[item.name]
         with _opened(self.bucket) as file:
             if _version(file) != self._version:
-                raise SourceError(
-                    "changed while it was being converted",
-                    shard=self.bucket,
-                    hint="start again when its writer is done",
-                )
+                raise changed(self.bucket)
             for position in range(0, len(places), 3):
                 number, offset, size = places[position : position + 3]
                 file.seek(offset)
@@ -214,7 +210,7 @@ def _opened(path: str) -> BinaryIO:
     try:
         return open(path, "rb")
     except OSError as error:
-        raise SourceError(f"cannot be read: {error.strerror}", shard=path) from None
+        raise read_failed(path, error) from None
 
 
 def _version(file: BinaryIO) -> tuple[int, int]:
@@ -240,7 +236,7 @@ def _places(file: BinaryIO, path: str) -> Iterator[_Place]:
         reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
         raise SourceError(f"cannot be read as CSV: line {lines.number}: {reason}", shard=path) from None
     except OSError as error:
-        raise SourceError(f"cannot be read: {error.strerror}", shard=path) from None
+        raise read_failed(path, error) from None
 
 
 class _Lines:

@@ -27,7 +27,7 @@ Readable: TypeAlias = "str | os.PathLike[str] | FileObject"
 """A path or bucket, as `open_source` takes it, or an open binary file."""
 
 
-class FileObjectSource:
+class FileObjectSource(Source):
     """An open file as a bucket of one shard, read once from where it stands; closing it is left to who opened it.
 
     Args:
@@ -35,7 +35,6 @@ class FileObjectSource:
         number: what to call it when it has no name of its own.
     """
 
-    seekable = False
     repeatable = False
 
     def __init__(self, file: FileObject, number: int = 1) -> None:
@@ -82,13 +81,12 @@ class _Borrowed:
         """Leave the file open."""
 
 
-class OnlyGzip:
+class OnlyGzip(Source):
     """A source whose inputs must be gzip."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self.bucket = source.bucket
-        self.seekable = False
         self.repeatable = source.repeatable
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:

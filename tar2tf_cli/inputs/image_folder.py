@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tar2tf_cli.errors import SampleError, SourceError, UsageError
+from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, read_failed
 from tar2tf_cli.formats import image
 from tar2tf_cli.inputs.base import ListSource
 from tar2tf_cli.inputs.chunks import chunks, shuffled
@@ -125,9 +125,7 @@ class ImageFolderSource(ListSource):
             else:
                 yield name, sample
         if total != item.size:
-            raise SourceError(
-                "changed while it was being converted", shard=self.bucket, hint="start again when its writer is done"
-            )
+            raise changed(self.bucket)
 
     def _sample(self, name: str, data: bytes) -> Sample:
         synset = _class(name)
@@ -147,7 +145,7 @@ class ImageFolderSource(ListSource):
             with open(path, "rb", buffering=0) as file:
                 return file.read()
         except OSError as error:
-            raise SourceError(f"cannot be read: {error.strerror}", shard=path) from None
+            raise read_failed(path, error) from None
 
     def _known(self, path: str, classes: set[str]) -> Labels:
         """The label map in a file, which must know these classes."""
@@ -199,7 +197,7 @@ class ImageFolderSource(ListSource):
             try:
                 status = entry.stat()
             except OSError as error:
-                raise SourceError(f"cannot be read: {error.strerror}", shard=entry.path) from None
+                raise read_failed(entry.path, error) from None
             yield _File(relative + entry.name, status.st_size, status.st_mtime_ns)
 
 

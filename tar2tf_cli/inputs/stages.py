@@ -29,7 +29,7 @@ where no tar can be named.
 """
 
 
-class TarsSource:
+class TarsSource(Source):
     """Tars of any buckets, as the inputs of one.
 
     Args:
@@ -68,6 +68,8 @@ class StagesSource(ListSource):
         repeatable: whether they can be known to be the same as in an earlier run.
     """
 
+    gives_examples = True
+
     def __init__(
         self, tars: Sequence[Tar], open_stages: Open, stages: Sequence[Mapping[str, Any]], *, repeatable: bool
     ) -> None:
@@ -78,11 +80,6 @@ class StagesSource(ListSource):
         self.repeatable = repeatable and bool(tars) and all(source.repeatable for source, _ in tars)
 
     @property
-    def documents(self) -> dict[str, bytes | None]:
-        """None."""
-        return {}
-
-    @property
     def identity(self) -> dict[str, Any]:
         """The tars, and the stages by their names and sources."""
         tars = [
@@ -90,8 +87,7 @@ class StagesSource(ListSource):
         ]
         return {"tars": tars, "stages": list(self._stages)}
 
-    @property
-    def paths(self) -> list[str]:
+    def paths(self, items: Sequence[ObjectInfo]) -> Sequence[str]:
         """Where the tars are."""
         return [source.locate(item.name) for source, item in self._tars]
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from io import RawIOBase
 from typing import Any, Final
 
-from tar2tf_cli.errors import SinkError
-from tar2tf_cli.formats.record_file import write_failed
+from tar2tf_cli.errors import SinkError, write_failed
 
 __all__ = ["RecordStream"]
 

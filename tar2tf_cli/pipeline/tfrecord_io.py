@@ -19,11 +19,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from io import TextIOBase
 from typing import Any
 
-from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SampleError, SinkError, UsageError
+from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SampleError, SinkError, UsageError, write_failed
 from tar2tf_cli.features.tf_example import TFExample
 from tar2tf_cli.formats.compression import open_stream
 from tar2tf_cli.formats.example import Encoder, Feature
-from tar2tf_cli.formats.record_file import write_failed
 from tar2tf_cli.formats.tfrecord import FRAMING, MAX_RECORD, RecordReader, frame
 from tar2tf_cli.inputs.file_object import Readable, check_inputs, name_of, sources_of
 from tar2tf_cli.pipeline.output_stream import RecordStream

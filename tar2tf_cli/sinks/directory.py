@@ -6,7 +6,8 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator
 
-from tar2tf_cli.errors import SinkError
+from tar2tf_cli.errors import SinkError, write_failed
+from tar2tf_cli.formats.record_file import sync
 
 __all__ = ["DirectorySink"]
 
@@ -65,7 +66,7 @@ class DirectorySink:
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             os.replace(part, path)
         except OSError as error:
-            raise _failed(path, error) from None
+            raise write_failed(path, error) from None
 
     def stage(self, part: str) -> None:
         """The part is where it takes no more room than as a file."""
@@ -83,23 +84,12 @@ class DirectorySink:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
         except OSError as error:
-            raise _failed(path, error) from None
+            raise write_failed(path, error) from None
 
     def flush(self, folders: Iterable[str]) -> None:
         """Have the folders' entries on the disk."""
         for folder in folders:
-            try:
-                descriptor = os.open(folder, os.O_RDONLY)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
-            except OSError as error:
-                raise _failed(folder, error) from None
+            sync(folder)
 
     def close(self) -> None:
         """There is nothing to let go of."""
-
-
-def _failed(path: str, error: OSError) -> SinkError:
-    return SinkError(f"cannot be written: {error.strerror or error}", shard=path)

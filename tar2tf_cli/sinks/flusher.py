@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import threading
 from typing import Generic, TypeVar
 
 from tar2tf_cli.errors import SinkError
-from tar2tf_cli.formats.record_file import write_failed
+from tar2tf_cli.formats.record_file import sync
 
 __all__ = ["Flusher"]
 
@@ -71,13 +70,9 @@ class Flusher(Generic[T]):
 
 
 def _flush(paths: list[str]) -> SinkError | None:
-    for path in paths:
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            return write_failed(path, error)
+    try:
+        for path in paths:
+            sync(path)
+    except SinkError as error:
+        return error
     return None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.spec.urls import check_url, is_remote
-from tar2tf_cli.stores.base import Folder, ObjectInfo, Remote, Source
+from tar2tf_cli.stores.base import Folder, ObjectInfo, Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.objects import Store
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Folder",
     "ObjectInfo",
-    "Remote",
     "Source",
     "endpoint_for",
     "open_source",

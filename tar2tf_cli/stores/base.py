@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from types import MappingProxyType
+from typing import Any, Protocol
 
+from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.bytestream import ByteStream
+from tar2tf_cli.samples.grouping import Sample
 
-__all__ = ["Folder", "ObjectInfo", "Remote", "Source"]
+__all__ = ["Folder", "ObjectInfo", "Source"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +42,70 @@ class ObjectInfo:
 
 
 class Source(Protocol):
-    """A bucket of shards.
+    """A bucket of shards; a conversion asks it what it can do.
 
-    Sources pickle: a worker gets one and opens inputs by itself.
+    Sources pickle: a worker gets one and opens inputs by itself. A class that derives from this one has to say how
+    inputs are listed, opened and named; the rest is as it is for most.
 
     Attributes:
         bucket: the bucket as the user gave it.
         seekable: whether the streams have `seek`, at no cost of note.
         repeatable: whether an input can be opened twice.
+        remote: whether each object costs a round trip.
+        ordered: whether the inputs are listed shuffled and limited already, as the conversion asks.
+        divisible: whether several threads may make the examples of one input.
+        gives_examples: whether `samples` gives examples, so that no op, selection or type is to be applied.
+        count: how many samples the inputs have together, faulty ones included; None when only reading tells.
+        skipped: how much was skipped when the inputs were listed, by reason.
     """
 
     bucket: str
-    seekable: bool
-    repeatable: bool
+    seekable: bool = False
+    repeatable: bool = True
+    remote: bool = False
+    ordered: bool = False
+    divisible: bool = True
+    gives_examples: bool = False
+    count: int | None = None
+    skipped: Mapping[str, int] = MappingProxyType({})
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What makes a conversion another one besides its spec and inputs."""
+        return {}
+
+    @property
+    def documents(self) -> dict[str, bytes | None]:
+        """What is to be written beside the manifest, by `NAME.SUFFIX`; None for what the reports of inputs describe."""
+        return {}
+
+    def paths(self, items: Sequence[ObjectInfo]) -> Sequence[str]:
+        """Where inputs are, none of which may be written over."""
+        return [self.locate(item.name) for item in items]
+
+    def expecting(self, items: Sequence[ObjectInfo]) -> AbstractContextManager[None]:
+        """Begin to fetch inputs that are to be opened inside the `with` block, all at once."""
+        return nullcontext()
+
+    def samples(
+        self,
+        item: ObjectInfo,
+        report: Any,
+        fault: Callable[[SampleError], None],
+        on_bytes: Callable[[int], None] | None = None,
+    ) -> Generator[tuple[str, Sample], None, None] | None:
+        """The samples of an input, each with the name of the file or row that it is made of; None for a tar.
+
+        Args:
+            item: the input.
+            report: the InputReport, which gets what was skipped and what describes the stored.
+            fault: called with what cannot become a sample.
+            on_bytes: called with the number of bytes after each read.
+
+        Raises:
+            SourceError: when something cannot be read, or changed since it was listed.
+        """
+        return None
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """The inputs that templates stand for, in order.
@@ -78,13 +132,5 @@ class Folder(Source, Protocol):
         """Those of the names that are there; nothing in a name is a wildcard.
 
         Raises:
-            SourceError: when that cannot be told.
+            SourceError: when the store cannot be asked.
         """
-
-
-@runtime_checkable
-class Remote(Source, Protocol):
-    """A bucket behind a network, where each object costs a round trip."""
-
-    def expecting(self, items: Sequence[ObjectInfo]) -> AbstractContextManager[None]:
-        """Begin to fetch inputs that are to be opened inside the `with` block, all at once."""

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.errors import SourceError, UsageError, changed
 from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.objects import Store
 from tar2tf_cli.stores.transfer import CONNECT_SECONDS, READ_SECONDS, Body, Transient
@@ -208,7 +208,7 @@ class S3Store(CloudStore):
             return self.client.call_s3("get_object", Bucket=self.name, Key=self.root + item.name, **asked)
         except Exception as error:
             if _code(error) in ("PreconditionFailed", "412", "InvalidRange", "416"):
-                raise _changed(self.locate(item.name), start) from None
+                raise changed(self.locate(item.name), start) from None
             raise
 
 
@@ -264,13 +264,8 @@ class GcsStore(CloudStore):
         except FileNotFoundError:
             if self.head(item.name) is None:
                 raise SourceError("no such object", shard=where, offset=start) from None
-            raise _changed(where, start) from None
+            raise changed(where, start) from None
         return data
-
-
-def _changed(where: str, offset: int) -> SourceError:
-    hint = "start again when its writer is done"
-    return SourceError("changed while it was being read", shard=where, offset=offset, hint=hint)
 
 
 def _crc32c(path: str) -> int:

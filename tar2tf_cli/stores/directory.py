@@ -6,15 +6,15 @@ import os
 from collections.abc import Iterator, Sequence
 from io import FileIO
 
-from tar2tf_cli.errors import SourceError
+from tar2tf_cli.errors import SourceError, changed, read_failed
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.spec.templates import resolve
-from tar2tf_cli.stores.base import ObjectInfo
+from tar2tf_cli.stores.base import ObjectInfo, Source
 
 __all__ = ["DirectorySource"]
 
 
-class DirectorySource:
+class DirectorySource(Source):
     """A directory whose files are shards; a path to a file is that one shard.
 
     Raises:
@@ -22,7 +22,6 @@ class DirectorySource:
     """
 
     seekable = True
-    repeatable = True
 
     def __init__(self, bucket: str) -> None:
         self.bucket = bucket
@@ -56,9 +55,7 @@ class DirectorySource:
         status = os.fstat(file.fileno())
         if item.version is not None and (status.st_size, _version(status)) != (item.size, item.version):
             file.close()
-            raise SourceError(
-                "changed while it was being converted", shard=path, hint="start again when its writer is done"
-            )
+            raise changed(path)
         return file
 
     def find(self, names: Sequence[str]) -> dict[str, ObjectInfo]:
@@ -74,7 +71,7 @@ class DirectorySource:
         try:
             status = os.stat(path)
         except OSError as error:
-            raise SourceError(f"cannot be read: {error.strerror}", shard=path) from None
+            raise read_failed(path, error) from None
         if os.path.isdir(path):
             raise SourceError("is a directory where a shard should be", shard=path)
         if not os.path.isfile(path):

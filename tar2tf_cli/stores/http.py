@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.errors import SourceError, UsageError, changed
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.objects import Store
@@ -89,7 +89,7 @@ class HttpStore(Store):
         response = self._request("GET", item.name, **({"Range": f"bytes={start}-"} if start else {}))
         try:
             if response.status_code == 416:
-                raise SourceError("changed while it was being read", shard=self.locate(item.name), offset=start)
+                raise changed(self.locate(item.name), start)
             status_error(response.status_code, "", self.locate(item.name))
         except BaseException:
             response.close()

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.spec.templates import expand, is_glob, is_numbered, resolve
-from tar2tf_cli.stores.base import ObjectInfo
+from tar2tf_cli.stores.base import ObjectInfo, Source
 from tar2tf_cli.stores.transfer import Body, ResumingStream, persist
 
 __all__ = ["ObjectSource", "Store", "read_object"]
@@ -112,11 +112,10 @@ class Store(ABC):
         return {**self.__dict__, "_made": {}}
 
 
-class ObjectSource:
+class ObjectSource(Source):
     """The objects of a store that are shards; a bucket that names an object is that one shard."""
 
-    seekable = False
-    repeatable = True
+    remote = True
 
     def __init__(self, store: Store) -> None:
         self.bucket = store.bucket

@@ -8,16 +8,15 @@ from io import FileIO
 
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.formats.bytestream import ByteStream
-from tar2tf_cli.stores.base import ObjectInfo
+from tar2tf_cli.stores.base import ObjectInfo, Source
 
 __all__ = ["StdinSource"]
 
 
-class StdinSource:
+class StdinSource(Source):
     """Standard input as a bucket of one shard; it can be read once."""
 
     bucket = "-"
-    seekable = False
     repeatable = False
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:

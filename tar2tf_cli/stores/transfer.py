@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
-from tar2tf_cli.errors import SourceError, Tar2tfError
+from tar2tf_cli.errors import SourceError, Tar2tfError, changed
 from tar2tf_cli.stores.base import ObjectInfo
 
 __all__ = ["CONNECT_SECONDS", "READ_SECONDS", "Body", "Patience", "ResumingStream", "Transient", "hasher", "persist"]
@@ -252,7 +252,7 @@ class ResumingStream:
             body.close()
             if blind:
                 raise self._error("broke off, and its server tells neither size nor version to go on by", offset)
-            raise self._error("changed while it was being read", offset, "start again when its writer is done")
+            raise changed(self._name, offset)
         if offset == 0:
             self._size, self._version = body.size if self._size is None else self._size, self._version or body.version
             checksum = body.checksum or self._item.checksum

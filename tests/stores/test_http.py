@@ -16,7 +16,7 @@ from servers import FaultyServer, faulty_server, free_ports, self_signed
 from sources import BIG, SourceSuite, read_all, tar2tf, tar_of
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.inputs.open_shard import list_files
-from tar2tf_cli.stores import ObjectInfo, Remote, Source, open_source
+from tar2tf_cli.stores import ObjectInfo, Source, open_source
 from tar2tf_cli.stores import transfer as resume
 
 
@@ -138,7 +138,7 @@ class TestAFaultyServer:
         stream.close()
 
     def test_inputs_that_are_expected_are_asked_for_all_at_once(self, web: FaultyServer, source: Source) -> None:
-        assert isinstance(source, Remote)
+        assert source.remote
         for number in range(8):
             web.objects[f"b/y-{number}.tar"] = b"%d" % number
         items = source.list(["y-{0..7}.tar"])
@@ -160,7 +160,7 @@ class TestAFaultyServer:
     def test_what_was_expected_and_not_opened_is_let_go_of(
         self, web: FaultyServer, source: Source, item: ObjectInfo
     ) -> None:
-        assert isinstance(source, Remote)
+        assert source.remote
         with source.expecting([item]):
             while not web.log or web.log[-1][0] != "GET":
                 time.sleep(0.01)
