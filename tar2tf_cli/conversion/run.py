@@ -12,7 +12,7 @@ from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, input_entry
 from tar2tf_cli.conversion.publish import Commit
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
 from tar2tf_cli.conversion.spool_index import load_index
-from tar2tf_cli.conversion.standard_output import StandardOutput
+from tar2tf_cli.conversion.targets import StreamTarget, Target
 from tar2tf_cli.conversion.tasks import ReadInputs, ShardReport, Worker, WriteShard
 from tar2tf_cli.engines import Engine, make_engine
 from tar2tf_cli.engines.base import Task
@@ -173,6 +173,7 @@ def convert(
     endpoint: str | None = None,
     events: Events | None = None,
     source: Source | None = None,
+    target: Target | None = None,
 ) -> Summary:
     """Convert shards to TFRecord; the output does not depend on the number of workers.
 
@@ -183,6 +184,7 @@ def convert(
         endpoint: where the store of the bucket answers; of the output, too, when both are of one kind.
         events: hears of progress.
         source: where the inputs are; goes by the conversion's bucket when None.
+        target: where shards go, without a manifest; goes by the output path when None.
 
     Returns:
         What was written; the manifest beside the shards says the same.
@@ -199,19 +201,22 @@ def convert(
     engine = make_engine(readers + beside)
     manifest = plan.manifest()
     template = PathTemplate.parse(sink.inside(conversion.output.template.text))
-    if path == STDOUT:
-        target: Commit | StandardOutput = StandardOutput()
-    else:
-        target = Commit(
-            template,
-            sink,
-            manifest,
-            events,
-            overwrite=overwrite,
-            resumable=plan.source.repeatable,
-            inputs=plan.source.paths(plan.inputs),
-            lanes=list(conversion.split) or [item.stem for item in plan.inputs],
-            documents=[sink.inside(name) for name in plan.documents()],
+    listed = target is None and path != STDOUT
+    if target is None:
+        target = (
+            StreamTarget()
+            if path == STDOUT
+            else Commit(
+                template,
+                sink,
+                manifest,
+                events,
+                overwrite=overwrite,
+                resumable=plan.source.repeatable,
+                inputs=plan.source.paths(plan.inputs),
+                lanes=list(conversion.split) or [item.stem for item in plan.inputs],
+                documents=[sink.inside(name) for name in plan.documents()],
+            )
         )
     with target as commit:
         if commit.up_to_date:
@@ -226,7 +231,7 @@ def convert(
         documents = plan.documents("".join(run.described))
         summary.shards = commit.finish(manifest, {sink.inside(name): data for name, data in documents.items()})
     summary.features = manifest.features
-    summary.manifest = None if path == STDOUT else sink.locate(template.manifest())
+    summary.manifest = sink.locate(template.manifest()) if listed else None
     return summary
 
 
@@ -258,7 +263,7 @@ class _Run:
         engine: Engine,
         readers: int,
         events: Events,
-        commit: Commit | StandardOutput,
+        commit: Target,
     ) -> None:
         self._plan = plan
         self._worker = worker

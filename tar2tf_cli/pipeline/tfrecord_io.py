@@ -23,9 +23,9 @@ from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SampleError,
 from tar2tf_cli.features.tf_example import TFExample
 from tar2tf_cli.formats.compression import open_stream
 from tar2tf_cli.formats.example import Encoder, Feature
+from tar2tf_cli.formats.record_stream import RecordStream
 from tar2tf_cli.formats.tfrecord import FRAMING, MAX_RECORD, RecordReader, frame
 from tar2tf_cli.inputs.file_object import Readable, check_inputs, name_of, sources_of
-from tar2tf_cli.pipeline.output_stream import RecordStream
 from tar2tf_cli.sinks import RecordFile
 from tar2tf_cli.spec.output_path import PathTemplate
 

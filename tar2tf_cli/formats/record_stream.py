@@ -1,4 +1,4 @@
-"""Records to a file object that someone else has opened."""
+"""Records to a file object that somebody else has opened."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from io import RawIOBase
 from typing import Any, Final
 
 from tar2tf_cli.errors import SinkError, write_failed
+from tar2tf_cli.formats.record_file import write_all
 
 __all__ = ["RecordStream"]
 
@@ -15,11 +16,8 @@ class RecordStream:
     """Collects small pieces and writes them to an open binary file, which is flushed but not closed.
 
     Args:
-        out: has `write(data)`, which may take less than all of it and then says how much.
+        out: has `write(data)`, which may take less than all of it and then returns how much.
         name: what to call it in errors.
-
-    Attributes:
-        size: bytes taken so far.
 
     Raises:
         SinkError: when the file cannot be written.
@@ -32,13 +30,11 @@ class RecordStream:
         self._name = name
         self._parts: list[bytes] = []
         self._pending = 0
-        self.size = 0
 
     def write(self, parts: Sequence[bytes], size: int) -> None:
         """Append parts of together `size` bytes."""
         self._parts += parts
         self._pending += size
-        self.size += size
         if self._pending >= self.BUFFER:
             self._hand_over()
 
@@ -49,20 +45,21 @@ class RecordStream:
             self._attempt(flush)
 
     def _hand_over(self) -> None:
-        rest = b"".join(self._parts)
+        data = b"".join(self._parts)
         self._parts.clear()
         self._pending = 0
-        while rest:
-            written = self._attempt(self._out.write, rest)
-            if written is None and not isinstance(self._out, RawIOBase):
-                return  # many file-like objects take all, and say nothing
-            if not written:
-                raise SinkError("takes no more bytes", shard=self._name, hint="give a file that blocks")
-            rest = rest[written:]
+        self._attempt(write_all, self._write, data)
 
-    def _attempt(self, action: Any, *arguments: Any) -> Any:
+    def _write(self, data: bytes) -> int | None:
+        """How much the file took; None from one that takes all and says nothing, as many file-like objects do."""
+        taken: int | None = self._out.write(data)
+        return 0 if taken is None and isinstance(self._out, RawIOBase) else taken
+
+    def _attempt(self, action: Any, *arguments: Any) -> None:
         try:
-            return action(*arguments)
+            action(*arguments)
+        except BrokenPipeError:
+            raise SinkError(f"{self._name} was closed before everything was written") from None
         except OSError as error:
             raise write_failed(self._name, error) from None
         except (ValueError, TypeError) as error:  # it is closed, or takes text

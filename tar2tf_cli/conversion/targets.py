@@ -1,0 +1,226 @@
+"""Where finished shards of a conversion go; here, the targets beside which no manifest stands."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
+from tar2tf_cli.conversion.sharding import Shard
+from tar2tf_cli.conversion.tasks import ShardReport
+from tar2tf_cli.errors import OutputExistsError, SinkError, UsageError, write_failed
+from tar2tf_cli.formats.record_file import sync
+from tar2tf_cli.formats.record_stream import RecordStream
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["FilesTarget", "StreamTarget", "Target", "check_free"]
+
+
+class Target(Protocol):
+    """What a conversion hands its shards to; a context manager.
+
+    Attributes:
+        folder: the working folder, made on entering.
+        up_to_date: whether there is nothing to do.
+        sealed: shards that an interrupted run left whole, by lane and number.
+        lasting: whether shards must be on the disk before they are sealed.
+        direct: whether nothing reads a shard once it is written.
+    """
+
+    folder: str
+    up_to_date: bool
+    sealed: dict[tuple[str, int], ShardReport]
+    lasting: bool
+    direct: bool
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    def unfinished_path(self, shard: Shard) -> str:
+        """Where a shard is written before it is whole."""
+
+    def index_path(self, shard: Shard) -> str:
+        """Where a shard's `--index` is written before it is whole."""
+
+    def seal(self, shard: Shard, report: ShardReport) -> None:
+        """Take a shard that is whole."""
+
+    def finish(self, manifest: Manifest, documents: Mapping[str, bytes]) -> list[ShardEntry]:
+        """Publish what is left; the shards by their final paths, as the manifest has them."""
+
+
+class _WithoutManifest:
+    """A target that keeps shards in a temporary folder until they are published, and has nothing to resume."""
+
+    up_to_date = False
+    lasting = False
+    direct = False
+
+    def __init__(self) -> None:
+        self.sealed: dict[tuple[str, int], ShardReport] = {}
+        self.folder = ""
+        self._reports: dict[int, ShardReport] = {}
+
+    def __enter__(self) -> Self:
+        import tempfile
+
+        where = self._place()
+        try:
+            self.folder = tempfile.mkdtemp(prefix=".tar2tf-", dir=where)
+        except OSError as error:
+            if where:
+                raise write_failed(where, error) from None
+            hint = "set TMPDIR to a folder with room"
+            raise SinkError(f"no temporary folder can be made: {error.strerror}", hint=hint) from None
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        import shutil
+
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _place(self) -> str | None:
+        """The folder to make the temporary one in; None for the system's."""
+        return None
+
+    def unfinished_path(self, shard: Shard) -> str:
+        """Where a shard is kept until it is published."""
+        return os.path.join(self.folder, f"part-{shard.number}")
+
+    def index_path(self, shard: Shard) -> str:
+        """Neither streams nor named files have an index."""
+        raise NotImplementedError
+
+    def seal(self, shard: Shard, report: ShardReport) -> None:
+        """Take a shard that is whole."""
+        self._reports[shard.number] = report
+
+
+class StreamTarget(_WithoutManifest):
+    """All shards as one stream, in order, each as soon as it is whole; the stream is flushed and left open.
+
+    Args:
+        out: a file open for writing bytes; None for the process's standard output.
+        name: what to call it in errors.
+    """
+
+    def __init__(self, out: Any = None, name: str = "standard output") -> None:
+        super().__init__()
+        self._out = out
+        self._name = name
+        self._next = 0
+
+    def __enter__(self) -> Self:
+        if self._out is None:
+            if sys.stdout is None:
+                raise SinkError("standard output is closed")
+            self._out = open(1, "wb", buffering=0, closefd=False)
+        return super().__enter__()
+
+    def seal(self, shard: Shard, report: ShardReport) -> None:
+        """Write out a shard, once those before it are."""
+        super().seal(shard, report)
+        while self._next in self._reports:
+            path = self.unfinished_path(Shard("", self._next))
+            stream = RecordStream(self._out, self._name)
+            with open(path, "rb", buffering=0) as file:
+                while data := file.read(RecordStream.BUFFER):
+                    stream.write([data], len(data))
+            stream.flush()
+            os.unlink(path)
+            self._next += 1
+
+    def finish(self, manifest: Manifest, documents: Mapping[str, bytes]) -> list[ShardEntry]:
+        """Nothing is left to do."""
+        return []
+
+
+class FilesTarget(_WithoutManifest):
+    """Shards as files of given names, which appear when all are whole and on the disk.
+
+    Args:
+        names: the files' paths in order, of which one for each shard is taken.
+        overwrite: whether files that are there are replaced.
+
+    Raises:
+        UsageError: when there are fewer names than shards, or a name is that of a folder or device.
+        OutputExistsError: when there is a file of a name; for the first name on entering.
+    """
+
+    lasting = True
+    direct = True
+
+    def __init__(self, names: Iterator[str], *, overwrite: bool = False) -> None:
+        super().__init__()
+        self._names = names
+        self._overwrite = overwrite
+        self._first = ""
+
+    def _place(self) -> str:
+        """Beside the first file, so that files need not be copied to get their names."""
+        first = next(self._names, None)
+        if first is None:
+            raise UsageError("there are no paths for the shards", hint="give a path for each")
+        self._first = first
+        return os.path.dirname(self._prepared(first))
+
+    def finish(self, manifest: Manifest, documents: Mapping[str, bytes]) -> list[ShardEntry]:
+        """Give each shard its name."""
+        names: list[str] = []
+        for number in range(len(self._reports)):
+            name = next(self._names, None) if number else self._first
+            if name is None or name in names:
+                raise UsageError(f"there are {number} paths for {len(self._reports)} shards", hint="give one for each")
+            names.append(name)
+        paths = [self._prepared(name) for name in names]
+        for number, path in enumerate(paths):
+            try:
+                os.replace(self.unfinished_path(Shard("", number)), path)
+            except OSError as error:
+                raise write_failed(names[number], error) from None
+        for folder in {os.path.dirname(path) for path in paths}:
+            sync(folder)
+        reports = [self._reports[number] for number in range(len(names))]
+        return [
+            ShardEntry(name, report.records, report.size, digest(report.crc), None)
+            for name, report in zip(names, reports, strict=True)
+        ]
+
+    def _prepared(self, name: str) -> str:
+        """The real path of a file that may be written, in a folder that is there."""
+        path = check_free(name, overwrite=self._overwrite)
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+        except OSError as error:
+            raise write_failed(name, error) from None
+        return path
+
+
+def check_free(name: str, *, overwrite: bool) -> str:
+    """The real path of a file to be written.
+
+    Raises:
+        UsageError: when it is that of a folder or a device.
+        OutputExistsError: when there is a file that may not be replaced.
+        SinkError: when the operating system cannot say what is there.
+    """
+    path = os.path.realpath(name)
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return path
+    except OSError as error:
+        raise write_failed(name, error) from None
+    if stat.S_ISDIR(mode):
+        raise UsageError(f"the output path {name!r} names a directory", hint="such as 'out/train.record'")
+    if not stat.S_ISREG(mode):
+        raise UsageError(f"{name!r} is not a regular file", hint="open it, and give the open file")
+    if not overwrite:
+        raise OutputExistsError("is there already", shard=name, hint="choose another path or overwrite=True")
+    return path
