@@ -7,19 +7,18 @@ even read.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
 from tar2tf_cli.checking.content import Look, Stats, example_of, look_at, shortened
-from tar2tf_cli.checking.example_checker import Entry, entries
 from tar2tf_cli.engines.gather import gather
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.compression import PlainStream
-from tar2tf_cli.formats.example import decode
+from tar2tf_cli.formats.example_parser import ParsedFeature, parse
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import Format, OpenShard, TarRules, is_folder, list_files, nothing_found
@@ -297,32 +296,30 @@ def _read_records(shard: OpenShard, contents: ShardContents, looks: int) -> None
 def _add_record(contents: ShardContents, record: bytes, looks: int) -> None:
     """Take note of a record's features."""
     try:
-        found = list(entries(record))
+        found = parse(record)
     except ValueError:
         contents.foreign += 1
         return
-    new = [entry for entry in found if contents.stats(entry.name).count < looks]
-    if new:
-        values = cache(partial(decode, record))
-        for entry in new:
-            _look_at_feature(contents.stats(entry.name), entry, record, values)
-    for entry in found:
-        contents.stats(entry.name).add(entry.size if entry.kind in ("bytes", None) else entry.values)
+    for name, feature in found.items():
+        stats = contents.stats(name)
+        if stats.count < looks:
+            _look_at_feature(stats, feature)
+        stats.add(feature.size if feature.kind in ("bytes", None) else feature.count)
 
 
-def _look_at_feature(stats: Stats, entry: Entry, record: bytes, values: Callable[[], Mapping[str, Any]]) -> None:
-    if entry.kind in ("int64", "float"):
+def _look_at_feature(stats: Stats, feature: ParsedFeature) -> None:
+    if feature.kind in ("int64", "float"):
         stats.unit = "values"
-        stats.look(Look(entry.kind), lambda: _numbers(values()[entry.name][1]))
-    elif entry.values == 1:
-        data = record[entry.start : entry.end]
+        stats.look(Look(feature.kind), lambda: _numbers(feature.values()))
+    elif feature.count == 1:
+        (data,) = feature.parts()
         stats.look(look_at(data), partial(example_of, data))
-    elif entry.values:
-        first = values()[entry.name][1][0]
+    elif feature.count:
+        first = feature.parts()[0]
         kind, shape = look_at(first)
         stats.look(Look(f"list of {kind}", shape), lambda: f"[{shortened(example_of(first))}, …]")
     else:
-        stats.look(Look("empty list" if entry.kind else "unset"), str)
+        stats.look(Look("empty list" if feature.kind else "unset"), str)
 
 
 def _numbers(values: Sequence[float]) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tar2tf_cli.errors import SampleError, UsageError
-from tar2tf_cli.formats.example import parse_features, raw
+from tar2tf_cli.formats.example import raw
+from tar2tf_cli.formats.example_parser import parse_features
 from tar2tf_cli.ops.base import OpContext
 from tar2tf_cli.ops.func import label
 from tar2tf_cli.samples.grouping import KEY, Sample

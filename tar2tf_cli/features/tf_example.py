@@ -16,10 +16,9 @@ from tar2tf_cli.formats.example import (
     float_list,
     int64_list,
     packed_floats,
-    parse_features,
     scalar,
-    values_of,
 )
+from tar2tf_cli.formats.example_parser import parse_features, values_of
 from tar2tf_cli.samples.grouping import KEY
 
 if TYPE_CHECKING:

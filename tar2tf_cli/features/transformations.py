@@ -14,7 +14,8 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.features.tf_example import TFExample
-from tar2tf_cli.formats.example import Feature, values_of
+from tar2tf_cli.formats.example import Feature
+from tar2tf_cli.formats.example_parser import values_of
 from tar2tf_cli.ops import OPS, Func, Op
 from tar2tf_cli.ops.base import OpContext, apply_ops
 from tar2tf_cli.ops.func import label, source_digest, told

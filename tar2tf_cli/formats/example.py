@@ -1,4 +1,4 @@
-"""The wire format of tf.train.Example: features to bytes and back, without protobuf.
+"""Features to the bytes of a tf.train.Example, without protobuf; example_parser.py reads them.
 
 Features are written in the order of their names, so equal features give equal bytes. The messages
 (tensorflow/core/example/example.proto and feature.proto) nest like this, every level length-delimited:
@@ -20,29 +20,26 @@ from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.tfrecord import MAX_RECORD
 
 __all__ = [
+    "TAGS",
     "Encoder",
     "Feature",
     "Features",
     "Kind",
     "bytes_list",
-    "decode",
     "float_list",
     "int64_list",
-    "kind_of",
     "packed_floats",
-    "parse_features",
+    "packed_int64s",
     "raw",
     "scalar",
-    "spans",
-    "values_of",
     "varint",
 ]
 
 Kind: TypeAlias = Literal["bytes", "float", "int64"]
 Encoding: TypeAlias = Literal["bytes", "float", "int64", "raw"]
 
-_KINDS: Final[dict[int, Kind]] = {0x0A: "bytes", 0x12: "float", 0x1A: "int64"}
-_TAGS: Final[dict[Kind, bytes]] = {"bytes": b"\x0a", "float": b"\x12", "int64": b"\x1a"}
+TAGS: Final[dict[Kind, bytes]] = {"bytes": b"\x0a", "float": b"\x12", "int64": b"\x1a"}
+"""What begins each kind of list in a Feature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +110,13 @@ def int64_list(values: Iterable[int], shape: tuple[int, ...] | None = None, dtyp
     """
     numbers = array("q", values)
     data = b"".join([varint(number & 0xFFFFFFFFFFFFFFFF) for number in numbers])
+    return packed_int64s(data, (len(numbers),) if shape is None else shape, dtype)
+
+
+def packed_int64s(data: bytes, shape: tuple[int, ...], dtype: str = "int64") -> Feature:
+    """A feature of int64 values given as varints end to end."""
     content = b"\x0a" + varint(len(data)) + data if data else b""
-    return Feature("int64", dtype, (len(numbers),) if shape is None else shape, _message("int64", content))
+    return Feature("int64", dtype, shape, _message("int64", content))
 
 
 def scalar(feature: Feature) -> Feature:
@@ -123,7 +125,7 @@ def scalar(feature: Feature) -> Feature:
 
 
 def _message(kind: Kind, content: bytes) -> bytes:
-    return _TAGS[kind] + varint(len(content)) + content
+    return TAGS[kind] + varint(len(content)) + content
 
 
 class _Heads(dict[int, bytes]):
@@ -212,158 +214,3 @@ class Encoder:
 def _entry(name: bytes, feature: Feature) -> tuple[bytes, bytes]:
     head = name + b"\x12" + varint(len(feature.message))
     return b"\x0a" + varint(len(head) + len(feature.message)) + head, feature.message
-
-
-def decode(message: bytes) -> dict[str, tuple[Kind | None, list[bytes] | list[float] | list[int]]]:
-    """Features of a serialised tf.train.Example as `{name: (kind, values)}`, kind None for an unset feature.
-
-    Raises:
-        ValueError: when the bytes are not an Example.
-    """
-    return {name: _values(message, start, end) for name, start, end in spans(message)}
-
-
-def values_of(feature: bytes | Feature) -> tuple[Kind | None, list[bytes] | list[float] | list[int]]:
-    """Kind and values of one feature; kind None when it is unset.
-
-    Raises:
-        ValueError: when its bytes are not a Feature.
-    """
-    if isinstance(feature, Feature):
-        return _values(feature.message, 0, len(feature.message))
-    return "bytes", [feature]
-
-
-def parse_features(message: bytes) -> dict[str, bytes | Feature]:
-    """Features of a serialised tf.train.Example as the encoder takes them; lists of one value count as that value.
-
-    Raises:
-        ValueError: when the bytes are not an Example.
-    """
-    features: dict[str, bytes | Feature] = {}
-    for name, start, end in spans(message):
-        kind, values = _values(message, start, end)
-        if kind is None:
-            continue
-        shape = () if len(values) == 1 else (len(values),)
-        features[name] = Feature(kind, "float32" if kind == "float" else kind, shape, message[start:end])
-    return features
-
-
-def spans(message: bytes) -> list[tuple[str, int, int]]:
-    """Where the Feature message of each name lies in a serialised Example: `(name, start, end)`.
-
-    Of a name that comes twice, the last is the one that counts, as in protobuf.
-
-    Raises:
-        ValueError: when the bytes are not an Example.
-    """
-    found: list[tuple[str, int, int]] = []
-    position, end = 0, len(message)
-    while position < end:
-        position, stop = _field(message, position, end, 0x0A)
-        while position < stop:
-            position, entry_end = _field(message, position, stop, 0x0A)
-            name, start, feature_end = "", entry_end, entry_end
-            while position < entry_end:
-                tag = message[position]
-                start_, end_ = _field(message, position, entry_end, tag)
-                if tag == 0x0A:
-                    name = message[start_:end_].decode("utf-8")
-                elif tag == 0x12 and start == entry_end:
-                    start, feature_end = start_, end_
-                else:
-                    raise ValueError(f"unexpected field tag {tag:#04x} in a map entry")
-                position = end_
-            found.append((name, start, feature_end))
-    return found
-
-
-def _field(data: bytes, position: int, end: int, tag: int) -> tuple[int, int]:
-    """Start and end of the length-delimited field at `position`, which must bear `tag` and fit before `end`."""
-    if data[position] != tag or tag & 7 != 2:
-        raise ValueError(f"unexpected field tag {data[position]:#04x} at byte {position}")
-    position += 1
-    length = data[position] if position < end else 0x80
-    if length < 0x80:
-        position += 1
-    else:
-        length, position = _read_varint(data, position, end, 35)  # protobuf reads no longer lengths
-    if position + length > end:
-        raise ValueError(f"a field at byte {position} runs past the end of its message")
-    return position, position + length
-
-
-def _read_varint(data: bytes, position: int, end: int, bits: int = 70) -> tuple[int, int]:
-    number = shift = 0
-    while position < end and shift < bits:
-        byte = data[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number & 0xFFFFFFFFFFFFFFFF, position
-        shift += 7
-    raise ValueError(f"a number at byte {position} does not end")
-
-
-def kind_of(message: bytes, start: int, end: int) -> Kind | None:
-    """Which list the Feature message in `message[start:end]` holds; None when it is unset."""
-    if start == end:
-        return None
-    kind = _KINDS.get(message[start])
-    if kind is None:
-        raise ValueError(f"unexpected field tag {message[start]:#04x} in a feature")
-    return kind
-
-
-def _values(message: bytes, start: int, end: int) -> tuple[Kind | None, list[bytes] | list[float] | list[int]]:
-    kind = kind_of(message, start, end)
-    if kind is None:
-        return None, []
-    position, stop = _field(message, start, end, message[start])
-    if stop != end:
-        raise ValueError(f"unexpected bytes behind a feature's list at byte {stop}")
-    if kind == "bytes":
-        return kind, _bytes_values(message, position, stop)
-    if kind == "float":
-        return kind, _floats(message, position, stop)
-    return kind, _ints(message, position, stop)
-
-
-def _bytes_values(message: bytes, position: int, stop: int) -> list[bytes]:
-    values = []
-    while position < stop:
-        start, position = _field(message, position, stop, 0x0A)
-        values.append(message[start:position])
-    return values
-
-
-def _floats(message: bytes, position: int, stop: int) -> list[float]:
-    values: list[float] = []
-    while position < stop:
-        if message[position] == 0x0D:  # a float that is not packed
-            start, position = position + 1, position + 5
-        else:
-            start, position = _field(message, position, stop, 0x0A)
-        if (position - start) % 4 or position > stop:
-            raise ValueError(f"a float list at byte {start} is not whole")
-        values += struct.unpack(f"<{(position - start) // 4}f", message[start:position])
-    return values
-
-
-def _ints(message: bytes, position: int, stop: int) -> list[int]:
-    values: list[int] = []
-    while position < stop:
-        if message[position] == 0x08:  # a varint that is not packed
-            number, position = _read_varint(message, position + 1, stop)
-            values.append(_signed(number))
-            continue
-        position, packed_end = _field(message, position, stop, 0x0A)
-        while position < packed_end:
-            number, position = _read_varint(message, position, packed_end)
-            values.append(_signed(number))
-    return values
-
-
-def _signed(number: int) -> int:
-    return number - (1 << 64) if number >> 63 else number
