@@ -16,6 +16,8 @@ Tar2tfError                 exit code 3: input or output failed, the same comman
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ __all__ = [
     "WorkerError",
     "changed",
     "read_failed",
+    "write_errors",
     "write_failed",
 ]
 
@@ -177,3 +180,12 @@ def write_failed(path: str, error: OSError) -> SinkError:
     """The error for a file or folder that the operating system did not let us write."""
     hint = "make room or choose another place, then run the same command"
     return SinkError(f"cannot be written: {error.strerror or error}", shard=path, hint=hint)
+
+
+@contextmanager
+def write_errors(path: str) -> Iterator[None]:
+    """Make what the operating system refuses inside the `with` block an error that names a path."""
+    try:
+        yield
+    except OSError as error:
+        raise write_failed(path, error) from None

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, input_entry
-from tar2tf_cli.conversion.publish import Commit
+from tar2tf_cli.conversion.publish import Publisher
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
 from tar2tf_cli.conversion.spool_index import load_index
+from tar2tf_cli.conversion.takeover import Claim
 from tar2tf_cli.conversion.targets import StreamTarget, Target
 from tar2tf_cli.conversion.tasks import ReadInputs, ShardReport, Worker, WriteShard
 from tar2tf_cli.engines import Engine, make_engine
@@ -202,34 +203,37 @@ def convert(
     manifest = plan.manifest()
     template = PathTemplate.parse(sink.inside(conversion.output.template.text))
     listed = target is None and path != STDOUT
-    if target is None:
-        target = (
-            StreamTarget()
-            if path == STDOUT
-            else Commit(
-                template,
-                sink,
-                manifest,
-                events,
-                overwrite=overwrite,
-                resumable=plan.source.repeatable,
-                inputs=plan.source.paths(plan.inputs),
-                lanes=list(conversion.split) or [item.stem for item in plan.inputs],
-                documents=[sink.inside(name) for name in plan.documents()],
-            )
+    if listed:
+        claim = Claim(
+            template,
+            sink,
+            manifest.identity(),
+            inputs=plan.source.paths(plan.inputs),
+            documents=[sink.inside(name) for name in plan.documents()],
+            overwrite=overwrite,
+            resumable=plan.source.repeatable,
         )
-    with target as commit:
-        if commit.up_to_date:
+        target = Publisher(claim, events, lanes=list(conversion.split) or [item.stem for item in plan.inputs])
+    target = target or StreamTarget()
+    with target:
+        if target.up_to_date:
             return _up_to_date(sink, template.manifest())
         threads = plan.threads(workers or cpu_count())
-        worker = Worker(plan.work, plan.source, plan.inputs, commit.folder, threads)
-        run = _Run(plan, worker, engine, readers, events, commit)
+        worker = Worker(
+            plan.work,
+            plan.source,
+            plan.inputs,
+            target.folder,
+            threads,
+            direct=not (target.reads_shards or conversion.output.index),
+        )
+        run = _Run(plan, worker, engine, readers, events, target)
         run.run()
         manifest.features.update(run.features())
         manifest.skipped.update(run.skipped())
         summary = run.summary
         documents = plan.documents("".join(run.described))
-        summary.shards = commit.finish(manifest, {sink.inside(name): data for name, data in documents.items()})
+        summary.shards = target.finish(manifest, {sink.inside(name): data for name, data in documents.items()})
     summary.features = manifest.features
     summary.manifest = sink.locate(template.manifest()) if listed else None
     return summary
@@ -263,7 +267,7 @@ class _Run:
         engine: Engine,
         readers: int,
         events: Events,
-        commit: Target,
+        target: Target,
     ) -> None:
         self._plan = plan
         self._worker = worker
@@ -271,7 +275,7 @@ class _Run:
         self._readers = readers  # how many tasks may read inputs at once
         self._reading = 0
         self._events = events
-        self._commit = commit
+        self._target = target
         self._layout = ShardPlanner(plan.work, [item.stem for item in plan.inputs], plan.records)
         self._holds_all = self._layout.holds_all
         self._next = 0  # the next input to be read
@@ -367,9 +371,7 @@ class _Run:
         return stop
 
     def _write(self, shard: Shard) -> WriteShard:
-        index_path = self._commit.index_path(shard) if self._plan.conversion.output.index else None
-        direct = self._commit.direct and not index_path
-        return WriteShard(shard, self._commit.unfinished_path(shard), index_path, direct)
+        return WriteShard(shard)
 
     def _lacks_spool(self, number: int) -> bool:
         """Whether an input's spool is needed and went with an interrupted run."""
@@ -392,10 +394,7 @@ class _Run:
         elif error:
             raise error
         elif isinstance(task, WriteShard) and isinstance(result, ShardReport):
-            if self._commit.lasting:
-                self._flusher.submit([path for path in (task.path, task.index_path) if path], (task.shard, result))
-            else:
-                self._seal(task.shard, result)
+            self._flusher.submit(self._target.unsynced(task.shard), (task.shard, result))
 
     def _take_input(self, number: int, outcome: InputReport | Tar2tfError, *, reread: bool) -> None:
         if isinstance(outcome, InputReport):
@@ -476,14 +475,14 @@ class _Run:
         if limit and shard.size > limit and shard.records == 1:
             self.summary.oversized += 1
         self.summary.records += shard.records
-        known = self._commit.sealed.get((shard.lane, shard.number))
+        known = self._target.sealed.get((shard.lane, shard.number))
         if known and known.records == shard.records:
             self._seal(shard, known)
         else:
             self._ready.append(shard)
 
     def _seal(self, shard: Shard, report: ShardReport) -> None:
-        self._commit.seal(shard, report)
+        self._target.seal(shard, report)
         self.summary.bytes += report.size
         sources = {piece.source for piece in shard.pieces}
         self._users.subtract(sources)

@@ -6,6 +6,7 @@ A unit is a record, or, where gzip blocks are laid out by their size on disk, a 
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -49,6 +50,15 @@ class Shard:
     pieces: list[Piece] = field(default_factory=list)
     size: int = 0
     records: int = 0
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Lane and number, which no other shard has."""
+        return self.lane, self.number
+
+    def part(self, folder: str) -> str:
+        """Where the shard is written in a working folder before it is published; an `--index` goes beside it."""
+        return os.path.join(folder, f"shard-{self.lane}-{self.number:05d}.part")
 
     def add(self, piece: Piece, records: int) -> None:
         """Append a piece, joined with the last where it follows on."""
@@ -113,7 +123,7 @@ class ShardPlanner:
             self._held.append((source, index))
             return
         for lane, first, count in self._runs(index):
-            yield from self._place(lane if self._stems is None else self._stems[source], source, index, first, count)
+            yield from self._fill(lane if self._stems is None else self._stems[source], source, index, first, count)
         if self._by_input:
             yield from self._close()
 
@@ -126,7 +136,7 @@ class ShardPlanner:
         if self._num_shards and units:
             self._quotas = self._equal_shares(units, self._num_shards)
         for lane, source, index, first, count in units:
-            yield from self._place(lane, source, index, first, count)
+            yield from self._fill(lane, source, index, first, count)
         yield from self._close()
 
     def _runs(self, index: SpoolIndex) -> Iterator[tuple[str, int, int]]:
@@ -166,7 +176,7 @@ class ShardPlanner:
             totals[lane] = totals.get(lane, 0) + count
         return {lane: _shares(total, shards) for lane, total in totals.items()}
 
-    def _place(self, lane: str, source: int, index: SpoolIndex, first: int, count: int) -> Iterator[Shard]:
+    def _fill(self, lane: str, source: int, index: SpoolIndex, first: int, count: int) -> Iterator[Shard]:
         """Put a run of units into the lane's shards; yields those that are full."""
         if self._remaining is not None:
             count = min(count, self._remaining)

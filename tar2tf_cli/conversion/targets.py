@@ -28,25 +28,22 @@ class Target(Protocol):
         folder: the working folder, made on entering.
         up_to_date: whether there is nothing to do.
         sealed: shards that an interrupted run left whole, by lane and number.
-        lasting: whether shards must be on the disk before they are sealed.
-        direct: whether nothing reads a shard once it is written.
+        reads_shards: whether shards are read once they are whole, as to send them somewhere.
     """
 
     folder: str
     up_to_date: bool
     sealed: dict[tuple[str, int], ShardReport]
-    lasting: bool
-    direct: bool
+
+    @property
+    def reads_shards(self) -> bool: ...
 
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *exception: object) -> None: ...
 
-    def unfinished_path(self, shard: Shard) -> str:
-        """Where a shard is written before it is whole."""
-
-    def index_path(self, shard: Shard) -> str:
-        """Where a shard's `--index` is written before it is whole."""
+    def unsynced(self, shard: Shard) -> list[str]:
+        """Local files that have to be on the disk before a shard that was written may be sealed."""
 
     def seal(self, shard: Shard, report: ShardReport) -> None:
         """Take a shard that is whole."""
@@ -59,8 +56,7 @@ class _WithoutManifest:
     """A target that keeps shards in a temporary folder until they are published, and has nothing to resume."""
 
     up_to_date = False
-    lasting = False
-    direct = False
+    reads_shards = False
 
     def __init__(self) -> None:
         self.sealed: dict[tuple[str, int], ShardReport] = {}
@@ -89,13 +85,9 @@ class _WithoutManifest:
         """The folder to make the temporary one in; None for the system's."""
         return None
 
-    def unfinished_path(self, shard: Shard) -> str:
-        """Where a shard is kept until it is published."""
-        return os.path.join(self.folder, f"part-{shard.number}")
-
-    def index_path(self, shard: Shard) -> str:
-        """Neither streams nor named files have an index."""
-        raise NotImplementedError
+    def unsynced(self, shard: Shard) -> list[str]:
+        """The shard itself."""
+        return [shard.part(self.folder)]
 
     def seal(self, shard: Shard, report: ShardReport) -> None:
         """Take a shard that is whole."""
@@ -110,6 +102,8 @@ class StreamTarget(_WithoutManifest):
         name: what to call it in errors.
     """
 
+    reads_shards = True
+
     def __init__(self, out: Any = None, name: str = "standard output") -> None:
         super().__init__()
         self._out = out
@@ -123,11 +117,15 @@ class StreamTarget(_WithoutManifest):
             self._out = open(1, "wb", buffering=0, closefd=False)
         return super().__enter__()
 
+    def unsynced(self, shard: Shard) -> list[str]:
+        """Nothing is kept."""
+        return []
+
     def seal(self, shard: Shard, report: ShardReport) -> None:
         """Write out a shard, once those before it are."""
         super().seal(shard, report)
         while self._next in self._reports:
-            path = self.unfinished_path(Shard("", self._next))
+            path = Shard("", self._next).part(self.folder)
             stream = RecordStream(self._out, self._name)
             with open(path, "rb", buffering=0) as file:
                 while data := file.read(RecordStream.BUFFER):
@@ -152,9 +150,6 @@ class FilesTarget(_WithoutManifest):
         UsageError: when there are fewer names than shards, or a name is that of a folder or device.
         OutputExistsError: when there is a file of a name; for the first name on entering.
     """
-
-    lasting = True
-    direct = True
 
     def __init__(self, names: Iterator[str], *, overwrite: bool = False) -> None:
         super().__init__()
@@ -181,7 +176,7 @@ class FilesTarget(_WithoutManifest):
         paths = [self._prepared(name) for name in names]
         for number, path in enumerate(paths):
             try:
-                os.replace(self.unfinished_path(Shard("", number)), path)
+                os.replace(Shard("", number).part(self.folder), path)
             except OSError as error:
                 raise write_failed(names[number], error) from None
         for folder in {os.path.dirname(path) for path in paths}:

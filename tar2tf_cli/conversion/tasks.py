@@ -42,6 +42,7 @@ class Worker:
     Attributes:
         folder: the working folder, which holds indexes, spools and unfinished shards.
         threads: how many threads work on one input, where that is worth it.
+        direct: whether nothing reads a shard soon after it was written, so that it need not be kept in memory.
         on_bytes: called with the number of stored bytes after each read of an input.
     """
 
@@ -50,6 +51,7 @@ class Worker:
     inputs: list[ObjectInfo]
     folder: str
     threads: int = 1
+    direct: bool = False
     on_bytes: Callable[[int], None] | None = None
 
     def path(self, number: int, kind: Literal["index", "spool"]) -> str:
@@ -160,41 +162,35 @@ class WriteShard:
 
     Attributes:
         shard: what it is made of.
-        path: where to write it.
-        index_path: where to write its `--index`.
-        direct: whether nothing will read it soon, so that it need not be kept in memory.
     """
 
     shard: Shard
-    path: str
-    index_path: str | None = None
-    direct: bool = False
 
     def run(self, worker: Worker) -> ShardReport:
-        """The report; the shard is at `path` when this returns.
+        """The report; the shard is at its place in the working folder when this returns, its `--index` beside it.
 
         Raises:
             SourceError: when an input changed after it was measured.
             SinkError: when the shard cannot be written or flushed.
         """
-        report = self._taken_over(worker)
+        output, path = worker.conversion.output, self.shard.part(worker.folder)
+        report = self._taken_over(worker, path)
         if report:
             return report
-        output = worker.conversion.output
         chunks = copied(worker, self.shard)
         if output.compression == "gzip" and output.limit is None:
             chunks = gzip_stream(chunks)
-        with shard_file(self.path, self.shard.size) if self.direct else RecordFile(self.path) as file:
+        with shard_file(path, self.shard.size) if worker.direct else RecordFile(path) as file:
             for parts, size in chunks:
                 file.write(parts, size)
-        if self.index_path:
-            write_offsets(self.path, self.index_path)
+        if output.index:
+            write_offsets(path)
         return ShardReport(file.size, self.shard.records, file.crc)
 
-    def _taken_over(self, worker: Worker) -> ShardReport | None:
+    def _taken_over(self, worker: Worker, path: str) -> ShardReport | None:
         """Make a spool the shard, where it holds the shard's bytes and no others."""
         output, pieces = worker.conversion.output, self.shard.pieces
-        if len(pieces) != 1 or self.index_path or (output.compression == "gzip" and output.limit is None):
+        if len(pieces) != 1 or output.index or (output.compression == "gzip" and output.limit is None):
             return None
         spool, index = (worker.path(pieces[0].source, kind) for kind in ("spool", "index"))
         if not os.path.exists(spool) or os.stat(spool).st_size != pieces[0].size:
@@ -202,7 +198,7 @@ class WriteShard:
         found = load_index(index)
         if found is None or found[1]["spool_crc"] is None:
             return None
-        os.replace(spool, self.path)
+        os.replace(spool, path)
         return ShardReport(pieces[0].size, self.shard.records, found[1]["spool_crc"])
 
 
@@ -272,9 +268,9 @@ def _from_input(worker: Worker, piece: Piece) -> Iterator[Chunk]:
             raise changed(reading.name)
 
 
-def write_offsets(path: str, index_path: str) -> None:
-    """Write where each record of a shard begins and how many bytes it takes, one line each: `OFFSET SIZE`."""
-    with open(path, "rb", buffering=0) as stream, RecordFile(index_path) as file:
+def write_offsets(path: str) -> None:
+    """Write a shard's `--index`: where each record begins and how many bytes it takes, one line each: `OFFSET SIZE`."""
+    with open(path, "rb", buffering=0) as stream, RecordFile(f"{path}.idx") as file:
         for offset, data in RecordReader(stream, path, check_data=False):
             line = b"%d %d\n" % (offset, len(data) + FRAMING)
             file.write([line], len(line))

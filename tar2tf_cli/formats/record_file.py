@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, TypeVar
 
-from tar2tf_cli.errors import write_failed
+from tar2tf_cli.errors import write_errors
 from tar2tf_cli.formats.tfrecord import crc32c
 
 __all__ = ["RecordFile", "WholeFile", "sync", "write_all", "write_whole"]
@@ -38,14 +38,12 @@ def sync(path: str) -> None:
     Raises:
         SinkError: when the operating system cannot say so.
     """
-    try:
+    with write_errors(path):
         descriptor = os.open(path or ".", os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-    except OSError as error:
-        raise write_failed(path, error) from None
 
 
 def write_whole(path: str, parts: Sequence[bytes], *, lasting: bool = True) -> None:
@@ -87,10 +85,8 @@ class RecordFile:
         self.crc = 0
         self._parts: list[bytes] = []
         self._pending = 0
-        try:
+        with write_errors(path):
             self._fd = os.open(part or path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            raise write_failed(path, error) from None
 
     def write(self, parts: Sequence[bytes], size: int) -> None:
         """Append parts of together `size` bytes."""
@@ -106,10 +102,8 @@ class RecordFile:
         for part in parts:
             self.crc = crc32c(part, self.crc)
         self.size += self._pending
-        try:
+        with write_errors(self.path):
             self._hand_over(parts, self._pending)
-        except OSError as error:
-            raise write_failed(self.path, error) from None
         self._parts.clear()
         self._pending = 0
 
@@ -121,10 +115,8 @@ class RecordFile:
     def sync(self) -> None:
         """Flush, and wait until the bytes are on the disk."""
         self.flush()
-        try:
+        with write_errors(self.path):
             os.fsync(self._fd)
-        except OSError as error:
-            raise write_failed(self.path, error) from None
 
     def close(self) -> None:
         """Flush and close."""
@@ -172,10 +164,9 @@ class WholeFile(RecordFile):
                 self.sync()
             else:
                 self.flush()
-            os.replace(self._part, self.path)
+            with write_errors(self.path):
+                os.replace(self._part, self.path)
             self._part = ""
-        except OSError as error:
-            raise write_failed(self.path, error) from None
         finally:
             self.abandon()
         if self._lasting:

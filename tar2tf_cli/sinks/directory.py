@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator
 
-from tar2tf_cli.errors import SinkError, write_failed
+from tar2tf_cli.errors import SinkError, write_errors
 from tar2tf_cli.formats.record_file import sync
 
 __all__ = ["DirectorySink"]
@@ -62,11 +62,9 @@ class DirectorySink:
 
     def publish(self, part: str, path: str) -> None:
         """Rename; the part is on the disk already."""
-        try:
+        with write_errors(path):
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             os.replace(part, path)
-        except OSError as error:
-            raise write_failed(path, error) from None
 
     def stage(self, part: str) -> None:
         """The part is where it takes no more room than as a file."""
@@ -80,11 +78,8 @@ class DirectorySink:
 
     def remove(self, path: str) -> None:
         """Unlink."""
-        try:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-        except OSError as error:
-            raise write_failed(path, error) from None
+        with write_errors(path), contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
 
     def flush(self, folders: Iterable[str]) -> None:
         """Have the folders' entries on the disk."""

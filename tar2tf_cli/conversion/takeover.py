@@ -1,0 +1,256 @@
+"""What is there where an output is to be made: claimed, refused, or gone on with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from tar2tf_cli.conversion.manifest import Manifest
+from tar2tf_cli.conversion.sharding import Shard
+from tar2tf_cli.conversion.tasks import ShardReport
+from tar2tf_cli.conversion.working_folder import WorkingFolder
+from tar2tf_cli.errors import DamagedShardError, OutputExistsError
+from tar2tf_cli.sinks import Sink
+from tar2tf_cli.spec.output_path import PathTemplate
+
+__all__ = ["OVERWRITE", "Claim", "Takeover", "is_up_to_date", "journal_entry"]
+
+OVERWRITE: Final = "pass --overwrite to replace what is there, or choose another output path"
+_ELSEWHERE: Final = "choose another output path"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a conversion says of its output before anything is written.
+
+    Attributes:
+        template: the path template of the shards, as a path of the sink.
+        sink: where they are published.
+        identity: what makes a conversion the same one (`Manifest.identity`).
+        inputs: paths of the inputs, which not even `overwrite` replaces.
+        documents: paths of what is to stand beside the manifest.
+        overwrite: whether files that this conversion does not claim may be replaced.
+        resumable: whether the inputs are known to be the same ones as in an interrupted run.
+    """
+
+    template: PathTemplate
+    sink: Sink
+    identity: dict[str, Any]
+    inputs: Sequence[str] = ()
+    documents: Sequence[str] = ()
+    overwrite: bool = False
+    resumable: bool = True
+
+    @property
+    def manifest(self) -> str:
+        """The manifest's path."""
+        return self.template.manifest()
+
+    @property
+    def where(self) -> str:
+        """What users call the manifest's path."""
+        return self.sink.locate(self.manifest)
+
+    @property
+    def prefix(self) -> str:
+        """What the paths of all shards begin with, and the manifest leaves out."""
+        return self.manifest[: -len(os.path.basename(self.manifest))]
+
+    @property
+    def root(self) -> str:
+        """The manifest's folder."""
+        return self.prefix or "."
+
+    @property
+    def with_index(self) -> bool:
+        """Whether an `--index` goes with each shard."""
+        return bool(self.identity["spec"].get("output", {}).get("index"))
+
+    @property
+    def by_total(self) -> bool:
+        """Whether no shard has its path before all are made."""
+        return "total" in self.template.fields
+
+    def path(self, shard: Shard, total: int = 0) -> str:
+        """A shard's path."""
+        return self.template.path(shard.number, total=total, split=shard.lane, stem=shard.lane)
+
+
+def is_up_to_date(claim: Claim) -> bool:
+    """Whether the very same conversion was finished, and all that it wrote is there."""
+    if claim.overwrite or not claim.resumable:
+        return False
+    found = _previous(claim)
+    if found is None or found.identity() != claim.identity:
+        return False
+    wanted: dict[str, int | None] = {claim.prefix + shard.path: shard.bytes for shard in found.shards}
+    if claim.with_index:
+        wanted |= dict.fromkeys([f"{path}.idx" for path in wanted])
+    wanted |= dict.fromkeys(claim.documents)
+    sizes = ((claim.sink.size(path), size) for path, size in wanted.items())
+    return all(found is not None and size in (found, None) for found, size in sizes)
+
+
+def journal_entry(claim: Claim, shard: Shard, report: ShardReport) -> dict[str, Any]:
+    """A whole shard as the journal notes it, with its path from the root where that is known already."""
+    paths = {} if claim.by_total else {"paths": [claim.path(shard).removeprefix(claim.prefix)]}
+    return {"lane": shard.lane, "number": shard.number, **asdict(report), **paths}
+
+
+class Takeover:
+    """Sees what an earlier run left, keeps what is ours, refuses what is not, and begins the journal.
+
+    Attributes:
+        found: normalised paths of files that may be replaced when their turn comes.
+        stale: normalised paths of files that go when the output is whole, unless they are replaced.
+        sealed: shards that an interrupted run left whole, by lane and number.
+
+    Raises:
+        OutputExistsError: when something that this conversion does not claim is in the way.
+    """
+
+    def __init__(self, claim: Claim, folder: WorkingFolder) -> None:
+        self._claim = claim
+        self._sink = claim.sink
+        head, *entries = folder.read_journal() or [{"identity": None, "replaces": []}]
+        ours = head["identity"] == claim.identity
+        previous = _previous(claim)
+        if previous is not None and not claim.overwrite:
+            self._check_previous(previous)
+        files = self._inside(previous.files) if previous else set()
+        documents = {os.path.normpath(path) for path in claim.documents if self._sink.exists(path)}
+        self.found = self._existing()
+        self._check_inputs(self.found | documents)
+        if not ours:  # else there was nothing foreign when the journal was begun
+            claimed = files | documents if previous else files
+            self._check_foreign(self.found | documents, claimed, interrupted=head["identity"] is not None)
+        published = [path for entry in entries for path in entry.get("paths", [])]
+        replaced = self._inside(head["replaces"]) if ours else files | self._inside([*head["replaces"], *published])
+        self.stale = {path for path in replaced if self._sink.exists(path)}
+        self.sealed: dict[tuple[str, int], ShardReport] = {}
+        if ours and claim.resumable:
+            self._resume(entries, folder.path)
+        else:
+            folder.clear()
+            self._sink.drop_staged()
+        self._begin_journal(folder, published if ours else [])
+
+    def _check_previous(self, previous: Manifest) -> None:
+        """Refuse to go on where a manifest stands that this conversion may not replace."""
+        identity = self._claim.identity
+        if previous.identity() != identity:
+            reason = _what_changed(previous, identity)
+        elif not self._claim.resumable:
+            reason = "is there already, and whether the input is still the same cannot be known"
+        else:
+            return
+        raise OutputExistsError(reason, shard=self._claim.where, hint=OVERWRITE)
+
+    def _existing(self) -> set[str]:
+        """Normalised paths on disk that the template could have given, of indexes too where they are wanted.
+
+        Raises:
+            OutputExistsError: when one is a folder.
+        """
+        claim = self._claim
+        text = claim.template.text.removeprefix(claim.prefix)
+        regex = PathTemplate.parse(text).regex()
+        exact = not claim.template.fields & {"split", "input"}  # else a name says too little of a folder
+        found = set()
+        for relative, is_folder in self._sink.walk(claim.root, nested="/" in text):
+            if is_folder and not exact:
+                continue
+            if regex.match(relative) or (claim.with_index and regex.match(relative.removesuffix(".idx"))):
+                path = os.path.normpath(os.path.join(claim.root, relative))
+                if is_folder:
+                    hint = f"remove it, or {_ELSEWHERE}"
+                    raise OutputExistsError("is a directory where a file belongs", shard=path, hint=hint)
+                found.add(path)
+        return found - {os.path.normpath(claim.manifest)}
+
+    def _check_inputs(self, paths: set[str]) -> None:
+        """Refuse to go on where an input is in the way."""
+        inputs = {_file(path) for path in self._claim.inputs} if paths else set()
+        for where in map(self._sink.locate, sorted(paths)):
+            if _file(where) in inputs:
+                raise OutputExistsError("is an input of this conversion", shard=where, hint=_ELSEWHERE)
+
+    def _check_foreign(self, paths: set[str], claimed: set[str], *, interrupted: bool) -> None:
+        """Refuse to go on where files are in the way that this conversion does not claim."""
+        foreign = sorted(path for path in paths - claimed if path.removesuffix(".idx") not in claimed)
+        if foreign and not self._claim.overwrite:
+            left = " by an interrupted run with other inputs or another spec"
+            reason = left if interrupted else ", and no manifest of this conversion claims it"
+            raise OutputExistsError(f"is there already{reason}", shard=self._sink.locate(foreign[0]), hint=OVERWRITE)
+
+    def _resume(self, entries: list[dict[str, Any]], folder: str) -> None:
+        """Find the shards that an interrupted run left whole, published or not."""
+        for entry in entries:
+            if "lane" not in entry:
+                continue
+            shard = Shard(entry["lane"], entry["number"])
+            size = self._sink.part_size(shard.part(folder))
+            if size is None and not self._claim.by_total:
+                size = self._sink.size(self._claim.path(shard))
+            if size is not None and size == entry["size"]:
+                self.sealed[shard.place] = ShardReport(size, entry["records"], entry["crc"])
+
+    def _begin_journal(self, folder: WorkingFolder, published: list[str]) -> None:
+        """Begin the journal anew.
+
+        Args:
+            folder: where it lies.
+            published: paths from the root that this conversion may have published before.
+        """
+        replaces = sorted(os.path.relpath(path, self._claim.root) for path in self.stale)
+        sealed = [journal_entry(self._claim, Shard(*place), report) for place, report in self.sealed.items()]
+        folder.begin_journal([{"identity": self._claim.identity, "replaces": replaces}, {"paths": published}, *sealed])
+
+    def _inside(self, paths: Iterable[str]) -> set[str]:
+        """Normalised paths of files as a document beside the shards names them; none that lead out of its folder."""
+        inside = (os.path.normpath(path) for path in paths if not os.path.isabs(path))
+        root = self._claim.root
+        return {os.path.normpath(os.path.join(root, path)) for path in inside if path.split(os.sep)[0] != ".."}
+
+
+def _previous(claim: Claim) -> Manifest | None:
+    """The manifest that is there; one of another kind stands for an empty one, which claims nothing."""
+    data = claim.sink.read(claim.manifest)
+    try:
+        return None if data is None else Manifest.from_bytes(data, claim.where)
+    except DamagedShardError:
+        return Manifest({}, [])
+
+
+def _what_changed(previous: Manifest, identity: dict[str, Any]) -> str:
+    if not previous.inputs:
+        return "is there already, and is not a manifest of this conversion"
+    if previous.inputs != identity["inputs"]:
+        before = {entry["name"]: [*entry.values()] for entry in previous.inputs}
+        now = {entry["name"]: [*entry.values()] for entry in identity["inputs"]}
+        return f"was made from other inputs: {', '.join(_differing(before, now)[:3]) or 'their order'} changed"
+    names = _differing(previous.spec, identity["spec"])
+    return f"was made with another spec: {', '.join(names[:3]) or 'the version of the manifest'} changed"
+
+
+def _differing(before: Any, now: Any, name: str = "") -> list[str]:
+    """Names of what differs in two documents, with a dot between levels."""
+    if not (isinstance(before, dict) and isinstance(now, dict)):
+        return [] if before == now else [name]
+    dot = f"{name}." if name else ""
+    return [
+        found
+        for key in sorted(before.keys() | now.keys())
+        for found in _differing(before.get(key), now.get(key), f"{dot}{key}")
+    ]
+
+
+def _file(path: str) -> tuple[int, int] | str:
+    """What is equal for two paths to the same file."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return path
+    return status.st_dev, status.st_ino

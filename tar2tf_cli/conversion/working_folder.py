@@ -1,0 +1,112 @@
+"""The folder in which an output is made, with a lock that one process holds and a journal of what is whole."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+from tar2tf_cli.errors import SinkError, write_errors
+from tar2tf_cli.formats.record_file import write_all, write_whole
+
+__all__ = ["WorkingFolder"]
+
+_LOCK_SECONDS: Final = 5.0
+_LOCK: Final = "lock"
+_JOURNAL: Final = "journal"
+
+
+class WorkingFolder:
+    """Holds everything an interrupted run has made; goes when the output is whole.
+
+    Args:
+        path: the local folder.
+        output: what users call the output that is made in it.
+    """
+
+    def __init__(self, path: str, output: str) -> None:
+        self.path = path
+        self._output = output
+        self._lock = self._journal = -1
+
+    def lock(self) -> None:
+        """Make the folder and take its lock, which a run that is about to end may still hold.
+
+        Raises:
+            SinkError: when another run holds it for long.
+        """
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while not self._is_locked():
+            if time.monotonic() > deadline:
+                raise SinkError(
+                    "another tar2tf is writing this output", shard=self._output, hint="wait until it is done"
+                )
+            time.sleep(0.05)
+
+    def _is_locked(self) -> bool:
+        """Try to lock; true once the lock is ours and still the file that other runs will find."""
+        path = self._file(_LOCK)
+        os.makedirs(self.path, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError, BlockingIOError):  # a run that ends removes the folder
+            self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(self._lock), os.stat(path)):
+                return True
+        self.release()
+        return False
+
+    def read_journal(self) -> list[dict[str, Any]]:
+        """The journal's entries, up to one that is cut short; none where there is no journal."""
+        entries: list[dict[str, Any]] = []
+        with contextlib.suppress(FileNotFoundError, ValueError), open(self._file(_JOURNAL), "rb") as file:
+            entries.extend(json.loads(line) for line in file)
+        return entries
+
+    def begin_journal(self, entries: Iterable[dict[str, Any]]) -> None:
+        """Write the journal anew; it is on the disk before any shard is published, or a crash could leave strays."""
+        write_whole(self._file(_JOURNAL), [_encode(entry) for entry in entries])
+        self._journal = os.open(self._file(_JOURNAL), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+
+    def note(self, entry: dict[str, Any]) -> None:
+        """Append an entry to the journal."""
+        with write_errors(self._file(_JOURNAL)):
+            write_all(lambda rest: os.write(self._journal, rest), _encode(entry))
+
+    def clear(self, *kept: str) -> None:
+        """Remove what an interrupted run made, but not its journal."""
+        for name in os.listdir(self.path):
+            if name not in (kept or (_LOCK, _JOURNAL)):
+                os.unlink(self._file(name))
+
+    def remove(self) -> None:
+        """Remove the folder, the lock last: the run that gets that next must find the folder empty."""
+        self.clear(_LOCK)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._file(_LOCK))
+        with contextlib.suppress(OSError):  # another run has begun
+            os.rmdir(self.path)
+
+    def give_up(self) -> None:
+        """Let go of the folder; nothing is left of it where nothing had begun."""
+        with contextlib.suppress(OSError):
+            if self._lock >= 0 and os.listdir(self.path) == [_LOCK]:
+                self.remove()
+        self.release()
+
+    def release(self) -> None:
+        """Let go of the lock and the journal."""
+        for descriptor in (self._journal, self._lock):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._journal = self._lock = -1
+
+    def _file(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+
+def _encode(entry: dict[str, Any]) -> bytes:
+    return json.dumps(entry).encode() + b"\n"
