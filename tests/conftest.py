@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from checked import PHOTOS, Ran, convert
+from checked import Ran, convert
 from servers import FaultyServer, faulty_server, gcs_server, moto_server
+from shards import PHOTOS
 from tar2tf_cli.cli import main
 from tar2tf_cli.stores import transfer as resume
 

@@ -19,7 +19,6 @@ import pytest
 import tensorflow as tf
 
 from checked import (
-    PHOTOS,
     SEVERAL,
     Ran,
     a_tar,
@@ -34,6 +33,7 @@ from checked import (
     some_members,
     write,
 )
+from shards import PHOTOS
 from tar2tf_cli.checking.verify import verify
 from tar2tf_cli.cli import main
 from tar2tf_cli.errors import UsageError

@@ -12,17 +12,8 @@ from typing import Any
 
 import pytest
 
-from checked import (
-    PHOTOS,
-    SEVERAL,
-    Ran,
-    convert,
-    edit,
-    faults_of,
-    flipped,
-    manifest_of,
-    write,
-)
+from checked import SEVERAL, Ran, convert, edit, faults_of, flipped, manifest_of, write
+from shards import PHOTOS
 
 
 def test_a_conversion_is_what_its_manifest_says(out: Path, run: Callable[..., Ran]) -> None:

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checked import PHOTOS, Ran, a_tar, in_a_process, write
+from checked import Ran, a_tar, in_a_process, write
 from inspected import look_into
+from shards import PHOTOS
 from tar2tf_cli.checking import inspect as inspection
 from tar2tf_cli.cli.output import printable, size
 from tar2tf_cli.cli.table import table

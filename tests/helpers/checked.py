@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import subprocess
-import sys
 import tarfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -14,10 +11,10 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
+from shards import tar2tf
 from tar2tf_cli.checking.verify import Report, verify
 from tar2tf_cli.formats.tfrecord import frame
 
-PHOTOS = Path(__file__).parents[1] / "data"
 SEVERAL = ("--num-workers", "2")
 
 
@@ -90,11 +87,8 @@ class Ran(NamedTuple):
 
 
 def in_a_process(*arguments: str | Path, stdin: bytes = b"", **environment: str) -> Ran:
-    command = [sys.executable, "-m", "tar2tf_cli", *map(str, arguments)]
-    done = subprocess.run(
-        command, input=stdin, capture_output=True, timeout=60, env={**os.environ, **environment}, check=False
-    )
-    return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+    done = tar2tf(*arguments, input=stdin, env=environment)
+    return Ran(done.returncode, done.stdout, done.stderr)
 
 
 def only(report: Report) -> Any:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from checked import PHOTOS, SEVERAL, Ran, edit, faults_of, flipped, in_a_process, manifest_of
+from checked import SEVERAL, Ran, edit, faults_of, flipped, in_a_process, manifest_of
+from shards import PHOTOS
 from tar2tf_cli import load_dataset
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.bytestream import ByteStream

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from sources import read_all, tar2tf, tar_of
+from shards import tar2tf
+from sources import read_all, tar_of
 from tar2tf_cli.errors import NothingFoundError, SinkError
 from tar2tf_cli.sinks import Sink, open_sink
 from tar2tf_cli.sinks.objects import ObjectSink

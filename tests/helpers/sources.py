@@ -5,14 +5,13 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import subprocess
-import sys
 import tarfile
 import time
 from pathlib import Path
 
 import pytest
 
+from shards import tar2tf
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.inputs.open_shard import list_files
 from tar2tf_cli.stores import ObjectInfo, Source, open_source, read_document
@@ -37,13 +36,6 @@ def tar_of(count: int, size: int = 2000, first: int = 0) -> bytes:
                 info.size = len(data)
                 tar.addfile(info, io.BytesIO(data))
     return whole.getvalue()
-
-
-def tar2tf(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tar2tf_cli", *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment}, check=False
-    )
 
 
 class SourceSuite:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from servers import refusing_proxy
+from shards import tar2tf
 from sink_suite import RemoteSinkSuite, SinkSuite
-from sources import tar2tf, tar_of
+from sources import tar_of
 from tar2tf_cli.errors import SinkError, Tar2tfError, UsageError
 from tar2tf_cli.sinks import open_sink
 
@@ -53,7 +54,7 @@ class TestS3Sink(RemoteSinkSuite):
         command = ("convert", shards, "-o", f"{place}/t-<>.record", "--records-per-shard", "30", "-j", "2")
         with refusing_proxy(s3, after=3, status=status, code=code) as endpoint:
             began = time.monotonic()
-            failed = tar2tf(*command, AWS_ENDPOINT_URL=endpoint)
+            failed = tar2tf(*command, env={"AWS_ENDPOINT_URL": endpoint})
         assert time.monotonic() - began < 15
         self.assert_the_same_command_continues(failed, place, shards, tmp_path, words, f"{place}/t-")
 
@@ -93,11 +94,11 @@ def test_a_process_opens_one_client_for_all_objects_of_a_bucket(
     bucket = f"s3://{name}/in" if way.startswith("from") else tmp_path / "shards"
     out = f"s3://{name}/out" if way != "from" else tmp_path / "out"
     command = ("convert", bucket, "s-*.tar", "-o", f"{out}/t-<>.record", "--records-per-shard", "10", "-j", "2")
-    done = tar2tf(*command, **environment)
+    done = tar2tf(*command, env=environment)
     assert done.returncode == 0, done.stderr
     if way == "verify":
         log.unlink()
-        done = tar2tf("verify", f"{out}/t-manifest.json", "-j", "2", **environment)
+        done = tar2tf("verify", f"{out}/t-manifest.json", "-j", "2", env=environment)
         assert done.returncode == 0, done.stderr
     *workers, main = sorted(Counter(log.read_text().split()).values())
     assert main == (2 if way == "from and to" else 1)

@@ -16,8 +16,9 @@ import pytest
 
 from manifest_suite import WritableManifestSuite
 from servers import AWS_MISSING, ais_cluster, faulty_server, free_ports, knows_aws, moto_server, private_network
+from shards import tar2tf
 from sink_suite import RemoteSinkSuite
-from sources import BIG, SourceSuite, read_all, tar2tf, tar_of
+from sources import BIG, SourceSuite, read_all, tar_of
 from tar2tf_cli.errors import SinkError, SourceError, UsageError
 from tar2tf_cli.sinks.objects import ObjectSink
 from tar2tf_cli.stores import ObjectInfo, open_source, open_store
@@ -195,8 +196,8 @@ class TestEndpoint:
         put(ais, "in.tar", tar_of(20))
         command = ("convert", bucket, "in.tar", "-o", f"{bucket}/out/t-<>.record")
         environment = {"XDG_CACHE_HOME": str(tmp_path)}
-        assert tar2tf(*command, **environment).returncode == 2
-        done = tar2tf(*command, "--endpoint", endpoint.removeprefix("http://"), **environment)
+        assert tar2tf(*command, env=environment).returncode == 2
+        done = tar2tf(*command, "--endpoint", endpoint.removeprefix("http://"), env=environment)
         assert done.returncode == 0, done.stderr
         assert f"manifest {bucket}/out/t-manifest.json" in done.stderr
         names = [item.name for item in open_source(f"{bucket}/out", endpoint=endpoint).list(["*"])]
@@ -394,7 +395,7 @@ class TestCloudBehindAistore(SourceSuite):
             self.put(bucket, f"in/{number:02d}.tar", tar_of(10, first=10 * number))
         command = ("convert", f"{bucket}/in", "-o", f"{bucket}/out/t-<>.record", "--records-per-shard", "70")
         for words in ("200 records", "up to date: 200 records"):
-            done = tar2tf(*command, XDG_CACHE_HOME=str(tmp_path))
+            done = tar2tf(*command, env={"XDG_CACHE_HOME": str(tmp_path)})
             assert done.returncode == 0, done.stderr
             assert words in done.stderr
         assert tar2tf("verify", f"{bucket}/out/t-manifest.json").returncode == 0

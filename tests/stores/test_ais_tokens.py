@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from servers import Guard, ais_cluster, ais_token, self_signed
-from sources import tar2tf, tar_of
+from shards import tar2tf
+from sources import tar_of
 from tar2tf_cli.stores import open_store
 
 KEY = "a key of thirty-two bytes or more, for HS256"
@@ -71,7 +72,7 @@ class Command:
         }
 
     def __call__(self, *arguments: str | Path, **variables: str) -> Any:
-        return tar2tf(*arguments, **{"AIS_AUTHN_TOKEN": "", **self.environment, **variables})
+        return tar2tf(*arguments, env={"AIS_AUTHN_TOKEN": "", **self.environment, **variables})
 
 
 @pytest.fixture

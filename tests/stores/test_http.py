@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from servers import FaultyServer, faulty_server, free_ports, self_signed
-from sources import BIG, SourceSuite, read_all, tar2tf, tar_of
+from shards import tar2tf
+from sources import BIG, SourceSuite, read_all, tar_of
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.inputs.open_shard import list_files
 from tar2tf_cli.stores import ObjectInfo, Source, open_source

@@ -1,0 +1,216 @@
+"""The command in a process of its own without the 0.2 s that an interpreter takes to start: forked from one that waits.
+
+`run` behaves as `subprocess.run` of `python -m tar2tf_cli` does. The processes are forked from a server, this file run
+as a script, which has imported what the command imports, and not TensorFlow. What a test wants to know of the start
+itself (imports, closed streams, terminals) needs a real process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib
+import json
+import os
+import pkgutil
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+HEAVY = {"tensorflow", "aistore", "s3fs", "gcsfs"}
+"""What importing the package does not import."""
+
+
+# --- The side of the tests ---
+
+
+class _Server:
+    """The process to fork from; started when first needed, ended with this one."""
+
+    def __init__(self) -> None:
+        self.folder = tempfile.TemporaryDirectory(prefix="forked-")
+        self.path = str(Path(self.folder.name) / "s")
+        self.owner = os.getpid()
+        self.process = subprocess.Popen([sys.executable, __file__, self.path], stdin=subprocess.PIPE)
+        atexit.register(self.end)
+
+    def connect(self) -> socket.socket:
+        while True:
+            connection = socket.socket(socket.AF_UNIX)
+            try:
+                connection.connect(self.path)
+            except (FileNotFoundError, ConnectionRefusedError):
+                connection.close()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(0.02)
+                    raise RuntimeError("the server of processes ended") from None
+            else:
+                return connection
+
+    def end(self) -> None:
+        if os.getpid() == self.owner:
+            self.process.communicate(timeout=10)  # it ends when its standard input does
+            self.folder.cleanup()
+
+
+_server: _Server | None = None
+_lock = threading.Lock()
+
+
+def _connect() -> socket.socket:
+    global _server
+    with _lock:
+        if _server is None or _server.owner != os.getpid():
+            _server = _Server()
+    return _server.connect()
+
+
+def run(
+    arguments: list[str],
+    *,
+    env: dict[str, str],
+    cwd: str | os.PathLike[str] | None = None,
+    input: bytes | None = None,
+    stdin: int | None = None,
+    timeout: float = 60,
+) -> subprocess.CompletedProcess[bytes]:
+    """Run the command with these arguments, and capture what it writes.
+
+    Raises:
+        subprocess.TimeoutExpired: when it takes longer; it is killed.
+    """
+    with contextlib.ExitStack() as stack:
+        out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+        writer = None
+        if input is not None:
+            reader, writer = os.pipe()
+        else:
+            reader = os.open(os.devnull, os.O_RDONLY) if stdin is None else os.dup(stdin)
+        with _connect() as connection:
+            socket.send_fds(connection, [b"."], [reader, out.fileno(), err.fileno()])
+            os.close(reader)
+            asked = {"arguments": arguments, "env": env, "cwd": os.fspath(cwd or os.getcwd())}
+            connection.sendall(json.dumps(asked).encode() + b"\n")
+            if writer is not None:
+                threading.Thread(target=_feed, args=(writer, input), daemon=True).start()
+            with connection.makefile("r") as answers:
+                pid = int(answers.readline())
+                connection.settimeout(timeout)
+                try:
+                    code = int(answers.readline())
+                except TimeoutError:
+                    os.killpg(pid, signal.SIGKILL)
+                    raise subprocess.TimeoutExpired(arguments, timeout) from None
+        return subprocess.CompletedProcess(arguments, code, *(_whole(file) for file in (out, err)))
+
+
+def _feed(writer: int, data: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError), open(writer, "wb", buffering=0) as file:
+        left = memoryview(data)
+        while left:
+            left = left[file.write(left) :]
+
+
+def _whole(file: Any) -> bytes:
+    file.seek(0)
+    return file.read()
+
+
+# --- The side of the server ---
+
+
+def serve(path: str) -> None:
+    """Fork a process for each connection, until standard input ends."""
+    for module in pkgutil.walk_packages(importlib.import_module("tar2tf_cli").__path__, "tar2tf_cli."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    assert not HEAVY & sys.modules.keys(), HEAVY & sys.modules.keys()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path + "~")
+        listening.listen(64)
+        os.rename(path + "~", path)
+        while True:
+            ready, _, _ = select.select([listening, 0], [], [])
+            if 0 in ready:
+                return
+            connection, _ = listening.accept()
+            with connection:
+                _, files, _, _ = socket.recv_fds(connection, 1, 3)
+                with connection.makefile("rb") as lines:
+                    asked = json.loads(lines.readline())
+                _import_for(asked["arguments"])
+                if os.fork() == 0:
+                    listening.close()
+                    _attend(connection, files, asked)
+                for file in files:
+                    os.close(file)
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+
+
+def _import_for(arguments: list[str]) -> None:
+    """Import once what every command on a bucket would import."""
+    for scheme, name in (("s3://", "s3fs"), ("ais://", "aistore.sdk")):
+        if any(scheme in argument for argument in arguments):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+
+
+def _attend(connection: socket.socket, files: list[int], asked: dict[str, Any]) -> NoReturn:
+    """Start the process asked for, and say how it ended."""
+    pid = os.fork()
+    if pid == 0:
+        connection.close()
+        os.setsid()
+        for number, file in enumerate(files):
+            os.dup2(file, number)
+            os.close(file)
+        _become(asked)
+    for file in files:
+        os.close(file)
+    connection.sendall(b"%d\n" % pid)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    with contextlib.suppress(OSError):
+        connection.sendall(b"%d\n" % code)
+    os._exit(0)
+
+
+def _become(asked: dict[str, Any]) -> NoReturn:
+    """Be `python -m tar2tf_cli` with these arguments, from its first line to its end."""
+    os.chdir(asked["cwd"])
+    os.environ.clear()
+    os.environ.update(asked["env"])
+    sys.path[0] = os.getcwd()
+    sys.argv = ["tar2tf", *asked["arguments"]]
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(2, "w", closefd=False, errors="backslashreplace", buffering=1)  # noqa: SIM115
+    code = 1
+    try:
+        runpy.run_module("tar2tf_cli", run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    except BaseException:
+        traceback.print_exc()
+    try:
+        threading._shutdown()
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException:
+        traceback.print_exc()
+        code = 120
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
