@@ -61,16 +61,21 @@ class _Server:
             self.folder.cleanup()
 
 
-_server: _Server | None = None
+_servers: dict[tuple[int, str], _Server] = {}
 _lock = threading.Lock()
 
 
 def _connect() -> socket.socket:
-    global _server
+    """A connection to the server of this process and its network, which `private_network` changes."""
+    try:
+        network = os.readlink("/proc/thread-self/ns/net")
+    except FileNotFoundError:  # no Linux
+        network = ""
     with _lock:
-        if _server is None or _server.owner != os.getpid():
-            _server = _Server()
-    return _server.connect()
+        if (os.getpid(), network) not in _servers:
+            _servers[os.getpid(), network] = _Server()
+        server = _servers[os.getpid(), network]
+    return server.connect()
 
 
 def run(

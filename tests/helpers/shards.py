@@ -166,10 +166,12 @@ def tar2tf(*args: str | Path, **options: Any) -> subprocess.CompletedProcess[str
         if "input" in options:
             options["input"] = os.fsencode(options["input"])
         if "stdin" in options:
-            options["stdin"] = options["stdin"].fileno()
+            options["stdin"] = options["stdin"] if isinstance(options["stdin"], int) else options["stdin"].fileno()
         raw = forked.run(words, env=environment, **{"timeout": SECONDS, **options})
         done = subprocess.CompletedProcess(words, raw.returncode, _text(raw.stdout), _text(raw.stderr))
     else:
+        if "input" in options:
+            options["input"] = os.fsdecode(options["input"])
         options = {"capture_output": True, "text": True, "errors": "surrogateescape", "timeout": SECONDS, **options}
         done = subprocess.run([*COMMAND, *words], env=environment, check=False, **options)
     assert "Traceback" not in (done.stderr or ""), done.stderr

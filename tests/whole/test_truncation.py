@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import re
@@ -16,8 +17,10 @@ import pytest
 from makers import END, File, files_of, gzipped, long_name, member, pax, tar_of
 from shards import COMMAND, SECONDS, records, tar2tf
 from tar2tf_cli.conversion.run import convert
-from tar2tf_cli.errors import Tar2tfError
-from tar2tf_cli.formats.tar import BLOCK
+from tar2tf_cli.errors import SampleError, Tar2tfError
+from tar2tf_cli.formats.compression import open_stream
+from tar2tf_cli.formats.tar import BLOCK, TarReader
+from tar2tf_cli.samples.grouping import Grouper
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 Cut = Callable[[bytes], Iterable[int]]
@@ -58,6 +61,22 @@ def converted(folder: Path, shard: str, data: bytes, *, ignore_missing_end: bool
     assert summary.records == published
     shutil.rmtree(output)
     return published
+
+
+def read(_: Path, shard: str, data: bytes, *, ignore_missing_end: bool = False, **options: object) -> int:
+    """Read a shard of these bytes with the reader of a conversion alone; returns how many samples it holds."""
+
+    def fault(error: SampleError) -> None:
+        raise error
+
+    stream = open_stream(io.BytesIO(data), shard)
+    tar = TarReader(stream, shard, need_end=not ignore_missing_end)
+    return sum(1 for _ in Grouper(shard, fault).samples(tar))
+
+
+def each_way(cuts: Iterable[int]) -> Iterator[tuple[Callable[..., int], int]]:
+    """Cuts, every fortieth for a whole conversion and the others for its reader."""
+    return ((read if number % 40 else converted, cut) for number, cut in enumerate(cuts))
 
 
 def assert_names_the_place(error: Tar2tfError, shard: str, size: int) -> None:
@@ -122,9 +141,9 @@ MATRIX: dict[str, tuple[str, bytes, Cut, dict[str, object]]] = {
 @pytest.mark.parametrize("case", MATRIX)
 def test_a_cut_shard_is_an_error_that_names_it_and_publishes_nothing(case, folder):
     shard, data, cuts, options = MATRIX[case]
-    for cut in cuts(data):
+    for convert_or_read, cut in each_way(cuts(data)):
         with pytest.raises(Tar2tfError) as caught:
-            converted(folder, shard, data[:cut], **options)
+            convert_or_read(folder, shard, data[:cut], **options)
         assert_names_the_place(caught.value, shard, cut)
     assert converted(folder, shard, data, **options) > 0
 
@@ -138,11 +157,10 @@ def test_a_cut_in_the_padding_behind_the_end_loses_nothing(padding, folder):
 
 def test_a_cut_second_archive_is_found_behind_a_whole_first(folder):
     first, second = tar_of(files_of(3)), tar_of([("x.cls", b"1"), ("x.jpg", b"2")])
-    for cut in range(len(first) + 1, len(first + second)):
-        if any((first + second)[len(first) : cut]):
-            with pytest.raises(Tar2tfError) as caught:
-                converted(folder, "s.tar", (first + second)[:cut])
-            assert_names_the_place(caught.value, "s.tar", cut)
+    for convert_or_read, cut in each_way(range(len(first) + 1, len(first + second))):
+        with pytest.raises(Tar2tfError) as caught:
+            convert_or_read(folder, "s.tar", (first + second)[:cut])
+        assert_names_the_place(caught.value, "s.tar", cut)
     assert converted(folder, "s.tar", first + second) == 4
 
 
@@ -175,9 +193,9 @@ def test_with_a_missing_end_ignored_a_half_last_sample_is_still_an_error(shard, 
 
 def test_with_a_missing_end_ignored_cut_gzip_is_still_an_error(folder):
     data = gzipped(tar_of(files_of(3, 100), end=b""))
-    for cut in range(len(data)):
+    for convert_or_read, cut in each_way(range(len(data))):
         with pytest.raises(Tar2tfError) as caught:
-            converted(folder, "s.tgz", data[:cut], ignore_missing_end=True)
+            convert_or_read(folder, "s.tgz", data[:cut], ignore_missing_end=True)
         assert_names_the_place(caught.value, "s.tgz", cut)
 
 
