@@ -2,11 +2,12 @@
 
 Tar2tfError                 exit code 3: input or output failed, the same command continues
 ├── UsageError              exit code 2: the command, template or spec cannot be carried out
+│   ├── ProblemsError           values are refused, all that are wrong at once
 │   └── OutputExistsError       something that this conversion did not write is in the way
 ├── SourceError             an input cannot be listed, opened or read
-│   ├── NothingFoundError       nothing answers to the names that were asked for
+│   ├── NothingFoundError       a bucket has nothing of the names asked for
 │   └── DamagedShardError       bytes are there, but they are not a whole tar or TFRecord
-├── SampleError             one sample cannot become an example (`--on-error skip` passes it over)
+├── SampleError             one sample cannot become an example (`--on-error skip` skips it)
 │   └── ImageError              an image cannot be decoded, resized or encoded
 ├── StageError              a stage of a Pipeline raised, or gave what belongs in no stage
 ├── SinkError               an output cannot be written, flushed or published
@@ -16,9 +17,9 @@ Tar2tfError                 exit code 3: input or output failed, the same comman
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -29,6 +30,8 @@ __all__ = [
     "Interrupted",
     "NothingFoundError",
     "OutputExistsError",
+    "Problem",
+    "ProblemsError",
     "SampleError",
     "SinkError",
     "SourceError",
@@ -37,10 +40,14 @@ __all__ = [
     "UsageError",
     "WorkerError",
     "changed",
+    "meant",
     "read_failed",
     "write_errors",
     "write_failed",
 ]
+
+Problem: TypeAlias = "tuple[tuple[str | int, ...], str]"
+"""Where a value that is wrong stands, as keys and positions from the outside in, and what is wrong with it."""
 
 
 class Tar2tfError(Exception):
@@ -113,6 +120,14 @@ class UsageError(Tar2tfError):
     """The command, a template or the spec cannot be carried out as written."""
 
     exit_code = 2
+
+
+class ProblemsError(UsageError):
+    """Values are refused; `problems` are all that is wrong with them."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("; ".join(message for _, message in problems))
+        self.problems = tuple(problems)
 
 
 class OutputExistsError(UsageError):
@@ -189,3 +204,11 @@ def write_errors(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise write_failed(path, error) from None
+
+
+def meant(name: object, known: Iterable[object]) -> str:
+    """`; did you mean 'NEAREST'?`, or nothing when no known name is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(str(name), [str(item) for item in known], 1)
+    return f"; did you mean {near[0]!r}?" if near else ""

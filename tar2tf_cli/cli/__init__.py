@@ -33,11 +33,9 @@ class _Lazy(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in _COMMANDS:
-            import difflib
+            from tar2tf_cli.errors import meant
 
-            near = difflib.get_close_matches(args[0], _COMMANDS, 1)
-            meant = f" Did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(f"There is no command {args[0]!r}.{meant}", ctx)
+            raise click.UsageError(f"there is no command {args[0]!r}{meant(args[0], _COMMANDS)}", ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -129,8 +127,15 @@ def _run(args: list[str] | None) -> int:
     try:
         code: Any = cli.main(args, prog_name="tar2tf", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        from tar2tf_cli.errors import UsageError
+
+        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+            error.show()
+            return error.exit_code
+        context = getattr(error, "ctx", None)
+        text = error.format_message().rstrip(".")
+        hint = f"{context.command_path if context else 'tar2tf'} -h lists what there is"
+        raise UsageError(text[:1].lower() + text[1:], hint=hint) from None
     return int(code or 0)
 
 

@@ -1,41 +1,38 @@
-"""Options that commands share, and the types of their values."""
+"""Options that commands share, and what the options of `convert` say of its spec."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
-__all__ = ["SIZE", "endpoint_option", "input_options", "output_options", "workers_option"]
+if TYPE_CHECKING:
+    from tar2tf_cli.spec.conversion import Conversion
+
+__all__ = ["Choice", "conversion_of", "endpoint_option", "input_options", "output_options", "workers_option"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Size(click.ParamType):  # type: ignore[type-arg]
-    """A size in bytes as humanfriendly reads it: 100MB is 10^8, 100MiB is binary."""
+class Choice(click.Choice):  # type: ignore[type-arg]
+    """A few words to choose from, refused in the words of the spec."""
 
-    name = "size"
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self.choices:
+            from tar2tf_cli.errors import UsageError
+            from tar2tf_cli.spec.fields import refusal
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from tar2tf_cli.errors import UsageError
-        from tar2tf_cli.spec.conversion import parse_size
-
-        try:
-            return parse_size(value)
-        except UsageError as error:
-            self.fail(error.message, param, ctx)
-
-
-SIZE = Size()
-
-MAX_PIXELS = 2**27
+            raise UsageError(refusal(param.opts[-1] if param else "", value, self.choices))
+        return str(value)
 
 
 endpoint_option = click.option(
     "--endpoint",
     metavar="URL",
-    help="Where the store of BUCKET answers, such as AIStore's proxy.  [default: AIS_ENDPOINT, AWS_ENDPOINT_URL]",
+    help="Address of the store that holds BUCKET, such as AIStore's proxy.  [default: AIS_ENDPOINT, AWS_ENDPOINT_URL]",
 )
 
 
@@ -45,18 +42,20 @@ def input_options(command: F) -> F:
         [
             click.option(
                 "--key-split",
-                type=click.Choice(["first", "last"]),
+                type=Choice(["first", "last"]),
                 default="first",
                 show_default=True,
                 help="Split a member's base name into key and extension at its first or its last dot.",
             ),
             click.option(
-                "--regroup", is_flag=True, help="Buffer each shard, so that members of one sample may stand apart."
+                "--regroup",
+                is_flag=True,
+                help="Buffer each shard: members of a sample need not be adjacent.",
             ),
             click.option(
                 "--ignore-missing-end",
                 is_flag=True,
-                help="Accept tars without end-of-archive blocks, as some writers leave them.",
+                help="Accept tars without end-of-archive blocks, which some writers omit.",
             ),
         ]
     ):
@@ -91,3 +90,25 @@ def output_options(command: F) -> F:
     ):
         command = option(command)
     return command
+
+
+_PATHS: Final = ("bucket", "path", "labels")
+"""A path with <> has to be quoted, and then the shell leaves ~ alone."""
+
+
+def conversion_of(context: click.Context) -> Conversion:
+    """The conversion that the options of `convert` mean: flags over environment over spec file."""
+    from tar2tf_cli.spec.conversion import Conversion
+    from tar2tf_cli.spec.yaml_file import SECTIONS, build, read, spec_fields
+
+    flags: dict[str, Any] = {section: {} for section in SECTIONS}
+    labels = {param.name: param.opts[-1] for param in context.command.params}
+    for section, kind in {**SECTIONS, "": Conversion}.items():
+        for key, field in spec_fields(kind).items():
+            value = context.params.get(field.name)
+            default = context.get_parameter_source(field.name) in (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
+            if value not in (None, ()) and not default:
+                value = os.path.expanduser(value) if field.name in _PATHS else value
+                flags.get(section, flags)[key] = field.check(value, labels[field.name])
+    path = context.params["spec_path"]
+    return read(path, flags) if path else build(flags)

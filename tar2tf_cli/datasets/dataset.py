@@ -28,7 +28,7 @@ from tar2tf_cli.ops.base import OpContext, apply_ops
 from tar2tf_cli.ops.func import label
 from tar2tf_cli.ops.select import to_selection
 from tar2tf_cli.samples.grouping import KEY, Sample
-from tar2tf_cli.spec.conversion import Conversion, Input, Output, parse_size
+from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -136,7 +136,7 @@ class Dataset:
         templates = (template,) if isinstance(template, str) else tuple(template)
         output = Output(
             path if isinstance(path, str) else _GENERATED,
-            None if max_shard_size is None else parse_size(max_shard_size),
+            max_shard_size,
         )
         source = Input(self._bucket, templates)
         if path is not None and self._left_out:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from tar2tf_cli.errors import SampleError, UsageError
+from tar2tf_cli.errors import SampleError, UsageError, meant
 from tar2tf_cli.formats.example import raw
 from tar2tf_cli.formats.example_parser import parse_features
 from tar2tf_cli.ops.base import OpContext
@@ -94,8 +94,8 @@ def find_preset(name: str) -> Preset:
     Raises:
         UsageError: when there is none.
     """
-    if name not in PRESETS:
-        raise UsageError(f"there is no preset {name!r}", hint=f"presets: {', '.join(PRESETS)}")
+    if str(name) not in PRESETS:
+        raise UsageError(f"there is no preset {name!r}{meant(name, PRESETS)}", hint=f"presets: {', '.join(PRESETS)}")
     return PRESETS[name]
 
 

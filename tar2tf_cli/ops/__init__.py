@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tar2tf_cli.ops.base import OPS, Op, OpContext, from_cli, from_yaml
+from tar2tf_cli.ops.base import OPS, Op, OpContext, parse_op
 from tar2tf_cli.ops.image import Cast, CenterCrop, Convert, Decode, Encode, Resize, Rotate  # isort: split
 
 from tar2tf_cli.ops.fields import DropEmpty, Keep, Rename
@@ -29,6 +29,5 @@ __all__ = [
     "SelectJSON",
     "SelectList",
     "Selection",
-    "from_cli",
-    "from_yaml",
+    "parse_op",
 ]

@@ -7,31 +7,16 @@ Python class and the canonical form in the manifest.
 from __future__ import annotations
 
 import dataclasses
-import difflib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
-from tar2tf_cli.errors import SampleError, UsageError
+from tar2tf_cli.errors import ProblemsError, SampleError, UsageError, meant
+from tar2tf_cli.formats.image import DEFAULT_MAX_PIXELS
 from tar2tf_cli.samples.grouping import Sample
 
-__all__ = [
-    "MAX_PIXELS",
-    "OPS",
-    "Op",
-    "OpContext",
-    "Samples",
-    "apply_ops",
-    "from_cli",
-    "from_yaml",
-    "keyword_aliases",
-    "meant",
-    "register",
-    "text_option",
-]
-
-MAX_PIXELS: Final = 2**27
-"""Most pixels (height x width) an image may have to be decoded, unless told otherwise."""
+__all__ = ["OPS", "Op", "OpContext", "Samples", "apply_ops", "keyword_aliases", "parse_op", "register", "text_option"]
 
 Samples: TypeAlias = "Sample | Iterable[Sample] | None"
 
@@ -41,13 +26,13 @@ class OpContext:
     """What of a conversion an op may depend on besides its own fields.
 
     Attributes:
-        seed: what random choices are drawn from, together with the sample's key.
-        max_pixels: images of more pixels are not decoded.
-        image_size: height and width in pixels that the preset imagenet-tensor scales to; None leaves sizes alone.
+        seed: random choices follow from it and from the sample's key.
+        max_pixels: images of more pixels (height x width) are not decoded.
+        image_size: height and width in pixels that the preset imagenet-tensor scales to; None keeps sizes as they are.
     """
 
     seed: int = 0
-    max_pixels: int = MAX_PIXELS
+    max_pixels: int = DEFAULT_MAX_PIXELS
     image_size: int | None = None
 
 
@@ -114,12 +99,12 @@ class Op:
         """The op with these fields.
 
         Raises:
-            ValueError: for a field that does not exist, is missing or has a wrong value.
+            ProblemsError: for fields that do not exist.
+            ValueError: for a field that is missing or has a wrong value.
         """
         fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
-        for name in values:
-            if name not in fields:
-                raise ValueError(f"has no field {name!r}{meant(str(name), fields)}")
+        if unknown := [name for name in values if name not in fields]:
+            raise ProblemsError([((name,), f"has no field {name!r}{meant(name, fields)}") for name in unknown])
         for name, field in fields.items():
             if name not in values and field.default is dataclasses.MISSING:
                 raise ValueError(f"needs {name!r}: {cls.usage}")
@@ -158,43 +143,29 @@ def register(cls: T) -> T:
     return cls
 
 
-def from_cli(text: str) -> Op:
-    """The op that an `--op` argument means, such as `resize:jpg,224x224`.
+def parse_op(item: Any) -> Op:
+    """The op that an item of `ops` means: an op, text as for `--op`, or `{resize: {ext: jpg, size: [9, 9]}}`.
 
     Raises:
-        UsageError: naming what is wrong, and the nearest valid name.
-    """
-    name, _, rest = text.partition(":")
-    if name not in OPS:
-        raise UsageError(f"--op {text!r}: there is no op {name!r}{meant(name, OPS)}", hint=f"ops: {', '.join(OPS)}")
-    try:
-        return OPS[name].parse(rest)
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"--op {text!r}: {name} {error}", hint=f"write {OPS[name].usage}") from None
-
-
-def from_yaml(item: Any) -> Op:
-    """The op that an item of a spec file's `ops` means: `{resize: {ext: jpg, size: [9, 9]}}`, or text as for `--op`.
-
-    Raises:
-        ValueError: naming what is wrong, and the nearest valid name.
+        UsageError: saying what is wrong, and the nearest valid name.
     """
     if isinstance(item, Op):
         return item
     if isinstance(item, str):
-        name, _, rest = item.partition(":")
-        item = {name: rest.strip()}
-    elif isinstance(item, dict):
-        item = {name: value for name, value in item.items() if name != "digest"}
-    if not isinstance(item, dict) or len(item) != 1:
-        raise ValueError("an op is a name, or one name with its fields")
-    name, value = next(iter(item.items()))
+        name, _, text = item.partition(":")
+        item = {name: text.strip()}
+    named = {name: value for name, value in item.items() if name != "digest"} if isinstance(item, Mapping) else {}
+    if len(named) != 1:
+        raise UsageError(f"an op is a name, or one name with its fields, not {item!r}")
+    ((name, value),) = named.items()
     if name not in OPS:
-        raise ValueError(f"there is no op {name!r}{meant(str(name), OPS)}")
+        raise UsageError(f"there is no op {name!r}{meant(name, OPS)}", hint=f"ops: {', '.join(OPS)}")
     try:
         return OPS[name].from_value(value)
+    except ProblemsError as error:
+        raise ProblemsError([((name, *path), f"{name} {message}") for path, message in error.problems]) from None
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{name} {error}") from None
+        raise UsageError(f"{name} {error}", hint=f"write {OPS[name].usage}") from None
 
 
 def apply_ops(sample: Sample, ops: Sequence[Op], context: OpContext) -> Iterator[Sample]:
@@ -227,22 +198,12 @@ def text_option(value: Any, what: str) -> str:
     return value
 
 
-def keyword_aliases(**aliases: str) -> Callable[[T], T]:
+def keyword_aliases(cls: T, **aliases: str) -> None:
     """Let a class take keyword arguments under other names too, those of the AIS tar2tf client."""
+    original = cls.__init__
 
-    def decorate(cls: T) -> T:
-        original = cls.__init__
+    @wraps(original)
+    def init(self: Any, *args: Any, **values: Any) -> None:
+        original(self, *args, **{aliases.get(name, name): value for name, value in values.items()})
 
-        def init(self: Any, *args: Any, **values: Any) -> None:
-            original(self, *args, **{aliases.get(name, name): value for name, value in values.items()})
-
-        cls.__init__ = init  # type: ignore[method-assign]
-        return cls
-
-    return decorate
-
-
-def meant(name: str, names: Iterable[str]) -> str:
-    """`; did you mean 'NEAREST'?`, or nothing when none is near."""
-    near = difflib.get_close_matches(name, list(names), 1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    cls.__init__ = init  # type: ignore[method-assign]

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from tar2tf_cli.errors import SampleError
-from tar2tf_cli.ops.base import Op, OpContext, meant, register, text_option
+from tar2tf_cli.errors import SampleError, meant
+from tar2tf_cli.ops.base import Op, OpContext, register, text_option
 from tar2tf_cli.samples.grouping import KEY, Sample
 
 __all__ = ["DropEmpty", "Keep", "Rename"]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from tar2tf_cli.errors import SampleError, UsageError
+from tar2tf_cli.errors import SampleError
 from tar2tf_cli.samples.grouping import Sample
 
 __all__ = [
@@ -18,11 +18,10 @@ __all__ = [
     "Selection",
     "flatten",
     "parse_select",
-    "select_from_yaml",
     "to_selection",
 ]
 
-_ITEM: Final = re.compile(r"(?:[^,\[]|\[[^\]]*\]?)+")  # commas part items, but for those of a path in JSON
+_ITEM: Final = re.compile(r"(?:[^,\[]|\[[^\]]*\]?)+")
 
 
 class Select:
@@ -67,14 +66,14 @@ class SelectJSON(Select):
         """The value.
 
         Raises:
-            SampleError: when the entry is no JSON, or has nothing at the path.
+            SampleError: when the entry is not JSON, or has nothing at the path.
         """
         value = super().select(sample)
         if isinstance(value, (bytes, str)):
             try:
                 value = json.loads(value)
             except (ValueError, RecursionError) as error:
-                raise SampleError(f"entry {self.ext_name!r} is no JSON: {error}") from None
+                raise SampleError(f"entry {self.ext_name!r} is not JSON: {error}") from None
         for part in self.path:
             value = self._step(value, part)
         return value
@@ -144,7 +143,7 @@ def to_selection(value: Any) -> Selection:
     if isinstance(value, (list, tuple)):
         return SelectList(*value)
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no selection; write ENTRY, ENTRY:nested.path, a list or a mapping")
+        raise ValueError(f"{value!r} is not a selection; write ENTRY, ENTRY:nested.path, a list or a mapping")
     entry, colon, path = value.partition(":")
     if not colon or not path:
         return Select(entry)
@@ -159,51 +158,48 @@ def _path(text: str) -> list[str | int]:
     except ValueError:
         path = []
     if not path or not all(isinstance(part, (str, int)) for part in path):
-        raise ValueError(f'{text} is no path; write nested.path, or keys with dots as JSON: ["nested", "pa.th"]')
+        raise ValueError(f'{text} is not a path; write nested.path, or keys with dots as JSON: ["nested", "pa.th"]')
     return list(path)
 
 
-def parse_select(items: Iterable[str]) -> dict[str, Selection]:
-    """`--select` arguments: `jpg,cls`, `image=jpg`, `label=json:annotations.0.label`.
+def parse_select(value: Any) -> dict[str, Selection]:
+    """The features that `select` asks for, by name.
+
+    Args:
+        value: a mapping of features to what `to_selection` takes; or texts as for `--select`, one or several:
+            `jpg,cls`, `image=jpg`, `label=json:annotations.0.label`.
 
     Raises:
-        UsageError: for an empty name, a name given twice, or what is no selection.
-    """
-    selections: dict[str, Selection] = {}
-    for item in (part for text in items for part in _ITEM.findall(text)):
-        name, equals, source = item.partition("=")
-        if not equals:
-            source, name = item, item.partition(":")[0]
-        if not name or not source or name in selections:
-            raise UsageError(
-                f"--select {item!r} names a feature {'twice' if name in selections else 'or entry by nothing'}"
-            )
-        try:
-            selections[name] = to_selection(source)
-        except ValueError as error:
-            raise UsageError(f"--select {item!r}: {error}") from None
-    if not selections:
-        raise UsageError("--select names no entry", hint="such as --select jpg,cls")
-    return selections
-
-
-def select_from_yaml(value: Any) -> dict[str, Selection]:
-    """`select` of a spec file: a mapping of features to selections, or a list of entries.
-
-    Raises:
-        ValueError: when it is neither.
+        ValueError: for an empty name, a name given twice, or what is not a selection.
     """
     if isinstance(value, str):
-        value = value.split(",")
-    if isinstance(value, (list, tuple)):
-        names = [str(item).partition(":")[0] for item in value]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"select names the feature {name!r} twice; write NAME: ENTRY")
-        value = dict(zip(names, value, strict=True))
+        value = [value]
+    if isinstance(value, Iterable) and not isinstance(value, Mapping):
+        value = _by_name([part for item in value for part in _parts(item)])
     if not isinstance(value, Mapping) or not value:
-        raise ValueError("select is a list of entries, or a mapping of features to entries")
+        raise ValueError("select must name entries, such as jpg,cls, or map features to entries")
     return {str(name): to_selection(item) for name, item in value.items()}
+
+
+def _parts(item: Any) -> list[Any]:
+    """What the commas of a text separate, but for those of a path in JSON; an object is one part."""
+    return _ITEM.findall(item) if isinstance(item, str) else [item]
+
+
+def _by_name(items: list[Any]) -> dict[str, Any]:
+    """Items such as `image=jpg` by the name of the feature, which is the entry's where none is given."""
+    selections: dict[str, Any] = {}
+    for item in items:
+        text = item if isinstance(item, str) else getattr(item, "ext_name", "")
+        name, equals, source = text.partition("=")
+        if not equals:
+            name, source = text.partition(":")[0], item
+        if not name or not source:
+            raise ValueError(f"select {item!r} has an empty {'entry' if name else 'feature'} name; write NAME=ENTRY")
+        if name in selections:
+            raise ValueError(f"select names the feature {name!r} twice; write NAME=ENTRY for one of them")
+        selections[name] = source
+    return selections
 
 
 def flatten(name: str, selection: Selection) -> dict[str, Select]:

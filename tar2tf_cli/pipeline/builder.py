@@ -98,13 +98,11 @@ samples of an open file or of a TarStage of your own: such a run begins anew aft
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import SampleError, UsageError
-from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.features.tf_example import TFExample, key_of
 from tar2tf_cli.features.transformations import (
     as_transformation,
@@ -121,12 +119,12 @@ from tar2tf_cli.features.transformations import (
     sample_f,
     select,
 )
-from tar2tf_cli.features.types import TYPES, TypeName
+from tar2tf_cli.features.types import TypeName
+from tar2tf_cli.formats.image import DEFAULT_MAX_PIXELS
 from tar2tf_cli.inputs.file_object import Readable, check_inputs
 from tar2tf_cli.ops import DropEmpty, Op
-from tar2tf_cli.ops.base import MAX_PIXELS, OpContext
+from tar2tf_cli.ops.base import OpContext
 from tar2tf_cli.ops.func import label
-from tar2tf_cli.ops.select import parse_select, select_from_yaml
 from tar2tf_cli.pipeline.shards import write_shards
 from tar2tf_cli.pipeline.stages import (
     Framed,
@@ -147,7 +145,8 @@ from tar2tf_cli.pipeline.stages import (
 )
 from tar2tf_cli.pipeline.tfrecord_io import TFRecordReader, TFRecordWriter, check_output
 from tar2tf_cli.samples.grouping import KeySplit, Sample
-from tar2tf_cli.spec.conversion import Conversion, Input, Output, parse_size
+from tar2tf_cli.spec.conversion import Conversion, Input, Output
+from tar2tf_cli.spec.fields import fields_of
 from tar2tf_cli.spec.output_path import PathTemplate
 from tar2tf_cli.spec.urls import is_remote
 
@@ -206,7 +205,7 @@ class Pipeline:
         on_error: Literal["fail", "skip"] = "fail",
         max_errors: int | None = None,
         seed: int = 0,
-        max_pixels: int = MAX_PIXELS,
+        max_pixels: int = DEFAULT_MAX_PIXELS,
     ) -> None:
         if on_error not in ("fail", "skip"):
             raise UsageError(f"on_error is 'fail' or 'skip', not {on_error!r}")
@@ -299,16 +298,9 @@ class Pipeline:
         Raises:
             UsageError: for a type, selection or preset that does not exist.
         """
-        for name, kind in (types or {}).items():
-            if kind not in TYPES:
-                near = difflib.get_close_matches(str(kind), get_args(TypeName), 1)
-                raise UsageError(
-                    f"{name!r} cannot be of type {kind!r}{f'; did you mean {near[0]!r}?' if near else ''}",
-                    hint=f"types: {', '.join(TYPES)}",
-                )
-        if preset:
-            find_preset(preset)
-        stage = ToExamples(dict(types or {}), _selections(select), preset, self._context)
+        fields = fields_of(Conversion)
+        features = (fields["types"].check(types or {}), fields["select"].check(select), fields["preset"].check(preset))
+        stage = ToExamples(*features, self._context)
         return self._set("Sample2TFExampleStage", "sample_to_tf_example", stage)
 
     def with_sample2tfexample_stage(self, stage: Sample2TFExampleStage) -> Pipeline:
@@ -476,10 +468,7 @@ def _shards(
     Raises:
         UsageError: when arguments do not go together, or what they ask for cannot go to an open file.
     """
-    if compression not in (None, "none", "gzip"):
-        raise UsageError(f"compression is 'none' or 'gzip', not {compression!r}")
-    size = None if max_shard_size is None else parse_size(max_shard_size)
-    options = (size, num_shards, records_per_shard, compression, index)
+    options = (max_shard_size, num_shards, records_per_shard, compression, index)
     asked = options != (None, None, None, None, False)
     if not isinstance(out, (str, os.PathLike)):
         if asked:
@@ -488,21 +477,9 @@ def _shards(
     path = os.fspath(out)
     if not asked and not PathTemplate.parse(path).fields and not is_remote(path):
         return None
-    output = Output(path, size, num_shards, records_per_shard, compression or "none", index)
+    output = Output(path, max_shard_size, num_shards, records_per_shard, compression or "none", index)
     Conversion(Input("-"), output)  # refuses what contradicts itself
     return output
-
-
-def _selections(select: Any) -> Any:
-    """`select` as text with commas, a list of such, or a mapping of features to entries."""
-    if select is None:
-        return None
-    try:
-        if isinstance(select, Mapping):
-            return select_from_yaml(select)
-        return parse_select([select] if isinstance(select, str) else list(select))
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"select: {error}") from None
 
 
 def _check_callable(method: str, stage: Any) -> None:

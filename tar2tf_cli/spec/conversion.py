@@ -2,61 +2,63 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 from tar2tf_cli.errors import UsageError
-from tar2tf_cli.features.presets import find_preset
-from tar2tf_cli.features.types import TYPES, TypeName
-from tar2tf_cli.ops.base import MAX_PIXELS, Op
+from tar2tf_cli.features.types import TypeName
+from tar2tf_cli.formats.image import DEFAULT_MAX_PIXELS
+from tar2tf_cli.ops.base import Op
 from tar2tf_cli.ops.func import Func, label
 from tar2tf_cli.ops.select import Selection
 from tar2tf_cli.samples.grouping import KeySplit, Sample
+from tar2tf_cli.spec import fields as check
+from tar2tf_cli.spec.fields import Checked, Exact, fields_of
 from tar2tf_cli.spec.output_path import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate
 from tar2tf_cli.spec.urls import check_url, is_remote, without_secrets
 
-__all__ = [
-    "Conversion",
-    "Input",
-    "Output",
-    "parse_arguments",
-    "parse_size",
-    "parse_split",
-    "parse_types",
-]
+__all__ = ["Conversion", "Input", "Output"]
+
+PathText: TypeAlias = "str | os.PathLike[str]"
+Texts: TypeAlias = "str | Sequence[str]"
+Kind: TypeAlias = Literal["tar", "imagefolder", "examples"]
+Compression: TypeAlias = Literal["none", "gzip"]
+OnError: TypeAlias = Literal["fail", "skip"]
+Ops: TypeAlias = "Sequence[Op | str | Mapping[str, Any]]"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Input:
     """Which shards are read, and how their members become samples.
 
     Attributes:
+        bucket: a directory, a file or a URL; a path will do.
+        template: names of shards in it, as text or several.
         kind: what the bucket holds; `from` on the command line, in spec files and in manifests.
         labels: path of the label map of an image folder.
         example_class: the subclass of `recorder.Example` that makes examples of rows, or where it is.
         example_args: what its methods are called with.
         rows: the first row of a file of examples, from 0 in the order of its shuffling, and the one behind the last.
+
+    Raises:
+        UsageError: for a value that is not one of its field, or goes with another kind of input.
     """
 
-    bucket: str
-    template: tuple[str, ...] = ()
-    key_split: KeySplit = "first"
-    regroup: bool = False
-    ignore_missing_end: bool = False
-    kind: Literal["tar", "imagefolder", "examples"] = "tar"
-    labels: str | None = None
-    example_class: str | type | None = None
-    example_args: Mapping[str, Any] = field(default_factory=dict)
-    rows: tuple[int, int] | None = None
+    bucket: Checked[PathText, str] = Checked(check.text)
+    template: Checked[Texts, tuple[str, ...]] = Checked(check.texts, ())
+    key_split: Exact[KeySplit] = Checked(check.one_of("first", "last"), "first")
+    regroup: Exact[bool] = Checked(check.flag, False)
+    ignore_missing_end: Exact[bool] = Checked(check.flag, False)
+    kind: Exact[Kind] = Checked(check.one_of("tar", "imagefolder", "examples"), "tar")
+    labels: Checked[PathText | None, str | None] = Checked(check.text, None)
+    example_class: Exact[str | type | None] = Checked(check.loadable, None)
+    example_args: Checked[Mapping[str, Any] | Texts, Mapping[str, Any]] = Checked(check.arguments, ())
+    rows: Checked[Sequence[int] | None, tuple[int, int] | None] = Checked(check.rows, None)
 
     def __post_init__(self) -> None:
-        """Refuse what goes with another kind of input.
-
-        Raises:
-            UsageError: naming the options and what to do.
-        """
+        """Refuse what goes with another kind of input."""
         check_url(self.bucket)
         if self.kind != "tar" and is_remote(self.bucket):
             raise UsageError(f"--from {self.kind} reads local files, and {without_secrets(self.bucket)} is a URL")
@@ -66,31 +68,33 @@ class Input:
             raise UsageError("--labels names the classes of an image folder", hint="add --from imagefolder")
         if (self.example_class or self.example_args or self.rows) and self.kind != "examples":
             raise UsageError("--example-class and --example-arg are for examples", hint="add --from examples")
-        if self.rows and (len(self.rows) != 2 or not 0 <= self.rows[0] <= self.rows[1]):
-            raise UsageError(f"rows are a first row and the one behind the last, not {list(self.rows)}")
         if self.kind == "examples" and not self.example_class:
             raise UsageError(
                 "--from examples needs the class that makes them", hint="add --example-class FILE.py:CLASS"
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Output:
-    """Where records go, and when a shard is full. Sizes are bytes on disk, framing included."""
+    """Where records go, and when a shard is full.
 
-    path: str
-    max_shard_size: int | None = None
-    num_shards: int | None = None
-    records_per_shard: int | None = None
-    compression: Literal["none", "gzip"] = "none"
-    index: bool = False
+    Attributes:
+        path: the shards' path, with `<>` or `<00000>` where their numbers go; `-` is standard output.
+        max_shard_size: most bytes of a shard on disk, framing included; as text, too: 100MB.
+
+    Raises:
+        UsageError: for a value that is not one of its field, or credentials in the path, which it does not repeat.
+    """
+
+    path: Checked[PathText, str] = Checked(check.text)
+    max_shard_size: Checked[int | str | None, int | None] = Checked(check.parse_size, None)
+    num_shards: Exact[int | None] = Checked(check.whole(1, 1_000_000), None)
+    records_per_shard: Exact[int | None] = Checked(check.whole(1), None)
+    compression: Exact[Compression] = Checked(check.one_of("none", "gzip"), "none")
+    index: Exact[bool] = Checked(check.flag, False)
 
     def __post_init__(self) -> None:
-        """Refuse credentials in the path.
-
-        Raises:
-            UsageError: which does not repeat them.
-        """
+        """Refuse credentials in the path."""
         check_url(self.path)
 
     @property
@@ -111,52 +115,57 @@ class Output:
         return DEFAULT_SHARD_SIZE
 
 
-@dataclass(frozen=True, slots=True)
+def _input(value: Any, label: str) -> Input:
+    return value if isinstance(value, Input) else Input(value)
+
+
+def _output(value: Any, label: str) -> Output:
+    return value if isinstance(value, Output) else Output(value)
+
+
+@dataclass(frozen=True)
 class Conversion:
     """A whole conversion; equal conversions of equal inputs give equal bytes.
 
     Attributes:
+        input: an `Input`, or its bucket.
+        output: an `Output`, or its path.
+        ops: ops, text as for `--op`, or mappings as in a spec file.
+        select: the features to be: a mapping of them to selections, or text as for `--select`; None for every entry.
+        types: the type of each feature that is not to be as its value suggests.
+        seed: the random seed of what is shuffled or drawn.
+        split: the fraction of the samples that each split gets, by name.
         example_ops: what a `Pipeline` does to examples, behind select, preset and types.
+
+    Raises:
+        UsageError: for a value that is not one of its field, or options that contradict each other.
     """
 
-    input: Input
-    output: Output
-    ops: tuple[Op, ...] = ()
-    select: Mapping[str, Selection] | None = None
-    preset: str | None = None
-    image_size: int | None = None
-    max_pixels: int = MAX_PIXELS
-    types: Mapping[str, TypeName] = field(default_factory=dict)
-    record_to_example: Callable[[Sample], Any] | None = None
-    shuffle: bool = False
-    seed: int = 0
-    limit: int | None = None
-    split: Mapping[str, float] = field(default_factory=dict)
-    on_error: Literal["fail", "skip"] = "fail"
-    max_errors: int | None = None
-    example_ops: tuple[Op, ...] = ()
+    input: Checked[Input | PathText, Input] = Checked(_input)
+    output: Checked[Output | PathText, Output] = Checked(_output)
+    ops: Checked[Ops, tuple[Op, ...]] = Checked(check.ops, ())
+    select: Checked[Mapping[str, Any] | Sequence[Any] | str | None, Mapping[str, Selection] | None] = Checked(
+        check.select, None
+    )
+    preset: Exact[str | None] = Checked(check.preset, None)
+    image_size: Exact[int | None] = Checked(check.whole(1), None)
+    max_pixels: Exact[int] = Checked(check.whole(1), DEFAULT_MAX_PIXELS)
+    types: Checked[Mapping[str, TypeName] | Texts, Mapping[str, TypeName]] = Checked(check.types, ())
+    record_to_example: Exact[Callable[[Sample], Any] | None] = Checked(check.function, None)
+    shuffle: Exact[bool] = Checked(check.flag, False)
+    seed: Exact[int] = Checked(check.whole(), 0)
+    limit: Exact[int | None] = Checked(check.whole(0, 2**63 - 1), None)
+    split: Checked[Mapping[str, float] | str, Mapping[str, float]] = Checked(check.split, ())
+    on_error: Exact[OnError] = Checked(check.one_of("fail", "skip"), "fail")
+    max_errors: Exact[int | None] = Checked(check.whole(0), None)
+    example_ops: Checked[Ops, tuple[Op, ...]] = Checked(check.ops, ())
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself.
-
-        Raises:
-            UsageError: naming the options and what to do.
-        """
-        if self.preset is not None:
-            find_preset(self.preset)
-        for name in ("max_shard_size", "num_shards", "records_per_shard"):
-            _positive(name, getattr(self.output, name))
-        _positive("image_size", self.image_size)
-        _positive("max_pixels", self.max_pixels)
-        for name in ("limit", "max_errors"):
-            if (getattr(self, name) or 0) < 0:
-                raise UsageError(f"{name} must be 0 or more, not {getattr(self, name)}")
-        if self.split:
-            _check_split(self.split)
+        """Refuse options that contradict each other."""
         named = self.output.template.fields
         if self.output.num_shards and (self.output.max_shard_size or self.output.records_per_shard):
             raise UsageError(
-                "--num-shards decides the size of shards alone: drop --max-shard-size and --records-per-shard"
+                "--num-shards alone decides the size of shards: leave out --max-shard-size and --records-per-shard"
             )
         if self.split and "split" not in named:
             raise UsageError(
@@ -169,9 +178,9 @@ class Conversion:
         if "total" in named and "number" not in named:
             raise UsageError("the output path has <total> without a number", hint="such as 'train-<00000>-of-<total>'")
         if self.output.index and self.output.compression == "gzip":
-            raise UsageError("--index gives offsets to seek to, and a gzip shard cannot be sought in")
+            raise UsageError("--index gives offsets to seek to, and nobody can seek in a gzip shard: use one of them")
         if self.output.path == STDOUT and (self.split or self.output.index or self.output.is_limited):
-            raise UsageError("standard output is a single stream, without shards: drop the options that divide it")
+            raise UsageError("standard output is a single stream, without shards: leave out the options that divide it")
         if "input" in named and self.input.kind != "tar":
             raise UsageError(f"<input> is the name of a tar, and there are none with --from {self.input.kind}")
         if "input" in named and self.split:
@@ -222,11 +231,10 @@ class Conversion:
 def _changed(spec: Input | Output | Conversion) -> dict[str, Any]:
     """The fields of a spec that are not as they are by default, nested specs, ops and selections left out."""
     changed: dict[str, Any] = {}
-    for item in fields(spec):
-        value = getattr(spec, item.name)
-        default = {} if item.default_factory is dict else item.default
-        if item.name not in ("input", "output", "ops", "example_ops", "select") and value != default:
-            changed[item.name] = _plain(value)
+    for name, field in fields_of(type(spec)).items():
+        value = getattr(spec, name)
+        if name not in ("input", "output", "ops", "example_ops", "select") and value not in (field.default, {}):
+            changed[name] = _plain(value)
     return changed
 
 
@@ -241,85 +249,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, type):
         return label(value)
     return Func(value).canonical() if callable(value) else str(value)
-
-
-def parse_size(value: Any) -> int:
-    """Bytes from `100MB` (10^8), `100MiB` (binary) or a number.
-
-    Raises:
-        UsageError: when it is no size, or not more than 0.
-    """
-    from humanfriendly import InvalidSize, parse_size
-
-    try:
-        size = value if isinstance(value, int) else int(parse_size(str(value)))
-    except InvalidSize:
-        raise UsageError(f"{value!r} is not a size; write 100MB, 1GiB or a number of bytes") from None
-    if size <= 0:
-        raise UsageError(f"{value!r} is not a size: it must be more than 0")
-    return size
-
-
-def parse_types(items: Sequence[str]) -> dict[str, TypeName]:
-    """`NAME=TYPE` items, comma-separated or several, as a dict.
-
-    Raises:
-        UsageError: for an item without `=` or a type that does not exist.
-    """
-    types: dict[str, TypeName] = {}
-    for item in (part for text in items for part in text.split(",") if part):
-        name, equals, kind = item.partition("=")
-        if not equals or not name or kind not in TYPES:
-            raise UsageError(f"--type {item!r} is not NAME=TYPE", hint=f"TYPE is one of {', '.join(TYPES)}")
-        types[name] = kind  # type: ignore[assignment]
-    return types
-
-
-def parse_split(text: str) -> dict[str, float]:
-    """`train=0.9,val=0.1` as a dict of fractions.
-
-    Raises:
-        UsageError: when it is not written so.
-    """
-    split: dict[str, float] = {}
-    for item in text.split(","):
-        name, equals, number = item.partition("=")
-        try:
-            fraction = float(number)
-        except ValueError:
-            equals = ""
-        if not equals or not name or name in split:
-            raise UsageError(f"--split {text!r} is not NAME=FRACTION,...", hint="such as train=0.9,val=0.1")
-        split[name] = fraction
-    return split
-
-
-def parse_arguments(items: Sequence[str]) -> dict[str, Any]:
-    """`NAME=VALUE` items as a dict; a value that is JSON (`true`, `5`, `"5"`, `[1, 2]`) as that, another as text.
-
-    Raises:
-        UsageError: for an item without `=`.
-    """
-    arguments: dict[str, Any] = {}
-    for item in items:
-        name, equals, value = item.partition("=")
-        if not equals or not name.isidentifier():
-            raise UsageError(f"--example-arg {item!r} is not NAME=VALUE", hint="such as normalize=true")
-        try:
-            arguments[name] = json.loads(value)
-        except ValueError:
-            arguments[name] = value
-    return arguments
-
-
-def _check_split(split: Mapping[str, float]) -> None:
-    text = ",".join(f"{name}={fraction:g}" for name, fraction in split.items())
-    if any("/" in name or not name for name in split) or not all(0 < fraction <= 1 for fraction in split.values()):
-        raise UsageError(f"the split {text} needs plain names and fractions between 0 and 1")
-    if abs(sum(split.values()) - 1) > 1e-6:
-        raise UsageError(f"the fractions of the split {text} sum to {sum(split.values()):g}, not to 1")
-
-
-def _positive(name: str, value: int | None) -> None:
-    if value is not None and value <= 0:
-        raise UsageError(f"{name} must be more than 0, not {value}")

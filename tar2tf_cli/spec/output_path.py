@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 from typing import Final
 
-from tar2tf_cli.errors import UsageError
+from tar2tf_cli.errors import UsageError, meant
 
 __all__ = ["DEFAULT_SHARD_SIZE", "STDOUT", "PathTemplate"]
 
@@ -51,9 +50,7 @@ class PathTemplate:
         numbers = [name for name in names if name not in _NAMED]
         for name in numbers:
             if name and not name.isdecimal():
-                near = difflib.get_close_matches(name, _NAMED, 1)
-                meant = f"; did you mean <{near[0]}>?" if near else ""
-                raise UsageError(f"the output path {text!r} has a field <{name}> that does not exist{meant}")
+                raise UsageError(f"the output path {text!r} has an unknown field <{name}>{meant(name, _NAMED)}")
         if len(numbers) > 1:
             raise UsageError(f"the output path {text!r} has {len(numbers)} number fields; one is enough")
         if not numbers and numbered and text != STDOUT:

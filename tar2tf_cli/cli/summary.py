@@ -1,0 +1,90 @@
+"""What `tar2tf convert` prints: the summary of a conversion, or what a dry run found, as text or JSON."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tar2tf_cli.cli.output import count, message, print_json, size
+
+if TYPE_CHECKING:
+    from tar2tf_cli.conversion.run import Plan, Summary
+
+__all__ = ["print_plan", "print_summary"]
+
+
+def _document(summary: Summary) -> dict[str, Any]:
+    return {
+        "manifest": summary.manifest,
+        "up_to_date": summary.up_to_date,
+        "inputs": summary.inputs,
+        "records": summary.records,
+        "bytes": summary.bytes,
+        "shards": [shard.to_json() for shard in summary.shards],
+        "skipped": {"samples": summary.skipped_samples, "members": dict(sorted(summary.skipped.items()))},
+    }
+
+
+def print_summary(summary: Summary, *, quiet: bool, as_json: bool) -> None:
+    """What was converted: JSON on standard output, text on standard error, where skipped samples are counted always."""
+    if as_json:
+        print_json(_document(summary))
+    if not quiet:
+        _print_totals(summary)
+    for text, faults in _grouped(summary.errors).items():
+        first = faults[0]
+        message(f"{len(faults):,} x {text}, first: {first['shard']}: {first['member'] or first['key']}")
+    if summary.skipped_samples and not (quiet and summary.up_to_date):
+        message(f"{count(summary.skipped_samples, 'sample')} skipped")
+
+
+def _print_totals(summary: Summary) -> None:
+    done = f"{count(summary.records, 'record')}, {size(summary.bytes)}"
+    if summary.manifest is None:
+        message(f"{done} on standard output")
+    elif summary.up_to_date:
+        message(f"up to date: {done} in {count(len(summary.shards), 'shard')}, manifest {summary.manifest}")
+    else:
+        message(f"{done} in {count(len(summary.shards), 'shard')}, manifest {summary.manifest}")
+    if summary.shuffled:
+        message(f"shuffled: all {count(summary.records, 'record')} with each other, seed {summary.seed}")
+    if summary.oversized:
+        message(f"{count(summary.oversized, 'record')} larger than --max-shard-size, in a shard of its own each")
+    for reason, number in sorted(summary.skipped.items()):
+        message(f"{count(number, 'member')} skipped: {reason}")
+
+
+def _grouped(errors: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Faults by what they say, numbers and quoted names aside."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for error in errors:
+        groups.setdefault(re.sub(r"'[^']*'|\d+", "…", str(error["message"])), []).append(error)
+    return {str(group[0]["message"]): group for group in groups.values()}
+
+
+def print_plan(plan: Plan, *, as_json: bool) -> None:
+    """What a conversion would do, and its first sample on the way through the ops."""
+    from tar2tf_cli.conversion.dry_run import trace
+    from tar2tf_cli.spec.urls import without_secrets
+
+    conversion, steps = plan.conversion, trace(plan)
+    template = conversion.output.template
+    if as_json:
+        output = {"path": template.text, "manifest": template.manifest(), "max_shard_size": conversion.output.limit}
+        print_json({**plan.manifest().identity(), "output": output, "steps": [step.to_json() for step in steps]})
+        return
+    total = "of unknown size" if plan.size is None else size(plan.size)
+    click.echo(f"{count(len(plan.inputs), 'input')}, {total}, from {without_secrets(conversion.input.bucket)}")
+    for item in islice(plan.inputs, 3):
+        click.echo(f"  {item.name}" + (f"  {size(item.size)}" if item.size is not None else ""))
+    if len(plan.inputs) > 3:
+        click.echo(f"  and {len(plan.inputs) - 3:,} more")
+    limit = conversion.output.limit
+    click.echo(f"to {template.text}" + (f", at most {size(limit)} each" if limit else ""))
+    for step in steps:
+        click.echo(step.title)
+        for name, look in step.entries.items():
+            click.echo(f"  {name:{max(map(len, step.entries))}}  {look}")

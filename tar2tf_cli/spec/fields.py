@@ -1,0 +1,287 @@
+"""The fields of a spec: what may be given for each, in flags, YAML and Python alike, and what is kept of that."""
+
+from __future__ import annotations
+
+import json
+import operator
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from tar2tf_cli.errors import Problem, ProblemsError, UsageError, meant
+from tar2tf_cli.features.presets import find_preset
+from tar2tf_cli.features.types import TYPES
+from tar2tf_cli.ops.base import Op, parse_op
+from tar2tf_cli.ops.select import Selection, parse_select
+
+__all__ = [
+    "Checked",
+    "Exact",
+    "arguments",
+    "fields_of",
+    "flag",
+    "function",
+    "loadable",
+    "one_of",
+    "ops",
+    "parse_size",
+    "preset",
+    "problems_of",
+    "refusal",
+    "rows",
+    "select",
+    "split",
+    "text",
+    "texts",
+    "types",
+    "whole",
+]
+
+Given = TypeVar("Given")
+Kept = TypeVar("Kept")
+_REQUIRED: Final[Any] = object()
+
+
+class Checked(Generic[Given, Kept]):
+    """A field of a frozen dataclass: takes what is `Given`, holds what a rule makes of it.
+
+    Args:
+        rule: from a value and what to call it in errors to what is kept; it takes what it gave, too.
+        default: what stands for a field that is not given; where it is None, None is kept.
+    """
+
+    def __init__(self, rule: Callable[[Any, str], Kept], default: Any = _REQUIRED) -> None:
+        self._rule = rule
+        self.default = default
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: object, owner: type) -> Kept:
+        """The value; of the class, the default, as `dataclass` asks for it."""
+        if instance is not None:
+            return instance.__dict__[self.name]  # type: ignore[no-any-return]
+        if self.default is _REQUIRED:
+            raise AttributeError(self.name)
+        return self.default  # type: ignore[no-any-return]
+
+    def __set__(self, instance: object, value: Given) -> None:
+        instance.__dict__[self.name] = self.check(value)
+
+    def check(self, value: Any, label: str = "") -> Kept:
+        """What is kept of a value.
+
+        Raises:
+            UsageError: naming what is wrong, and the nearest valid name.
+        """
+        if value is None and self.default is None:
+            return None  # type: ignore[return-value]
+        try:
+            return self._rule(value, label or self.name)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+
+
+Exact: TypeAlias = Checked[Kept, Kept]
+"""A field that holds what is given."""
+
+
+def fields_of(kind: type) -> dict[str, Checked[Any, Any]]:
+    """The fields of a spec's class by name."""
+    return {name: field for name, field in vars(kind).items() if isinstance(field, Checked)}
+
+
+def text(value: Any, label: str) -> str:
+    """Text that is not empty, or a path."""
+    given = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(given, str) or not given:
+        raise ValueError(f"{label} must be text or a path, not {value!r}")
+    return given
+
+
+def texts(value: Any, label: str) -> tuple[str, ...]:
+    """One text, or several."""
+    items = value if isinstance(value, (list, tuple)) else [value]
+    if not all(isinstance(item, str) for item in items):
+        raise ValueError(f"{label} must be text or a list of texts, not {value!r}")
+    return tuple(items)
+
+
+def flag(value: Any, label: str) -> bool:
+    """True or false."""
+    if not isinstance(value, int) or value not in (0, 1):
+        raise ValueError(f"{label} must be true or false, not {value!r}")
+    return bool(value)
+
+
+def whole(least: int | None = None, most: int | None = None) -> Callable[[Any, str], int]:
+    """A whole number within limits."""
+
+    def rule(value: Any, label: str) -> int:
+        try:
+            number = int(value) if isinstance(value, str) else operator.index(value)
+        except (TypeError, ValueError):
+            number = None
+        if number is None or isinstance(value, bool):
+            raise ValueError(f"{label} must be a whole number, not {value!r}")
+        if least is not None and number < least:
+            raise ValueError(f"{label} must be {least} or more, not {number}")
+        if most is not None and number > most:
+            raise ValueError(f"{label} must be {most:,} or less, not {number}")
+        return number
+
+    return rule
+
+
+def one_of(*choices: str) -> Callable[[Any, str], Any]:
+    """One of a few words."""
+
+    def rule(value: Any, label: str) -> str:
+        if value not in choices:
+            raise ValueError(refusal(label, value, choices))
+        return str(value)
+
+    return rule
+
+
+def refusal(label: str, value: Any, choices: Sequence[Any]) -> str:
+    """What to say of a value that is not one of a few words."""
+    words = ", ".join(map(repr, choices[:-1]))
+    return f"{label} must be {words} or {choices[-1]!r}, not {value!r}{meant(value, choices)}"
+
+
+def parse_size(value: Any, label: str = "max_shard_size") -> int:
+    """Bytes from `100MB` (10^8), `100MiB` (binary) or a number.
+
+    Raises:
+        UsageError: when it is not a size, or not more than 0.
+    """
+    from humanfriendly import InvalidSize, disk_size_units, parse_size
+
+    units = {word.lower() for size in disk_size_units for unit in size for word in (unit.symbol, unit.name)}
+    unit = re.sub(r"[\d.\s]+", "", str(value).lower()).removesuffix("s")
+    known = unit in ("", "b", "byte", *units, *(unit[0] for unit in units))
+    try:
+        size = int(parse_size(str(value))) if known and not isinstance(value, bool) else -1
+    except (InvalidSize, OverflowError):
+        size = -1
+    if size <= 0:
+        raise UsageError(f"{label}: {value!r} is not a size; write 100MB, 1GiB or a number of bytes above 0")
+    return size
+
+
+def ops(value: Any, label: str) -> tuple[Op, ...]:
+    """A list of ops, each as `parse_op` takes it."""
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(f"{label} must be a list of ops, such as ['decode:jpg'], not {value!r}")
+    return tuple(_each(enumerate(value), lambda _, item: parse_op(item)).values())
+
+
+def select(value: Any, label: str) -> dict[str, Selection]:
+    """Features and what each is taken from."""
+    return parse_select(value)
+
+
+def types(value: Any, label: str) -> dict[str, Any]:
+    """The types of features by name, or texts such as `NAME=TYPE,NAME=TYPE`."""
+
+    def known(name: Any, kind: Any) -> Any:
+        if kind not in TYPES:
+            raise ValueError(refusal(f"the type of {name!r}", kind, TYPES))
+        return kind
+
+    pairs = value if isinstance(value, Mapping) else _pairs(value, label, "NAME=TYPE", such_as="label=int64")
+    return {str(name): kind for name, kind in _each(pairs.items(), known).items()}
+
+
+def split(value: Any, label: str) -> dict[str, float]:
+    """The fraction of the samples that each split gets, by name; or a text such as `train=0.9,val=0.1`."""
+    pairs = value if isinstance(value, Mapping) else _pairs(value, label, "NAME=FRACTION", such_as="train=0.9,val=0.1")
+    written = ",".join(f"{name}={fraction}" for name, fraction in pairs.items())
+    try:
+        if value == "":
+            raise ValueError
+        fractions = {str(name): float(fraction) for name, fraction in pairs.items()}
+    except (TypeError, ValueError):
+        raise ValueError(f"{label} {written!r} is not NAME=FRACTION, such as train=0.9,val=0.1") from None
+    if any("/" in name or not name for name in fractions) or not all(0 < item <= 1 for item in fractions.values()):
+        raise ValueError(f"{label} {written!r} needs plain names, and fractions above 0 and up to 1")
+    if fractions and abs(sum(fractions.values()) - 1) > 1e-6:
+        raise ValueError(f"the fractions of {label} {written!r} sum to {sum(fractions.values()):g}, not to 1")
+    return fractions
+
+
+def arguments(value: Any, label: str) -> dict[str, Any]:
+    """Keyword arguments; or texts such as `NAME=VALUE`, where a VALUE that is JSON is read as that."""
+    if isinstance(value, Mapping):
+        return {str(name): item for name, item in value.items()}
+    parsed: dict[str, Any] = {}
+    for item in texts(value, label):
+        name, equals, written = item.partition("=")
+        if not equals or not name.isidentifier():
+            raise ValueError(f"{label} {item!r} is not NAME=VALUE, such as normalize=true")
+        try:
+            parsed[name] = json.loads(written)
+        except ValueError:
+            parsed[name] = written
+    return parsed
+
+
+def rows(value: Any, label: str) -> tuple[int, int]:
+    """The first row and the one behind the last."""
+    numbers = [whole(0)(item, label) for item in value] if isinstance(value, (list, tuple)) else []
+    if len(numbers) != 2 or numbers[0] > numbers[1]:
+        raise ValueError(f"{label} must be a first row and the one behind the last, not {value!r}")
+    return numbers[0], numbers[1]
+
+
+def preset(value: Any, label: str) -> str:
+    """The name of a preset."""
+    find_preset(value)
+    return str(value)
+
+
+def function(value: Any, label: str) -> Callable[..., Any]:
+    """A function."""
+    if not callable(value):
+        raise ValueError(f"{label} must be a function, not {value!r}")
+    return value  # type: ignore[no-any-return]
+
+
+def loadable(value: Any, label: str) -> str | type:
+    """A class, or where it is."""
+    return value if isinstance(value, type) else text(value, label)
+
+
+def _pairs(value: Any, label: str, form: str, such_as: str) -> dict[str, str]:
+    """Texts such as `NAME=VALUE,NAME=VALUE` by name."""
+    pairs: dict[str, str] = {}
+    for item in (part for text in texts(value, label) for part in text.split(",") if part):
+        name, equals, written = item.partition("=")
+        if not equals or not name:
+            raise ValueError(f"{label} {item!r} is not {form}, such as {such_as}")
+        pairs[name] = written
+    return pairs
+
+
+def _each(items: Any, parse: Callable[[Any, Any], Any]) -> dict[Any, Any]:
+    """What becomes of the items of a mapping or an enumerated list; the problems of all of them are found."""
+    kept, problems = {}, list[Problem]()
+    for place, item in items:
+        try:
+            kept[place] = parse(place, item)
+        except (UsageError, ValueError) as error:
+            problems += [((place, *path), message) for path, message in problems_of(error)]
+    if problems:
+        raise ProblemsError(problems)
+    return kept
+
+
+def problems_of(error: Exception) -> Iterator[Problem]:
+    """What is wrong, and where in the value."""
+    if isinstance(error, ProblemsError):
+        yield from error.problems
+    else:
+        yield (), error.message if isinstance(error, UsageError) else str(error)
