@@ -125,8 +125,8 @@ class UsageError(Tar2tfError):
 class ProblemsError(UsageError):
     """Values are refused; `problems` are all that is wrong with them."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__("; ".join(message for _, message in problems))
+    def __init__(self, problems: Sequence[Problem], *, hint: str | None = None) -> None:
+        super().__init__("; ".join(message for _, message in problems), hint=hint)
         self.problems = tuple(problems)
 
 

@@ -163,7 +163,8 @@ def parse_op(item: Any) -> Op:
     try:
         return OPS[name].from_value(value)
     except ProblemsError as error:
-        raise ProblemsError([((name, *path), f"{name} {message}") for path, message in error.problems]) from None
+        problems = [((name, *path), f"{name} {message}") for path, message in error.problems]
+        raise ProblemsError(problems, hint=f"write {OPS[name].usage}") from None
     except (ValueError, TypeError) as error:
         raise UsageError(f"{name} {error}", hint=f"write {OPS[name].usage}") from None
 

@@ -192,20 +192,22 @@ def types(value: Any, label: str) -> dict[str, Any]:
             raise ValueError(refusal(f"the type of {name!r}", kind, TYPES))
         return kind
 
-    pairs = value if isinstance(value, Mapping) else _pairs(value, label, "NAME=TYPE", such_as="label=int64")
+    form = f"{label} %r is not NAME=TYPE, where TYPE is one of {', '.join(TYPES)}"
+    pairs = value if isinstance(value, Mapping) else _pairs(value, form)
     return {str(name): kind for name, kind in _each(pairs.items(), known).items()}
 
 
 def split(value: Any, label: str) -> dict[str, float]:
     """The fraction of the samples that each split gets, by name; or a text such as `train=0.9,val=0.1`."""
-    pairs = value if isinstance(value, Mapping) else _pairs(value, label, "NAME=FRACTION", such_as="train=0.9,val=0.1")
+    form = f"{label} %r is not NAME=FRACTION, such as train=0.9,val=0.1"
+    pairs = value if isinstance(value, Mapping) else _pairs(value, form)
     written = ",".join(f"{name}={fraction}" for name, fraction in pairs.items())
     try:
         if value == "":
             raise ValueError
         fractions = {str(name): float(fraction) for name, fraction in pairs.items()}
     except (TypeError, ValueError):
-        raise ValueError(f"{label} {written!r} is not NAME=FRACTION, such as train=0.9,val=0.1") from None
+        raise ValueError(form % written) from None
     if any("/" in name or not name for name in fractions) or not all(0 < item <= 1 for item in fractions.values()):
         raise ValueError(f"{label} {written!r} needs plain names, and fractions above 0 and up to 1")
     if fractions and abs(sum(fractions.values()) - 1) > 1e-6:
@@ -255,27 +257,28 @@ def loadable(value: Any, label: str) -> str | type:
     return value if isinstance(value, type) else text(value, label)
 
 
-def _pairs(value: Any, label: str, form: str, such_as: str) -> dict[str, str]:
-    """Texts such as `NAME=VALUE,NAME=VALUE` by name."""
+def _pairs(value: Any, refusal: str) -> dict[str, str]:
+    """The values of texts such as `NAME=VALUE,NAME=VALUE` by name."""
     pairs: dict[str, str] = {}
-    for item in (part for text in texts(value, label) for part in text.split(",") if part):
+    for item in (part for text in texts(value, "it") for part in text.split(",") if part):
         name, equals, written = item.partition("=")
         if not equals or not name:
-            raise ValueError(f"{label} {item!r} is not {form}, such as {such_as}")
+            raise ValueError(refusal % item)
         pairs[name] = written
     return pairs
 
 
 def _each(items: Any, parse: Callable[[Any, Any], Any]) -> dict[Any, Any]:
     """What becomes of the items of a mapping or an enumerated list; the problems of all of them are found."""
-    kept, problems = {}, list[Problem]()
+    kept, problems, hint = {}, list[Problem](), None
     for place, item in items:
         try:
             kept[place] = parse(place, item)
         except (UsageError, ValueError) as error:
             problems += [((place, *path), message) for path, message in problems_of(error)]
+            hint = getattr(error, "hint", None)
     if problems:
-        raise ProblemsError(problems)
+        raise ProblemsError(problems, hint=hint if len(problems) == 1 else None)
     return kept
 
 

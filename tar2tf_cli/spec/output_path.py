@@ -50,7 +50,8 @@ class PathTemplate:
         numbers = [name for name in names if name not in _NAMED]
         for name in numbers:
             if name and not name.isdecimal():
-                raise UsageError(f"the output path {text!r} has an unknown field <{name}>{meant(name, _NAMED)}")
+                near = meant(f"<{name}>", [f"<{known}>" for known in _NAMED])
+                raise UsageError(f"the output path {text!r} has a field <{name}> that does not exist{near}")
         if len(numbers) > 1:
             raise UsageError(f"the output path {text!r} has {len(numbers)} number fields; one is enough")
         if not numbers and numbered and text != STDOUT:

@@ -42,7 +42,7 @@ def test_every_option_and_command_has_a_help_text() -> None:
 def test_a_mistyped_command_is_answered_with_the_near_one(wrong: str, meant: str) -> None:
     done = tar2tf(wrong, "x")
     assert done.returncode == 2
-    assert f"Did you mean '{meant}'?" in done.stderr
+    assert f"did you mean '{meant}'?" in done.stderr
     assert done.stdout == ""
 
 

@@ -13,7 +13,7 @@ from shards import examples
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.ops import (
     Func,
-    from_cli,
+    parse_op,
 )
 
 # --- Your function ---
@@ -84,7 +84,7 @@ def test_a_function_is_found_in_a_module_in_a_file_and_as_it_is(functions: Path,
         "file": Func(f"{functions}:upper"),
         "module": Func(f"{functions.stem}:upper"),
         "itself": Func(lambda sample: {"text": sample["cls"].decode() + "!", "key": sample["__key__"]}),
-        "flag": from_cli(f"func:{functions}:upper"),
+        "flag": parse_op(f"func:{functions}:upper"),
     }
     for name, op in ways.items():
         run(bucket, tmp_path / name, op)

@@ -85,9 +85,9 @@ def test_the_manifest_s_path_is_that_of_the_design(template, manifest):
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ("<totl>-<>", "a field <totl> that does not exist; did you mean <total>?"),
-        ("<splits>/<>", "a field <splits> that does not exist; did you mean <split>?"),
-        ("<inputs>.record", "a field <inputs> that does not exist; did you mean <input>?"),
+        ("<totl>-<>", "a field <totl> that does not exist; did you mean '<total>'?"),
+        ("<splits>/<>", "a field <splits> that does not exist; did you mean '<split>'?"),
+        ("<inputs>.record", "a field <inputs> that does not exist; did you mean '<input>'?"),
         ("<x>", "a field <x> that does not exist"),
         ("<-1>", "a field <-1> that does not exist"),
         ("<>-<>", "2 number fields; one is enough"),

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from shards import PHOTOS, convert, examples, records, samples, tar2tf, tree, write_tar
 from tar2tf_cli.errors import SourceError, Tar2tfError, UsageError
 from tar2tf_cli.spec import yaml_file as specfile
-from tar2tf_cli.spec.conversion import Conversion, Input, Output, parse_size, parse_split
+from tar2tf_cli.spec.conversion import Conversion, Input, Output
+from tar2tf_cli.spec.fields import parse_size
 
 
 def written(folder: Path, text: str) -> str:
@@ -88,8 +89,8 @@ limit: 1.5
 """
     assert faults(tmp_path, text) == [
         ("2:3", "there is no key 'buckett' in input; did you mean 'bucket'?"),
-        ("3:3", "template should be a valid string, not 5"),
-        ("4:3", "key_split should be 'first' or 'last', not 'middle'"),
+        ("3:3", "template must be text or a list of texts, not 5"),
+        ("4:3", "key_split must be 'first' or 'last', not 'middle'"),
         ("7:5", "there is no op 'resise'; did you mean 'resize'?"),
         ("8:24", "resize has no field 'sise'; did you mean 'size'?"),
         (
@@ -97,21 +98,21 @@ limit: 1.5
             "convert dtype must be one of uint8, int8, uint16, int16, uint32, int32, int64, float16, float32, float64, "
             "not 'float31'",
         ),
-        ("12:5", "an op is a name, or one name with its fields"),
-        ("13:1", "5 is no selection; write ENTRY, ENTRY:nested.path, a list or a mapping"),
+        ("12:5", "an op is a name, or one name with its fields, not [1]"),
+        ("13:1", "5 is not a selection; write ENTRY, ENTRY:nested.path, a list or a mapping"),
         (
             "15:3",
-            "'int46' is no type; did you mean 'int64'?; "
-            "types are int64, int64_list, float, float_list, bytes, bytes_list",
+            "the type of 'label' must be 'int64', 'int64_list', 'float', 'float_list', 'bytes' or 'bytes_list', "
+            "not 'int46'; did you mean 'int64'?",
         ),
-        ("17:3", "path should be a valid string, not 7"),
-        ("18:3", "'big' is not a size; write 100MB, 1GiB or a number of bytes"),
-        ("19:3", "num_shards should be a valid integer, not 'many'"),
-        ("20:3", "compression should be 'none' or 'gzip', not 'gzipped'; did you mean 'gzip'?"),
+        ("17:3", "path must be text or a path, not 7"),
+        ("18:3", "max_shard_size: 'big' is not a size; write 100MB, 1GiB or a number of bytes above 0"),
+        ("19:3", "num_shards must be a whole number, not 'many'"),
+        ("20:3", "compression must be 'none' or 'gzip', not 'gzipped'; did you mean 'gzip'?"),
         ("21:1", "there is no key 'presett'; did you mean 'preset'?"),
         ("22:1", "there is no preset 'imagenett'; did you mean 'imagenet'?"),
-        ("23:1", "shuffle should be a valid boolean, not 'maybe'"),
-        ("24:1", "limit should be a valid integer, not 1.5"),
+        ("23:1", "shuffle must be true or false, not 'maybe'"),
+        ("24:1", "limit must be a whole number, not 1.5"),
     ]
 
 
@@ -128,10 +129,10 @@ limit: 1.5
         ("", "1:1", "mapping"),
         ("just text\n", "1:1", "mapping"),
         ("input: &a {x: 1}\noutput: *b\n", "2:9", "alias"),
-        ("ops: decode\n", "1:1", "ops is a list"),
-        ("ops:\n", "1:1", "ops is a list"),
+        ("ops: decode\n", "1:1", "ops must be a list"),
+        ("ops:\n", "1:1", "ops must be a list"),
         ("input: shards\n", "1:1", "input is a mapping"),
-        ("types: [a]\n", "1:1", "types is a mapping"),
+        ("types: [a]\n", "1:1", "types 'a' is not NAME=TYPE"),
         ("1: 2\n", "1:1", "no key 1"),
         ("preset: [a]\n", "1:1", "no preset"),
         ("record_to_example: f\n", "1:1", "no key 'record_to_example'"),
@@ -338,7 +339,7 @@ def test_sizes_are_decimal_or_binary_as_written(text: str, size: int, tmp_path: 
     assert specfile.read(written(tmp_path, spec)).output.max_shard_size == size == parse_size(text)
 
 
-@pytest.mark.parametrize("text", ["0", "-5", "big", "10XB", ""])
+@pytest.mark.parametrize("text", ["0", "-5", "big", "10XB", "100zz", "1GG", "5 kilo", "MB", "", "1e3", "inf"])
 def test_what_is_no_size_is_an_error(text: str) -> None:
     with pytest.raises(UsageError, match="not a size"):
         parse_size(text)
@@ -346,8 +347,8 @@ def test_what_is_no_size_is_an_error(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["train", "train=x", "=1", "a=0.5,a=0.5", ""])
 def test_what_is_no_split_is_an_error(text: str) -> None:
-    with pytest.raises(UsageError, match="--split"):
-        parse_split(text)
+    with pytest.raises(UsageError, match="split"):
+        Conversion("in", "<split>-<>.record", split=text)
 
 
 # --- The canonical form is a spec ---
