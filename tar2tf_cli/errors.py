@@ -123,10 +123,10 @@ class UsageError(Tar2tfError):
 
 
 class ProblemsError(UsageError):
-    """Values are refused; `problems` are all that is wrong with them."""
+    """Values are refused; `problems` are all that is wrong with them, which the message lists if none is given."""
 
-    def __init__(self, problems: Sequence[Problem], *, hint: str | None = None) -> None:
-        super().__init__("; ".join(message for _, message in problems), hint=hint)
+    def __init__(self, message: str = "", *, problems: Sequence[Problem] = (), **where: Any) -> None:
+        super().__init__(message or "; ".join(text for _, text in problems), **where)
         self.problems = tuple(problems)
 
 

@@ -104,7 +104,7 @@ class Op:
         """
         fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
         if unknown := [name for name in values if name not in fields]:
-            raise ProblemsError([((name,), f"has no field {name!r}{meant(name, fields)}") for name in unknown])
+            raise ProblemsError(problems=[((name,), f"has no field {name!r}{meant(name, fields)}") for name in unknown])
         for name, field in fields.items():
             if name not in values and field.default is dataclasses.MISSING:
                 raise ValueError(f"needs {name!r}: {cls.usage}")
@@ -164,7 +164,7 @@ def parse_op(item: Any) -> Op:
         return OPS[name].from_value(value)
     except ProblemsError as error:
         problems = [((name, *path), f"{name} {message}") for path, message in error.problems]
-        raise ProblemsError(problems, hint=f"write {OPS[name].usage}") from None
+        raise ProblemsError(problems=problems, hint=f"write {OPS[name].usage}") from None
     except (ValueError, TypeError) as error:
         raise UsageError(f"{name} {error}", hint=f"write {OPS[name].usage}") from None
 

@@ -278,7 +278,7 @@ def _each(items: Any, parse: Callable[[Any, Any], Any]) -> dict[Any, Any]:
             problems += [((place, *path), message) for path, message in problems_of(error)]
             hint = getattr(error, "hint", None)
     if problems:
-        raise ProblemsError(problems, hint=hint if len(problems) == 1 else None)
+        raise ProblemsError(problems=problems, hint=hint if len(problems) == 1 else None)
     return kept
 
 
