@@ -15,6 +15,7 @@ from checked import Ran, convert
 from servers import FaultyServer, faulty_server, gcs_server, moto_server
 from shards import PHOTOS
 from tar2tf_cli.cli import main
+from tar2tf_cli.stores import network
 from tar2tf_cli.stores import transfer as resume
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -44,8 +45,7 @@ def web(server: FaultyServer) -> FaultyServer:
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses and time-outs as short as a test can bear."""
     monkeypatch.setattr(resume, "_PAUSES", (0.01,) * 4)
-    for module in ("http", "ais", "cloud"):
-        monkeypatch.setattr(f"tar2tf_cli.stores.{module}.READ_SECONDS", 0.5)
+    monkeypatch.setattr(network, "READ_SECONDS", 0.5)
 
 
 @pytest.fixture(scope="module")

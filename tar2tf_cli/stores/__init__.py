@@ -1,4 +1,9 @@
-"""Where shards come from: one small class per kind of bucket, chosen by how the bucket is written."""
+"""Where bytes live: `open_source` for reading shards, `open_store` for the objects of a bucket.
+
+In: a bucket as its user writes it, a path or a URL. Out: a `Source`, which lists and opens inputs, or a `Store`, which
+does one request at a time. One file for each kind of bucket, chosen by the URL's scheme; retries are in `transfer`,
+faults of the network in `network`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,6 @@ __all__ = [
     "endpoint_for",
     "open_source",
     "open_store",
-    "read_document",
     "read_with_folder",
 ]
 
@@ -47,31 +51,22 @@ def open_source(bucket: str, *, endpoint: str | None = None) -> Source:
     return DirectorySource(bucket)
 
 
-def read_document(url: str, *, endpoint: str | None = None) -> bytes | None:
-    """The bytes of a small object behind a URL, such as a manifest; None when there is none.
-
-    Raises:
-        SourceError: when it cannot be read.
-        UsageError: for a URL that is none of ours.
-    """
-    found = read_with_folder(url, endpoint=endpoint)
-    return found[0] if found else None
-
-
 def read_with_folder(url: str, *, endpoint: str | None = None) -> tuple[bytes, Folder] | None:
-    """The bytes of a small object behind a URL, and the folder that it lies in; None when there is none.
+    """The bytes of a small object behind a URL, such as a manifest, and the folder it lies in; None if it is not there.
 
     Raises:
         SourceError: when it cannot be read.
-        UsageError: for a URL that is none of ours.
+        UsageError: for a URL of an unknown kind.
     """
     from tar2tf_cli.stores.objects import ObjectSource, read_object
 
-    store = open_store(url, endpoint=endpoint)
-    name = store.single()
-    data = read_object(store, name) if name else None
-    store.bucket = store.locate("").rstrip("/")
-    return None if data is None else (data, ObjectSource(store))
+    found = open_store(url, endpoint=endpoint).parent()
+    if found is None:
+        return None
+    folder, name = found
+    data = read_object(folder, name)
+    folder.bucket = folder.locate("").rstrip("/")
+    return None if data is None else (data, ObjectSource(folder))
 
 
 def endpoint_for(url: str, other: str, endpoint: str | None) -> str | None:

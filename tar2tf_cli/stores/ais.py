@@ -15,10 +15,11 @@ from urllib.parse import quote
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.spec.templates import from_aistore
 from tar2tf_cli.spec.urls import without_secrets
+from tar2tf_cli.stores import network
 from tar2tf_cli.stores.base import ObjectInfo
-from tar2tf_cli.stores.http import body_of, network_errors, status_error
+from tar2tf_cli.stores.network import body_of, check_status, network_errors
 from tar2tf_cli.stores.objects import Store
-from tar2tf_cli.stores.transfer import CONNECT_SECONDS, READ_SECONDS, Body
+from tar2tf_cli.stores.transfer import Body, NoSuchObject
 
 __all__ = ["AisStore"]
 
@@ -32,6 +33,7 @@ _PROVIDERS: Final = {
 _URI: Final = re.compile(r"ais(?:\+(\w+))?://(?:@([^#/]*))?(?:#([^/]*))?(?(2)/|(?(3)/))([^/@#]+)(?:/(.*))?", re.DOTALL)
 _JWT: Final = re.compile(r"\beyJ[\w-]+\.[\w-]*\.[\w-]*")  # a revoked one comes back in the cluster's message
 _TOKEN_FILE: Final = "~/.config/ais/cli/auth.token"
+_LOGIN: Final = "log in with `ais auth login`, or set AIS_AUTHN_TOKEN or AIS_AUTHN_TOKEN_FILE"
 
 
 class AisStore(Store):
@@ -42,7 +44,7 @@ class AisStore(Store):
         endpoint: the address of a proxy; AIS_ENDPOINT when None.
 
     Raises:
-        UsageError: for a URI that is none, or when no endpoint is known.
+        UsageError: for a URI that is not an AIStore bucket's, or when no endpoint is known.
     """
 
     PAGE: Final = 0  # objects in a page of a listing; 0 is as many as the cluster gives
@@ -83,7 +85,10 @@ class AisStore(Store):
         _silence()
         _check_certificate()
         once = RetryConfig(Retry(0, read=False), Retrying(stop=stop_after_attempt(1), reraise=True))
-        timeout = _seconds("AIS_CONNECT_TIMEOUT", CONNECT_SECONDS), _seconds("AIS_READ_TIMEOUT", READ_SECONDS)
+        timeout = (
+            _seconds("AIS_CONNECT_TIMEOUT", network.CONNECT_SECONDS),
+            _seconds("AIS_READ_TIMEOUT", network.READ_SECONDS),
+        )
         with warnings.catch_warnings():  # of a verification that the user chose to skip
             warnings.simplefilter("ignore")
             client = Client(self._endpoint, timeout=timeout, retry_config=once, token=_token())
@@ -103,16 +108,10 @@ class AisStore(Store):
 
     def head(self, name: str) -> ObjectInfo | None:
         """Size, checksum and version."""
-        from aistore.sdk.errors import APIRequestError
-
-        with self._errors(self.locate(name)):
-            try:
-                found = self.client.object(self.root + name).head(props="size,checksum,version,custom")
-            except APIRequestError as error:
-                if error.status_code == 404 and _is_of_object(_document(error)):
-                    return None
-                raise
-        return ObjectInfo(name, found.size, self._version(found), _checksum(found))
+        with contextlib.suppress(NoSuchObject), self._errors(self.locate(name)):
+            found = self.client.object(self.root + name).head(props="size,checksum,version,custom")
+            return ObjectInfo(name, found.size, self._version(found), _checksum(found))
+        return None
 
     def fetch(self, item: ObjectInfo, start: int) -> Body:
         """A GET, which the cluster redirects to the target that has the object."""
@@ -134,14 +133,13 @@ class AisStore(Store):
                 f"objects/{item.bucket_name}/{quote(item.name)}",
                 params=item.query_params,
                 headers={"Content-Length": size, "Connection": "close"},  # the length is part of a signature
-                allow_redirects=False,  # and no data, or the SDK would go on by itself over HTTPS
+                allow_redirects=False,  # and no data, or the SDK would follow by itself over HTTPS
             )
             session = request.session_manager.session
             headers = {"Authorization": f"Bearer {request.token}"} if request.token else {}
             with open(path, "rb") as file:
                 answer = session.put(answer.headers["Location"], data=file, headers=headers, timeout=request.timeout)
-        if answer.status_code >= 400:
-            status_error(answer.status_code, _message(_parsed(answer.text)), where)
+        check_status(answer.status_code, _message(_parsed(answer.text)), where)
 
     def copy(self, name: str, target: str) -> None:
         """A copy within the cluster."""
@@ -149,70 +147,66 @@ class AisStore(Store):
             self.client.object(self.root + name).copy(self.client.object(self.root + target))
 
     def remove(self, name: str) -> None:
-        """A DELETE; nothing to delete is no error."""
-        from aistore.sdk.errors import APIRequestError
-
-        with self._errors(self.locate(name)):
-            try:
-                self.client.object(self.root + name).delete()
-            except APIRequestError as error:
-                if error.status_code != 404 or not _is_of_object(_document(error)):
-                    raise
+        """A DELETE."""
+        with contextlib.suppress(NoSuchObject), self._errors(self.locate(name)):
+            self.client.object(self.root + name).delete()
 
     def locate(self, name: str) -> str:
         """The URI."""
         return f"{self._prefix}/{self.root}{name}"
 
-    def _version(self, told: Any) -> str | None:
+    def _version(self, found: Any) -> str | None:
         """The checksum; but behind a cloud bucket it comes and goes with the cached copy, and the ETag stays."""
         if self._provider == "ais":
-            return told.checksum_value or told.obj_version or None
-        return told.custom_metadata.get("ETag") or told.obj_version or None
+            return found.checksum_value or found.obj_version or None
+        return found.custom_metadata.get("ETag") or found.obj_version or None
 
     @contextlib.contextmanager
     def _errors(self, where: str) -> Iterator[None]:
-        """What the SDK raises, as `Transient` or SourceError."""
+        """Turn what the SDK raises into `Transient` or SourceError."""
         from aistore.sdk.errors import APIRequestError, NoTargetError
 
         try:
             hint = "set AIS_CLIENT_CA to the cluster's CA certificate"
-            with network_errors(self._shown, hint, asked=self._shown):
+            with network_errors(self._shown, hint, server=self._shown):
                 yield
         except APIRequestError as error:
-            message = _message(_document(error))
-            hint = ""
-            if error.status_code in (401, 403):
-                hint = "log in with `ais auth login`, or set AIS_AUTHN_TOKEN or AIS_AUTHN_TOKEN_FILE"
-            elif error.status_code == 404 and message:
-                missing = "" if "bucket" in message else "the bucket is not there: "
-                raise SourceError(missing + message, shard=where) from None
-            elif error.status_code < 500 and not message:
-                raise self._no_cluster(f"it answered {error.status_code}") from None
-            status_error(error.status_code, message, where, hint or None)
+            self._refused(error.status_code, _document(error), where)
         except NoTargetError:
             raise SourceError("the cluster has no targets", shard=self._shown) from None
         except ValueError as error:  # of msgspec or JSON
             raise self._no_cluster(str(error)) from None
 
+    def _refused(self, status: int, document: Mapping[str, Any], where: str) -> None:
+        """Raise what an error document says."""
+        message = _message(document)
+        hint = _LOGIN if status in (401, 403) else None
+        if status == 404 and message and not _is_of_object(document):
+            missing = "" if "bucket" in message else "no such bucket: "
+            raise SourceError(missing + message, shard=where) from None
+        if status < 500 and not message:
+            raise self._no_cluster(f"it answered {status}") from None
+        check_status(status, message, where, hint)
+
     def _no_cluster(self, why: str) -> SourceError:
         hint = "check --endpoint or AIS_ENDPOINT"
-        return SourceError(f"what answers is no AIStore: {why}", shard=self._shown, hint=hint)
+        return SourceError(f"the endpoint is not an AIStore cluster: {why}", shard=self._shown, hint=hint)
 
 
 def _document(error: Any) -> Mapping[str, Any]:
-    """The error document of an answer: its body, or on HEAD a header, which the SDK passes over."""
+    """The error document of an answer: its body, or on HEAD a header, which the SDK ignores."""
     headers = getattr(getattr(error.__cause__, "response", None), "headers", {})
     return _parsed(error.message or headers.get("Hdr-Error", ""))
 
 
 def _is_of_object(document: Mapping[str, Any]) -> bool:
-    """Whether what was not found is the object; behind a cloud bucket only the address that was asked for tells."""
+    """Whether it is the object that was not found; behind a cloud bucket only the address that was asked shows it."""
     kind = document.get("tcode")
     return kind == "ErrNotFound" if kind else str(document.get("url_path", "")).startswith("/v1/objects/")
 
 
-def _checksum(told: Any) -> tuple[str, str] | None:
-    return (told.checksum_type, told.checksum_value) if told.checksum_value else None
+def _checksum(found: Any) -> tuple[str, str] | None:
+    return (found.checksum_type, found.checksum_value) if found.checksum_value else None
 
 
 def _parsed(text: str) -> Mapping[str, Any]:
@@ -225,8 +219,8 @@ def _parsed(text: str) -> Mapping[str, Any]:
 
 def _message(document: Mapping[str, Any]) -> str:
     """What an error document says, without the name of the node that says it, and without a token that it repeats."""
-    told = re.sub(r"^[pt]\[\w+\]: ", "", str(document.get("message", ""))).strip()
-    return _JWT.sub("", told).rstrip(": ")
+    message = re.sub(r"^[pt]\[\w+\]: ", "", str(document.get("message", ""))).strip()
+    return _JWT.sub("", message).rstrip(": ")
 
 
 def _token() -> str | None:
@@ -240,17 +234,17 @@ def _token() -> str | None:
             return str(json.load(file)["token"])
     except FileNotFoundError:
         if given:
-            raise UsageError(f"AIS_AUTHN_TOKEN_FILE names {path}, which is not there") from None
+            raise UsageError(f"AIS_AUTHN_TOKEN_FILE is set to {path}, which does not exist") from None
         return None
     except (OSError, ValueError, KeyError, TypeError):
-        raise UsageError(f"{path} is not a token file as `ais auth login` writes it") from None
+        raise UsageError(f"{path} is not a token file such as `ais auth login` writes") from None
 
 
 def _check_certificate() -> None:
     """Find out that the CA is not there before requests does, which would try again and again."""
     path = os.environ.get("AIS_CLIENT_CA")
     if path and not os.path.exists(path):
-        raise UsageError(f"AIS_CLIENT_CA names {path}, which is not there")
+        raise UsageError(f"AIS_CLIENT_CA is set to {path}, which does not exist")
 
 
 def _go_by_variables_of_aistore(session: Any) -> None:

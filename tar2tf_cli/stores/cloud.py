@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from tar2tf_cli.errors import SourceError, UsageError, changed
+from tar2tf_cli.stores import network
 from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.objects import Store
-from tar2tf_cli.stores.transfer import CONNECT_SECONDS, READ_SECONDS, Body, Transient
+from tar2tf_cli.stores.transfer import Body, Transient
 
 __all__ = ["CloudStore", "GcsStore", "S3Store"]
 
@@ -51,7 +52,7 @@ class CloudStore(Store):
 
     def connect(self) -> Any:
         """The file system of fsspec; one of our own, as those that fsspec shares keep listings."""
-        return self._connect(READ_SECONDS)
+        return self._connect(network.READ_SECONDS)
 
     def connect_patiently(self) -> Any:
         """The same for requests that a server may work on in silence, in proportion to an object's size."""
@@ -156,7 +157,7 @@ class S3Store(CloudStore):
         system = S3FileSystem(
             endpoint_url=self.endpoint,
             config_kwargs={
-                "connect_timeout": CONNECT_SECONDS,
+                "connect_timeout": network.CONNECT_SECONDS,
                 "read_timeout": read_seconds,
                 "retries": {"total_max_attempts": 1},
                 "max_pool_connections": 32,
@@ -185,7 +186,7 @@ class S3Store(CloudStore):
 
         def read(size: int) -> bytes:
             with self.errors(where):
-                data: bytes = sync(loop, stream.read, size, timeout=READ_SECONDS)
+                data: bytes = sync(loop, stream.read, size, timeout=network.READ_SECONDS)
             return data
 
         size = int(answer.get("ContentRange", f"/{answer['ContentLength']}").rpartition("/")[2])

@@ -1,19 +1,24 @@
-"""Buckets behind a network: one source for all of them, over the few calls in which they differ."""
+"""Buckets behind a network: what a store must do, and the one source over all of them."""
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.spec.templates import expand, is_glob, is_numbered, resolve
 from tar2tf_cli.stores.base import ObjectInfo, Source
 from tar2tf_cli.stores.transfer import Body, ResumingStream, persist
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["ObjectSource", "Store", "read_object"]
 
@@ -32,18 +37,22 @@ Found: TypeAlias = dict[str, ObjectInfo]
 class Store(ABC):
     """An object store as seen from one folder of one bucket; names are relative to it.
 
-    The client in it belongs to the process that made it: it is made again after a fork, and a pickle goes without it.
-    Every call may raise `Transient` for what another attempt may mend, and SourceError for what none will.
+    A store sends one request for each call and never repeats it: it raises `Transient` for what another attempt may
+    mend and SourceError for what none will, and its callers retry (`stores.transfer`). Methods may be called by several
+    threads at once. A store pickles, without its client: each process makes its own, again after a fork.
+
+    To add a store: implement the abstract methods, and `put`, `copy` and `remove` if it can be written to; name its
+    scheme in `open_store`; subclass the suites of sources and sinks in the tests.
 
     Args:
         bucket: the bucket as the user gave it, without what may be secret in it.
         root: what names are relative to: "" or a folder that ends with a slash.
 
     Attributes:
-        can_list: whether the store tells what it holds.
+        can_list: whether the store can be asked what it holds.
         dialect: turns a template of the store's own kind into ours.
         numbers: whether templates may hold `%d` and `%06d`.
-        lists_versions: whether a listing tells what a request for one object tells.
+        lists_versions: whether a listing gives the sizes and versions that `head` gives.
     """
 
     can_list = True
@@ -54,62 +63,80 @@ class Store(ABC):
     def __init__(self, bucket: str, root: str) -> None:
         self.bucket = bucket
         self.root = root
-        self._made: dict[Callable[[], Any], tuple[int, Any]] = {}
+        self._clients: dict[tuple[Any, ...], Any] = {}
 
     @property
     def client(self) -> Any:
-        """The client of this process, of all its threads."""
+        """The client of this process, shared by its threads."""
         return self.of_process(self.connect)
 
-    def of_process(self, make: Callable[[], Any]) -> Any:
-        """What a function made for this process, once for all its threads."""
+    def of_process(self, make: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function makes of its arguments, once for this process and all its threads."""
+        key = (os.getpid(), make.__name__, *arguments)
         with _connecting:
-            if make not in self._made or self._made[make][0] != os.getpid():
-                self._made[make] = os.getpid(), make()
-            return self._made[make][1]
+            if key not in self._clients:
+                self._clients[key] = make(*arguments)
+            return self._clients[key]
 
     @abstractmethod
     def connect(self) -> Any:
-        """A new client."""
+        """A new client, of whatever kind the store's methods use; it repeats no request by itself."""
 
     @abstractmethod
     def listing(self, prefix: str) -> Iterable[ObjectInfo]:
-        """Objects whose names begin with a prefix."""
+        """The objects whose names begin with a prefix, in any order, those in folders below included.
+
+        Raises:
+            SourceError: when the bucket does not exist or may not be listed.
+        """
 
     @abstractmethod
     def head(self, name: str) -> ObjectInfo | None:
-        """One object; None when there is none of that name."""
+        """One object; None when there is none of that name.
+
+        Raises:
+            SourceError: when the bucket does not exist, or the object may not be read.
+        """
 
     @abstractmethod
     def fetch(self, item: ObjectInfo, start: int) -> Body:
-        """The bytes of an object from an offset on."""
+        """The bytes of an object from an offset on, as stored: never decompressed on the way.
+
+        The body carries the version of what is being sent, so that a replaced object is seen.
+
+        Raises:
+            NoSuchObject: when the object is gone.
+            SourceError: when it is not the version of the item any more, or may not be read.
+        """
 
     @abstractmethod
     def locate(self, name: str) -> str:
-        """The URL of an object."""
+        """The URL of an object, without what may be secret in it."""
 
     def put(self, name: str, path: str) -> None:
-        """Make a local file an object, whole or not at all."""
+        """Upload a local file in flat memory; the object appears whole or not at all, and replaces one of its name."""
         raise NotImplementedError
 
     def copy(self, name: str, target: str) -> None:
-        """Make an object another one of the bucket, too, without its bytes coming here."""
+        """Copy an object within the bucket, without its bytes coming here where the store can do that."""
         raise NotImplementedError
 
     def remove(self, name: str) -> None:
-        """Delete an object; one that is not there is no error."""
+        """Delete an object, if there is one."""
         raise NotImplementedError
 
-    def single(self) -> str | None:
-        """Make the root's last part the one object that is meant; None when the root is a folder by its look."""
+    def parent(self) -> tuple[Self, str] | None:
+        """This store as seen from the folder above, and the name of the root in it; None at the top of the bucket."""
         folder, _, name = self.root.rstrip("/").rpartition("/")
         if not name:
             return None
-        self.root = f"{folder}/" if folder else ""
-        return name
+        above = copy.copy(self)
+        above._clients = self._clients
+        above.root = f"{folder}/" if folder else ""
+        return above, name
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_made": {}}
+        return {**self.__dict__, "_clients": {}}
 
 
 class ObjectSource(Source):
@@ -180,24 +207,27 @@ class ObjectSource(Source):
         return not wild or not self._store.can_list or "[" in name
 
     def _only(self) -> ObjectInfo | None:
-        """The object that the bucket itself names."""
-        root = self._store.root
-        name = self._store.single()
-        if name is not None and (item := self._head(name)):
-            return item
-        if name is not None and not self._store.can_list:
+        """The object whose URL the bucket's is."""
+        above = self._store.parent()
+        if above is None:
+            return None
+        folder, name = above
+        where = folder.locate(name)
+        if item := persist(lambda: folder.head(name), shard=where):
+            self._store = folder
+        elif not folder.can_list:
             hint = "check the URL, or name the shards in a folder with braces, such as 'train-{0000..0146}.tar'"
-            raise SourceError("there is no such file", shard=self.locate(name), hint=hint)
-        self._store.root = root
-        return None
+            raise SourceError("there is no such file", shard=where, hint=hint)
+        return item
 
     def _look_up(self, names: Sequence[str], found: Found) -> None:
         if self._store.can_list and self._store.lists_versions and len(names) > _LIST_FROM:
             wanted = set(names)
             prefix = os.path.commonprefix(names)  # noqa: RUF071 - of names, not of paths
             found.update((item.name, item) for item in self._listing(prefix) if item.name in wanted)
-        else:
-            found.update((item.name, item) for item in in_parallel(self._head, names) if item)
+        elif names:
+            with ThreadPoolExecutor(min(_PARALLEL, len(names))) as pool:
+                found.update((item.name, item) for item in pool.map(self._head, names) if item)
 
     def _head(self, name: str) -> ObjectInfo | None:
         return persist(lambda: self._store.head(name), shard=self.locate(name))
@@ -219,14 +249,3 @@ def read_object(store: Store, name: str) -> bytes | None:
     stream = ResumingStream(lambda start: store.fetch(item, start), item, where)
     with closing(stream):
         return b"".join(iter(lambda: stream.read(_READ), b""))
-
-
-def in_parallel(function: Callable[[str], ObjectInfo | None], names: Sequence[str]) -> list[ObjectInfo | None]:
-    """A function's results for names, in their order; no thread is left when it returns."""
-    if len(names) < 2:
-        return [function(name) for name in names]
-    from concurrent.futures import ThreadPoolExecutor
-
-    first = function(names[0])  # alone, as it makes the client that all use
-    with ThreadPoolExecutor(min(_PARALLEL, len(names))) as pool:
-        return [first, *pool.map(function, names[1:])]

@@ -1,6 +1,7 @@
-"""Streams from remote objects: what breaks off goes on where it stopped; the whole is held against its checksum.
+"""One transfer and one retry policy for every store: what breaks off resumes, and the whole is checked.
 
-The one retry policy of the library is here, too.
+A store raises `Transient` for what another attempt may mend. `persist` repeats single requests, `ResumingStream` whole
+downloads: both pause as `Patience` says, and end in an error that says how often was tried.
 """
 
 from __future__ import annotations
@@ -16,13 +17,7 @@ from typing import Any, Final, Protocol, TypeVar
 from tar2tf_cli.errors import SourceError, Tar2tfError, changed
 from tar2tf_cli.stores.base import ObjectInfo
 
-__all__ = ["CONNECT_SECONDS", "READ_SECONDS", "Body", "Patience", "ResumingStream", "Transient", "hasher", "persist"]
-
-CONNECT_SECONDS: Final = 5.0
-"""How long a connection may take to come about."""
-
-READ_SECONDS: Final = 10.0
-"""How long a server may be silent before it counts as stalled."""
+__all__ = ["Body", "NoSuchObject", "Patience", "ResumingStream", "Transient", "hasher", "persist"]
 
 _PAUSES: Final = (0.25, 0.5, 1.0, 2.0)
 _PROGRESS: Final = 1 << 20  # bytes that earn a broken transfer a fresh set of attempts
@@ -34,6 +29,10 @@ class Transient(Exception):
     """A failure that another attempt may mend; its text says what happened."""
 
 
+class NoSuchObject(SourceError):
+    """The bucket is there and answers, and has no object of that name."""
+
+
 class Patience:
     """Counts failures in a row, pauses after each, and gives up after the last."""
 
@@ -41,7 +40,7 @@ class Patience:
         self._failures = 0
 
     def renew(self) -> None:
-        """Begin to count anew: there was progress."""
+        """Count from zero again, as there was progress."""
         self._failures = 0
 
     def wait(self, fault: Transient, **where: Any) -> None:
@@ -51,15 +50,14 @@ class Patience:
             SourceError: when there were enough of them.
         """
         if self._failures == len(_PAUSES):
-            raise SourceError(
-                f"{fault}; given up after {len(_PAUSES) + 1} attempts", hint="run the same command again", **where
-            ) from None
+            message = f"{fault}; gave up after {len(_PAUSES) + 1} attempts"
+            raise SourceError(message, hint="run the same command again", **where) from None
         time.sleep(_PAUSES[self._failures])
         self._failures += 1
 
 
 def persist(action: Callable[[], T], **where: Any) -> T:
-    """What an action returns, attempted again after each `Transient`.
+    """The result of an action, which is tried again after each `Transient`.
 
     Raises:
         SourceError: when no attempt succeeded.
@@ -74,11 +72,11 @@ def persist(action: Callable[[], T], **where: Any) -> T:
 
 @dataclass(slots=True)
 class Body:
-    """An answered request for an object from some offset on.
+    """The answer to a request for an object from some offset on.
 
     Attributes:
         read: at most this many bytes; b"" at the end; raises `Transient` when the transfer breaks.
-        close: lets go of the connection.
+        close: releases the connection.
         start: offset of the first byte, which is 0 where a server ignores ranges.
         size: of the whole object; None when the server does not say.
         version: as in `ObjectInfo`.
@@ -114,7 +112,7 @@ class _Crc:
 
 
 def hasher(kind: str) -> Hasher | None:
-    """Computes a checksum by its AIStore name; None for kinds that cost more than they tell."""
+    """Computes a checksum by its AIStore name; None for kinds that are not checked."""
     if kind in ("xxhash", "xxhash2"):  # both are XXH64
         import xxhash
 
@@ -184,7 +182,7 @@ class ResumingStream:
             self._thread.start()
 
     def close(self) -> None:
-        """Stop fetching; the thread lets go of its connection by itself."""
+        """Stop fetching; the thread closes its connection by itself."""
         self._closed = True
         self._permits.release()
 
@@ -221,7 +219,7 @@ class ResumingStream:
         while True:
             try:
                 with contextlib.closing(self._attach(offset)) as body:
-                    self._pass_over(body, offset)
+                    self._skip_known(body, offset)
                     while data := body.read(self.BLOCK):
                         offset += len(data)
                         if self._hasher:
@@ -237,13 +235,11 @@ class ResumingStream:
             except Transient as fault:
                 patience.wait(fault, shard=self._name, offset=offset)
                 earned = offset + _PROGRESS
-        if self._hasher and self._hasher.hexdigest() != self._checksum:
-            raise self._error(
-                f"its bytes have the checksum {self._hasher.hexdigest()}, and should have {self._checksum}", offset
-            )
+        if self._hasher and (found := self._hasher.hexdigest()) != self._checksum:
+            raise self._error(f"the bytes received have the checksum {found}, the object has {self._checksum}", offset)
 
     def _attach(self, offset: int) -> Body:
-        """Ask for the rest of the object, and see that it is still the same one."""
+        """Ask for the rest of the object, and check that it is still the same one."""
         body = self._fetch(offset)
         same_size = self._size is None or body.size in (self._size, None)
         same_version = self._version is None or body.version in (self._version, None)
@@ -251,7 +247,8 @@ class ResumingStream:
         if blind or not same_size or not same_version:
             body.close()
             if blind:
-                raise self._error("broke off, and its server tells neither size nor version to go on by", offset)
+                message = "the transfer broke off, and the server reports neither size nor version to resume by"
+                raise self._error(message, offset)
             raise changed(self._name, offset)
         if offset == 0:
             self._size, self._version = body.size if self._size is None else self._size, self._version or body.version
@@ -260,16 +257,17 @@ class ResumingStream:
                 self._hasher, self._checksum = made, checksum[1].lower()
         return body
 
-    def _pass_over(self, body: Body, offset: int) -> None:
-        """Read what is known already from a server that ignores ranges."""
+    def _skip_known(self, body: Body, offset: int) -> None:
+        """Read again what is known already, from a server that ignores ranges."""
         missing = offset - body.start
         if missing < 0:
-            raise self._error(f"was asked for from {offset:,} and came from {body.start:,}", offset)
+            message = f"the server returned the wrong range: asked from byte {offset:,}, got byte {body.start:,}"
+            raise self._error(message, offset)
         while missing:
             data = body.read(min(missing, self.BLOCK))
             if not data:
                 raise Transient(f"the transfer ended after {offset - missing:,} bytes")
             missing -= len(data)
 
-    def _error(self, message: str, offset: int, hint: str | None = None) -> SourceError:
-        return SourceError(message, shard=self._name, offset=offset, hint=hint)
+    def _error(self, message: str, offset: int) -> SourceError:
+        return SourceError(message, shard=self._name, offset=offset)

@@ -321,7 +321,7 @@ class RemoteSinkSuite(SinkSuite):
     @pytest.mark.parametrize("most", [0, 3])
     @pytest.mark.parametrize(
         ("fault", "words"),
-        [("refused", "permission denied"), ("full", "given up after 5 attempts"), ("half", "bytes were uploaded and")],
+        [("refused", "permission denied"), ("full", "gave up after 5 attempts"), ("half", "bytes were uploaded and")],
     )
     def test_a_refused_upload_is_told_and_the_same_command_continues(
         self, place: str, shards: Path, tmp_path: Path, fault: str, words: str, most: int

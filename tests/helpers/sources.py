@@ -14,7 +14,7 @@ import pytest
 from shards import tar2tf
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.inputs.open_shard import list_files
-from tar2tf_cli.stores import ObjectInfo, Source, open_source, read_document
+from tar2tf_cli.stores import ObjectInfo, Source, open_source, read_with_folder
 
 BIG = os.urandom(1 << 20) * 5 + b"the end"
 
@@ -93,8 +93,10 @@ class SourceSuite:
         if "://" not in bucket:
             pytest.skip("no URL")
         self.put(bucket, "folder/t-manifest.json", b"{}")
-        assert read_document(f"{bucket}/folder/t-manifest.json", endpoint=self.endpoint) == b"{}"
-        assert read_document(f"{bucket}/folder/u-manifest.json", endpoint=self.endpoint) is None
+        found = read_with_folder(f"{bucket}/folder/t-manifest.json", endpoint=self.endpoint)
+        assert found is not None
+        assert (found[0], found[1].bucket) == (b"{}", f"{bucket}/folder")
+        assert read_with_folder(f"{bucket}/folder/u-manifest.json", endpoint=self.endpoint) is None
 
     def test_names_are_relative_to_a_folder_of_the_bucket(self, bucket: str) -> None:
         self.fill(bucket, folder__one=b"1", one=b"outside")

@@ -224,12 +224,12 @@ class TestErrors:
 
     def test_a_refused_connection_fails_within_seconds(self) -> None:
         began = time.monotonic()
-        with pytest.raises(SourceError, match="Connection refused; given up after 5 attempts"):
+        with pytest.raises(SourceError, match="Connection refused; gave up after 5 attempts"):
             open_source("ais://b", endpoint=f"http://127.0.0.1:{free_ports(1)[0]}").list(["*.tar"])
         assert time.monotonic() - began < 8
 
     def test_a_server_that_is_no_aistore_is_told_apart(self) -> None:
-        with faulty_server() as state, pytest.raises(SourceError, match="what answers is no AIStore") as caught:
+        with faulty_server() as state, pytest.raises(SourceError, match="not an AIStore cluster") as caught:
             open_source("ais://b", endpoint=state.url).list(["*.tar"])
         assert caught.value.shard == state.url
 
@@ -307,7 +307,7 @@ class TestTokens:
     def test_a_token_file_that_is_not_there_is_a_usage_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("AIS_AUTHN_TOKEN", raising=False)
         monkeypatch.setenv("AIS_AUTHN_TOKEN_FILE", "/no/such/file")
-        with pytest.raises(UsageError, match="which is not there"):
+        with pytest.raises(UsageError, match="which does not exist"):
             open_source("ais://b", endpoint="http://127.0.0.1:1").list(["*.tar"])
 
     def test_the_sdk_writes_nothing_to_standard_error(self, guard: Any, capfd: pytest.CaptureFixture[str]) -> None:

@@ -154,7 +154,7 @@ def test_a_certificate_that_nobody_vouches_for_is_told(command: Command, bucket:
 def test_a_certificate_that_is_not_there_is_a_usage_error(command: Command, bucket: str, tmp_path: Path) -> None:
     done = command("convert", f"{bucket}/in", "-o", tmp_path / "t.record", AIS_CLIENT_CA="/no/such.pem")
     assert done.returncode == 2
-    assert "AIS_CLIENT_CA names /no/such.pem, which is not there" in done.stderr
+    assert "AIS_CLIENT_CA is set to /no/such.pem, which does not exist" in done.stderr
 
 
 @pytest.mark.parametrize("bundle", ["", "/etc/ssl/certs/ca-certificates.crt"])

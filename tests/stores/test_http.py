@@ -17,7 +17,7 @@ from shards import tar2tf
 from sources import BIG, SourceSuite, read_all, tar_of
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.inputs.open_shard import list_files
-from tar2tf_cli.stores import ObjectInfo, Source, open_source
+from tar2tf_cli.stores import ObjectInfo, Source, network, open_source
 from tar2tf_cli.stores import transfer as resume
 
 
@@ -68,7 +68,7 @@ class TestAFaultyServer:
     ) -> None:
         web.fail("GET b/x", "truncate", times=-1, after=0)
         web.faults.insert(0, web.faults[0].__class__("GET b/x", "truncate", 1, 600_000))
-        with pytest.raises(SourceError, match="given up after 5 attempts") as caught:
+        with pytest.raises(SourceError, match="gave up after 5 attempts") as caught:
             read_all(source, item)
         assert caught.value.shard == f"{web.url}/b/x.tar"
         assert caught.value.offset == 600_000
@@ -237,13 +237,13 @@ class TestHttpUsage:
 
     def test_a_refused_connection_fails_within_seconds(self) -> None:
         began = time.monotonic()
-        with pytest.raises(SourceError, match="Connection refused; given up after 5 attempts"):
+        with pytest.raises(SourceError, match="Connection refused; gave up after 5 attempts"):
             open_source(f"http://127.0.0.1:{free_ports(1)[0]}/b").list(["x.tar"])
         assert time.monotonic() - began < 6
 
     def test_a_server_that_never_answers_is_given_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(resume, "_PAUSES", (0.01,))
-        monkeypatch.setattr("tar2tf_cli.stores.http.READ_SECONDS", 0.3)
+        monkeypatch.setattr(network, "READ_SECONDS", 0.3)
         with socket.create_server(("127.0.0.1", 0)) as mute, pytest.raises(SourceError, match="no answer within"):
             open_source(f"http://127.0.0.1:{mute.getsockname()[1]}/b").list(["x.tar"])
 

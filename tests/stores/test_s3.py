@@ -66,7 +66,7 @@ class TestS3(SourceSuite):
 
     def test_a_wrong_endpoint_fails_within_seconds(self, s3: str) -> None:
         began = time.monotonic()
-        with pytest.raises(SourceError, match="given up after 5 attempts"):
+        with pytest.raises(SourceError, match="gave up after 5 attempts"):
             open_source("s3://b", endpoint=f"http://127.0.0.1:{free_ports(1)[0]}").list(["*.tar"])
         assert time.monotonic() - began < 15
 
@@ -97,7 +97,7 @@ class _Refusal(BaseHTTPRequestHandler):
         (400, "ExpiredToken", "permission denied", 1),
         (403, "InvalidAccessKeyId", "permission denied", 1),
         (404, "NoSuchBucket", "no such bucket", 1),
-        (503, "SlowDown", "given up after 5 attempts", 5),
+        (503, "SlowDown", "gave up after 5 attempts", 5),
     ],
 )
 def test_a_refusal_of_s3_is_one_clear_error(status: int, code: str, words: str, attempts: int) -> None:
