@@ -21,7 +21,7 @@ READ_SECONDS: Final = 10.0
 
 _TRANSIENT: Final = (408, 425, 429, *(status for status in range(500, 600) if status != 501))
 _MEANING: Final = {
-    401: "the server wants credentials, or rejects these (401)",
+    401: "the server asks for credentials, or rejects these (401)",
     403: "permission denied (403)",
     404: "no such object (404)",
     410: "no such object (410)",
