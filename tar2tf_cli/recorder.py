@@ -21,10 +21,10 @@ from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.datasets.parse import record_parser
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.events import Events
+from tar2tf_cli.formats.record_file import write_whole
 from tar2tf_cli.inputs.csv_examples import count_rows
 from tar2tf_cli.inputs.example_class import Example, IgnoreExample, find_class, tfrecordable
 from tar2tf_cli.samples.grouping import KEY
-from tar2tf_cli.sinks import RecordFile
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 if TYPE_CHECKING:
@@ -77,29 +77,29 @@ def generate_and_save_train_eval_test_tfrecords_files(
     """Store the examples of a CSV file in directories for training, evaluation and test.
 
     Each directory gets `0.tfr`, `1.tfr`, ..., a `manifest.json`, and an `examples.csv` that describes what is stored;
-    the directory above them gets `CONFIG_FILENAME`. A directory that would have no rows is left out.
+    the directory above them gets `CONFIG_FILENAME`. A directory that would have no rows is not made.
 
     Args:
         save_directory_path: where the directories go.
         example_class: the subclass of `Example`, or where it is: `FILE.py:CLASS` or `MODULE:CLASS`.
-        examples_list_filepath: a CSV file to be divided by ratio; or one for each of train, eval and, as the case may
-            be, test, in this order; or a dict of them by the names of their directories.
+        examples_list_filepath: a CSV file to be divided by ratio; or one each for train and eval, or for train, eval
+            and test, in this order; or a dict of them by the names of their directories.
         examples_train_eval_test_ratio: the share of train, the rest being eval; or the shares of train and eval, or of
             train, eval and test, which sum to 1. A share of n rows is rounded down, the last takes what is left.
         examples_shuffle: shuffle the rows, before they are divided.
         examples_tfrecord_file_max_size_in_bytes: most bytes of a file, framing included.
-        examples_seed: what the order of shuffled rows is drawn from.
-        examples_num_workers: processes that work at once; as many as there are CPUs when None.
-        examples_on_error: whether an example that cannot be made ends the run, or is left out.
+        examples_seed: the random seed of the order of shuffled rows.
+        examples_num_workers: worker processes; one for each CPU when None.
+        examples_on_error: whether an example that cannot be made ends the run or is skipped.
         examples_overwrite: replace files that these conversions did not write.
-        examples_events: hears of progress.
-        kwargs: what `from_csv_row`, `load` and `split` are called with, as far as each takes it.
+        examples_events: receives progress.
+        kwargs: passed to those of `from_csv_row`, `load` and `split` that take them.
 
     Returns:
         The number of records in each directory.
 
     Raises:
-        UsageError: for ratios that do not sum to 1, or lists that are none.
+        UsageError: for ratios that do not sum to 1, or the wrong number of lists.
         Tar2tfError: as `convert` does; the same call continues where this one stopped.
     """
     root = os.fspath(save_directory_path)
@@ -142,7 +142,7 @@ def _parts(lists: Lists, ratio: Ratio) -> dict[str, _Part]:
     if isinstance(lists, (str, os.PathLike)):
         return _divided(os.fspath(lists), ratio)
     if not 1 <= len(lists) <= len(_DIRECTORIES):
-        raise UsageError(f"there are {len(lists)} lists of examples, for {', '.join(_DIRECTORIES)}")
+        raise UsageError(f"got {len(lists)} lists of examples for {', '.join(_DIRECTORIES)}", hint="give one to three")
     return {name: _Part(os.fspath(path)) for name, path in zip(_DIRECTORIES, lists, strict=False)}
 
 
@@ -182,18 +182,14 @@ def _write_config(path: str, config: Mapping[str, str]) -> None:
     parser["examples"] = {name: value.replace("\n", " ") for name, value in config.items()}
     text = io.StringIO()
     parser.write(text)
-    data = text.getvalue().encode("utf-8", "surrogateescape")
-    with RecordFile(path + ".part") as file:
-        file.write([data], len(data))
-        file.sync()
-    os.replace(path + ".part", path)
+    write_whole(path, [text.getvalue().encode("utf-8", "surrogateescape")])
 
 
 def get_tfrecord_filepaths(dirpath: str | os.PathLike[str]) -> list[str]:
     """The TFRecord files of a directory, in the order in which they were written.
 
     Raises:
-        SourceError: when there is no such directory.
+        SourceError: when the directory does not exist.
     """
     folder = os.fspath(dirpath)
     if not os.path.isdir(folder):
@@ -217,15 +213,15 @@ def generate_dataset(
     """A dataset of tuples: the attributes of each example in the order in which their class declares them.
 
     Args:
-        tfrecords_filepaths: the files, in one directory as a rule.
-        example_class: the class they were made by; without it, the manifest beside the files tells.
-        dataset_num_shuffled_tfrecord_files: size of a buffer in which records are shuffled; none when None.
-        dataset_fetching_num_threads: records that are parsed at once; as TensorFlow sees fit when None.
-        num_workers: parts of the dataset, for as many trainers.
+        tfrecords_filepaths: the files, usually of one directory.
+        example_class: the class they were made by; the manifest beside the files is used when None.
+        dataset_num_shuffled_tfrecord_files: size of the buffer in which records are shuffled; no shuffling when None.
+        dataset_fetching_num_threads: how many records are parsed at once; TensorFlow chooses when None.
+        num_workers: into how many parts the dataset is divided, one for each trainer.
         worker_index: which of these parts, from 0.
 
     Raises:
-        UsageError: when there is neither a class nor a manifest, or `num_workers` without `worker_index`.
+        UsageError: with neither a class nor a manifest, or with `num_workers` but not `worker_index`.
     """
     import tensorflow as tf
 
@@ -263,7 +259,7 @@ def _manifest_parser(manifest: Manifest) -> Callable[[Any], tuple[tf.Tensor, ...
 def _class_parser(
     found: type[Example], features: Mapping[str, Mapping[str, Any]]
 ) -> Callable[[Any], tuple[tf.Tensor, ...]]:
-    """A function from a record to its tensors, as their class declares them; a manifest's features tell the ranks."""
+    """A function from a record to its tensors, as their class declares them; a manifest's features give the ranks."""
     import tensorflow as tf
 
     stored = {"string": tf.string, "float64": tf.string, "float32": tf.float32}

@@ -1,4 +1,4 @@
-"""Long lists as inputs: put in order, cut short, and divided into chunks of a fixed size, whoever works on them."""
+"""Long lists as inputs: put in order and divided into chunks, the same ones for any number of workers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from typing import Final, TypeVar
 
-__all__ = ["CHUNK", "chunks", "shuffled"]
+from tar2tf_cli.stores.base import ObjectInfo
+
+__all__ = ["CHUNK", "divided", "shuffled"]
 
 CHUNK: Final = 128
 """Files or rows that make an input. More would leave workers idle at the end, fewer would make a long manifest."""
@@ -18,7 +20,7 @@ T = TypeVar("T")
 
 
 def shuffled(items: list[T], seed: int | None, name_of: Callable[[T], str]) -> list[T]:
-    """Items in an order drawn from the seed and their names, the same on every machine; as they are without a seed."""
+    """Items in a random order that seed and names decide, the same on every machine; as they are without a seed."""
     if seed is None:
         return items
     prefix = f"{seed}\0"
@@ -29,18 +31,29 @@ def shuffled(items: list[T], seed: int | None, name_of: Callable[[T], str]) -> l
     return sorted(items, key=place)
 
 
-def chunks(items: list[T], shards: int | None = None) -> Iterator[tuple[str, list[T]]]:
-    """Neighbouring items, and which they are, counted from 1: `1-128`, `129-256`.
+def divided(
+    noun: str, items: list[T], describe: Callable[[T], tuple[int, bytes]], shards: int | None = None
+) -> Iterator[tuple[ObjectInfo, list[T]]]:
+    """Chunks of neighbouring items, each with the input that it makes.
 
-    With a number of shards of equal count, the larger ones first, each of these is a chunk, unless it is very small
-    or very large.
+    Args:
+        noun: what the items are; inputs are named after their places, counted from 1: `rows 1-128`, `rows 129-256`.
+        items: the items, in order.
+        describe: size in bytes of an item, and what changes when its bytes do, for the input's size and version.
+        shards: how many shards of equal count are to be made of them. Each of these is a chunk then, the larger ones
+            first, unless they are very small or very large.
     """
     least, larger = divmod(len(items), shards or 1)
-    sizes = [CHUNK] * -(-len(items) // CHUNK)
+    counts = [CHUNK] * -(-len(items) // CHUNK)
     if shards and _SMALLEST <= least < _LARGEST:
-        sizes = [least + (number < larger) for number in range(shards)]
+        counts = [least + (number < larger) for number in range(shards)]
     first = 0
-    for size in sizes:
-        chunk = items[first : first + size]
-        yield f"{first + 1}-{first + len(chunk)}", chunk
-        first += size
+    for count in counts:
+        chunk = items[first : first + count]
+        size, version = 0, blake2b(digest_size=16)
+        for item in chunk:
+            added, described = describe(item)
+            size += added
+            version.update(described)
+        yield ObjectInfo(f"{noun} {first + 1}-{first + len(chunk)}", size, version.hexdigest()), chunk
+        first += count

@@ -8,12 +8,12 @@ import io
 import os
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from hashlib import blake2b
+from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
 from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, read_failed
 from tar2tf_cli.inputs.base import ListSource
-from tar2tf_cli.inputs.chunks import chunks, shuffled
+from tar2tf_cli.inputs.chunks import divided, shuffled
 from tar2tf_cli.inputs.example_class import Example, IgnoreExample, find_class
 from tar2tf_cli.ops.func import source_digest
 from tar2tf_cli.samples.grouping import KEY, Sample
@@ -32,18 +32,18 @@ _Row: TypeAlias = tuple[int, list[str], int]  # number, cells, size in bytes
 
 
 class ExamplesSource(ListSource):
-    """The examples that the rows of a CSV file describe; there is no header, and blank rows are left out.
+    """The examples that the rows of a CSV file describe; there is no header, and blank rows are skipped.
 
     Args:
         bucket: the CSV file, in UTF-8.
         example_class: a subclass of `recorder.Example`, or where to find one.
         example_args: what its methods `from_csv_row`, `load` and `split` are called with.
-        seed: shuffle the rows, the order drawn from it.
+        seed: shuffle the rows with this random seed.
         rows: number of the first row in that order, from 0, and of the one behind the last; None for all.
-        limit: take the first of these only, this many.
+        limit: take only the first of these, this many.
 
     Raises:
-        UsageError: when there is no such class, or none of its methods takes an argument.
+        UsageError: when the class cannot be found, or none of its methods takes one of the arguments.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ExamplesSource(ListSource):
         self._seed = seed
         self._rows = slice(*rows) if rows else slice(None)
         self._limit = limit
-        self._chunks: dict[str, array[int]] = {}  # the places of each input's rows, one behind the other
+        self._chunks: dict[str, array[int]] = {}  # the places of each input's rows, end to end
         self._version = (0, 0)
 
     @property
@@ -84,14 +84,21 @@ class ExamplesSource(ListSource):
             UsageError: for a template.
         """
         if templates:
-            raise UsageError("a file of examples is a single one, so it takes no template", shard=self.bucket)
+            raise UsageError("is a single file of examples, so it takes no template", shard=self.bucket)
         with _opened(self.bucket) as file:
             self._version = _version(file)
             places = shuffled(list(_places(file, self.bucket)), self._seed, lambda place: str(place[0]))
             if not places:
-                raise SourceError("holds no rows", shard=self.bucket)
-            chosen = places[self._rows][: self._limit]
-            return [self._input(f"rows {span}", chunk, file) for span, chunk in chunks(chosen)]
+                raise SourceError("has no rows", shard=self.bucket)
+
+            def described(place: _Place) -> tuple[int, bytes]:
+                number, offset, size = place
+                file.seek(offset)
+                return size, b"%d\0%d\0" % (number, size) + file.read(size)
+
+            inputs = list(divided("rows", places[self._rows][: self._limit], described))
+        self._chunks = {item.name: array("Q", chain.from_iterable(chunk)) for item, chunk in inputs}
+        return [item for item, _ in inputs]
 
     def samples(
         self,
@@ -112,7 +119,9 @@ class ExamplesSource(ListSource):
             try:
                 example = _call(found, "from_csv_row", row, **self._arguments["from_csv_row"])
                 if not isinstance(example, Example):
-                    raise SampleError(f"{found.__name__}.from_csv_row returned {type(example).__name__}, no Example")
+                    raise SampleError(
+                        f"{found.__name__}.from_csv_row returned {type(example).__name__}, not an Example"
+                    )
                 _call(example, "load", **self._arguments["load"])
                 described = _call(example, "to_csv_row") or row
                 for sample in _parts(example, str(number), self._arguments["split"]):
@@ -123,14 +132,6 @@ class ExamplesSource(ListSource):
                 fault(error.at(key=str(number), member=f"row {number}"))
             if report.samples > stored:
                 report.described += _csv_line(described)
-
-    def _input(self, name: str, places: Sequence[_Place], file: BinaryIO) -> ObjectInfo:
-        self._chunks[name] = array("Q", [number for place in places for number in place])
-        digest = blake2b(digest_size=16)
-        for number, offset, size in places:
-            file.seek(offset)
-            digest.update(b"%d\0%d\0" % (number, size) + file.read(size))
-        return ObjectInfo(name, sum(size for _, _, size in places), digest.hexdigest())
 
     def _read(self, item: ObjectInfo) -> Iterator[_Row]:
         """Number, cells and size in bytes of each row of an input."""
@@ -145,7 +146,7 @@ class ExamplesSource(ListSource):
 
 
 def count_rows(path: str) -> int:
-    """How many rows a CSV file has, blank ones left out.
+    """How many rows a CSV file has; blank ones do not count.
 
     Raises:
         SourceError: when it cannot be read as CSV.
@@ -155,7 +156,7 @@ def count_rows(path: str) -> int:
 
 
 def _parts(example: Example, key: str, arguments: Mapping[str, Any]) -> Iterator[Sample]:
-    """Samples of what an example is split into, each let go of once the next is asked for."""
+    """Samples of what an example is split into, each released once the next is asked for."""
     given = _call(example, "split", **arguments)
     parts = iter([example]) if given is None else _call(given, "__iter__")
     while True:
@@ -164,7 +165,7 @@ def _parts(example: Example, key: str, arguments: Mapping[str, Any]) -> Iterator
         except StopIteration:
             break
         if not isinstance(part, Example):
-            raise SampleError(f"{type(example).__name__}.split gave {type(part).__name__}, no Example")
+            raise SampleError(f"{type(example).__name__}.split returned {type(part).__name__}, not an Example")
         yield {KEY: key, **_call(part, "values")}
         if part is not example:
             _call(part, "release")
@@ -172,7 +173,7 @@ def _parts(example: Example, key: str, arguments: Mapping[str, Any]) -> Iterator
 
 
 def _call(owner: Any, method: str, *values: Any, **arguments: Any) -> Any:
-    """Call a method of the user's; whatever it raises becomes a fault of the sample."""
+    """Call a method of the user's; what it raises becomes a fault of the sample."""
     try:
         return getattr(owner, method)(*values, **arguments)
     except (IgnoreExample, SampleError):
@@ -188,14 +189,13 @@ def _arguments(found: type[Example], given: Mapping[str, Any]) -> dict[str, dict
     """What each method is called with: the arguments that it takes.
 
     Raises:
-        UsageError: for an argument that none takes.
+        UsageError: for an argument that none of them takes.
     """
     taken = {method: _taken(getattr(found, method), given) for method in _METHODS}
     for name in given:
         if not any(name in arguments for arguments in taken.values()):
-            raise UsageError(
-                f"no method of {found.__name__} takes the argument {name!r}", hint=f"they are {', '.join(_METHODS)}"
-            )
+            hint = f"its methods are {', '.join(_METHODS)}"
+            raise UsageError(f"no method of {found.__name__} takes the argument {name!r}", hint=hint)
     return taken
 
 
@@ -245,7 +245,7 @@ class _Lines:
     def __init__(self, file: BinaryIO) -> None:
         self._file: Iterable[bytes] = file
         self.number = 0
-        self.offset = 3 if file.read(3) == b"\xef\xbb\xbf" else 0  # a byte order mark is no part of the first cell
+        self.offset = 3 if file.read(3) == b"\xef\xbb\xbf" else 0  # a byte order mark does not belong to the first cell
         file.seek(self.offset)
 
     def __iter__(self) -> Iterator[str]:

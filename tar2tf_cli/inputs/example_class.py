@@ -39,7 +39,7 @@ __all__ = ["Example", "Field", "IgnoreExample", "find_class", "tfrecordable"]
 
 
 class IgnoreExample(Exception):
-    """Raise it in `from_csv_row`, `load` or `split` to leave an example out; it is counted, and no error."""
+    """Raise it in `from_csv_row`, `load` or `split` to skip an example; it is counted, and is not an error."""
 
 
 class Field:
@@ -56,33 +56,18 @@ class Field:
 
 
 class _Attribute(property):
-    """A property that knows what it is stored as."""
+    """A property that knows what it is stored as: one subclass per type, as a property's copies are of its class."""
 
-    dtype: str = ""
-
-    def getter(self, fget: Callable[[Any], Any]) -> _Attribute:
-        return _attribute(super().getter(fget), self.dtype)
-
-    def setter(self, fset: Callable[[Any, Any], None]) -> _Attribute:
-        return _attribute(super().setter(fset), self.dtype)
-
-    def deleter(self, fdel: Callable[[Any], None]) -> _Attribute:
-        return _attribute(super().deleter(fdel), self.dtype)
+    dtype: ClassVar[str]
 
     def __reduce__(self) -> Any:
         """By value, as a class of a script has to be pickled for a worker."""
-        return _rebuilt, (self.fget, self.fset, self.fdel, self.__doc__, self.dtype)
+        return _attribute, (self.dtype, self.fget, self.fset, self.fdel, self.__doc__)
 
 
-def _attribute(made: property, dtype: str) -> _Attribute:
-    attribute = _Attribute(made.fget, made.fset, made.fdel)
-    attribute.__doc__ = made.__doc__
-    attribute.dtype = dtype
-    return attribute
-
-
-def _rebuilt(fget: Any, fset: Any, fdel: Any, doc: str | None, dtype: str) -> _Attribute:
-    return _attribute(property(fget, fset, fdel, doc), dtype)
+def _attribute(dtype: str, *functions: Any) -> _Attribute:
+    made: _Attribute = _ATTRIBUTES[dtype](*functions)
+    return made
 
 
 def tfrecordable(dtype: str) -> Callable[[Callable[[Any], Any]], _Attribute]:
@@ -94,15 +79,15 @@ def tfrecordable(dtype: str) -> Callable[[Callable[[Any], Any]], _Attribute]:
     Raises:
         UsageError: for another dtype.
     """
-    if dtype not in _VALUES:
-        raise UsageError(f"tfrecordable knows no dtype {dtype!r}", hint="use one of Example.Field.TYPE_…")
-    return lambda getter: _attribute(property(getter, doc=getter.__doc__), dtype)
+    if dtype not in _ATTRIBUTES:
+        raise UsageError(f"tfrecordable has no dtype {dtype!r}", hint="use one of Example.Field.TYPE_…")
+    return _ATTRIBUTES[dtype]
 
 
 class Example:
     """One example. Subclasses declare what is stored with `tfrecordable`, and say how it is made.
 
-    Every method is called with the arguments of the run, as far as it takes them, in the worker that needs it.
+    Each method is called in the worker that needs it, with those arguments of the run that it takes.
     """
 
     Field: ClassVar[type[Field]] = Field
@@ -120,7 +105,7 @@ class Example:
         """The example that a row describes, without what takes memory.
 
         Raises:
-            IgnoreExample: to leave it out.
+            IgnoreExample: to skip it.
         """
         raise NotImplementedError(f"{cls.__name__} has no method from_csv_row")
 
@@ -128,19 +113,19 @@ class Example:
         """Called just before the example is stored: load what takes memory.
 
         Raises:
-            IgnoreExample: to leave it out.
+            IgnoreExample: to skip it.
         """
 
     def split(self, **kwargs: Any) -> Iterable[Any] | None:
         """The examples that are stored instead of this one, in order; None for this one itself.
 
         Raises:
-            IgnoreExample: to leave it out.
+            IgnoreExample: to skip it.
         """
         return None
 
     def release(self) -> None:
-        """Called when the example has been stored: let go of what takes memory; by default, every setter gets None."""
+        """Called when the example has been stored, to release what takes memory; by default, every setter gets None."""
         for name, _ in self._stored:
             if getattr(type(self), name).fset is not None:
                 setattr(self, name, None)
@@ -168,7 +153,7 @@ class Example:
             try:
                 values[name] = _VALUES[dtype](value)
             except (TypeError, ValueError, OverflowError, FloatingPointError) as error:
-                raise SampleError(f"{name!r} is no {dtype}: {error}") from None
+                raise SampleError(f"{name!r} is not of type {dtype}: {error}") from None
         return values
 
 
@@ -204,13 +189,13 @@ def _double(value: Any) -> Any:
 
 def _number(value: Any) -> float:
     if isinstance(value, (str, bytes)):
-        raise TypeError(f"{value!r} is a text")
+        raise TypeError(f"{value!r} is text")
     return float(value)
 
 
 def _string(value: Any) -> Any:
     if not isinstance(value, (str, bytes)):
-        raise TypeError(f"{type(value).__name__} is no text")
+        raise TypeError(f"{type(value).__name__} is not text")
     return value
 
 
@@ -221,7 +206,7 @@ def _float_array(value: Any) -> Any:
     if array.dtype == np.float32:
         return array
     if array.dtype.kind not in "fiub":
-        raise TypeError(f"an array of {array.dtype} holds no numbers")
+        raise TypeError(f"an array of {array.dtype} does not hold numbers")
     with np.errstate(over="raise"):
         return array.astype(np.float32, copy=False)
 
@@ -231,7 +216,7 @@ def _int_array(value: Any) -> Any:
 
     array = np.asarray(value)
     if array.dtype.kind not in "iub":
-        raise TypeError(f"an array of {array.dtype} holds no whole numbers")
+        raise TypeError(f"an array of {array.dtype} does not hold whole numbers")
     if array.dtype != np.int32 and array.size and not -(2**31) <= array.min() <= array.max() < 2**31:
         raise OverflowError("a value does not fit")
     return array.astype(np.int32, copy=False)
@@ -249,11 +234,14 @@ _VALUES: Final[Mapping[str, Callable[[Any], Any]]] = {
 }
 
 
+_ATTRIBUTES: Final = {dtype: type(f"_{dtype}", (_Attribute,), {"dtype": dtype}) for dtype in _VALUES}
+
+
 def find_class(where: type[Example] | str) -> type[Example]:
     """The subclass of `Example` itself, or that `package.module:name` or `path/file.py:name` names.
 
     Raises:
-        UsageError: when there is none, or it declares nothing to be stored.
+        UsageError: when it cannot be found, or declares nothing to be stored.
     """
     try:
         found = load_object(where) if isinstance(where, str) else where
@@ -262,7 +250,7 @@ def find_class(where: type[Example] | str) -> type[Example]:
             f"example_class: {error}", hint="name a subclass of tar2tf_cli.recorder.Example as FILE.py:CLASS"
         ) from None
     if not (inspect.isclass(found) and issubclass(found, Example)):
-        raise UsageError(f"example_class: {where!r} is no subclass of tar2tf_cli.recorder.Example")
+        raise UsageError(f"example_class: {where!r} is not a subclass of tar2tf_cli.recorder.Example")
     if not found.fields():
         raise UsageError(f"example_class: {where!r} declares nothing to be stored", hint="decorate with @tfrecordable")
     return found

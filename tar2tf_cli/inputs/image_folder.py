@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, read_failed
 from tar2tf_cli.formats import image
 from tar2tf_cli.inputs.base import ListSource
-from tar2tf_cli.inputs.chunks import chunks, shuffled
+from tar2tf_cli.inputs.chunks import divided, shuffled
 from tar2tf_cli.inputs.labels import Labels, load_labels, number_classes, to_bytes
 from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.spec.templates import resolve
@@ -39,13 +39,13 @@ class ImageFolderSource(ListSource):
     Args:
         bucket: the folder.
         labels: path of a label map; without one the classes are numbered in sorted order.
-        seed: shuffle the files, the order drawn from it.
-        limit: take the first of them only, this many.
+        seed: shuffle the files with this random seed.
+        limit: take only the first files, this many.
         shards: how many shards of equal count are to be made of them; where inputs end with these, nothing has to be
             copied from one to the other.
 
     Raises:
-        SourceError: when there is no such folder.
+        SourceError: when the folder does not exist.
     """
 
     def __init__(
@@ -66,9 +66,7 @@ class ImageFolderSource(ListSource):
         self._seed = seed
         self._limit = limit
         self._shards = shards
-        self._chunks: dict[
-            str, str
-        ] = {}  # NUL-joined, as a million names are large enough without objects of their own
+        self._chunks: dict[str, str] = {}  # joined by NUL: a million names are large enough as one text a chunk
 
     @property
     def documents(self) -> dict[str, bytes | None]:
@@ -78,20 +76,19 @@ class ImageFolderSource(ListSource):
     @property
     def identity(self) -> dict[str, Any]:
         """What makes a conversion another one besides its spec and files: the labels."""
-        return {"digest": _digest([to_bytes(self._labels)])}
+        return {"digest": blake2b(to_bytes(self._labels), digest_size=16).hexdigest()}
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """Chunks of the files that templates stand for, or of all; sizes in bytes, versions from sizes and times.
 
         Raises:
-            SourceError: when the folder holds no images in folders, or may not be read.
-            UsageError: when the label map does not know a folder.
+            SourceError: when the folder has no images in folders, or may not be read.
+            UsageError: when a folder is not in the label map.
         """
         files = {file.name: file for file in self._walk(self.bucket, "", ())}
         if not files:
-            raise SourceError(
-                "holds no folders of images", shard=self.bucket, hint="there must be one folder for each class"
-            )
+            hint = "there must be one folder for each class"
+            raise SourceError("has no folders of images", shard=self.bucket, hint=hint)
         try:
             names = resolve(templates, lambda prefix: files, files.__contains__) if templates else sorted(files)
         except SourceError as error:
@@ -102,7 +99,9 @@ class ImageFolderSource(ListSource):
             self._labels = self._known(self._labels_path, {_class(name) for name in names})
         names = shuffled(names, self._seed, str)[: self._limit]
         self.count = len(names)
-        return [self._input(span, [files[name] for name in chunk]) for span, chunk in chunks(names, self._shards)]
+        inputs = list(divided("files", [files[name] for name in names], _described, self._shards))
+        self._chunks = {item.name: "\0".join(file.name for file in chunk) for item, chunk in inputs}
+        return [item for item, _ in inputs]
 
     def samples(
         self,
@@ -120,7 +119,7 @@ class ImageFolderSource(ListSource):
                 on_bytes(len(data))
             sample = self._sample(name, data)
             if image.sniff(data) is None:
-                message = f"is no image that can be told by its content: {_beginning(data)}"
+                message = f"is not an image, judging by its content: {_beginning(data)}"
                 fault(SampleError(message, key=sample[KEY], member=name))
             else:
                 yield name, sample
@@ -148,25 +147,15 @@ class ImageFolderSource(ListSource):
             raise read_failed(path, error) from None
 
     def _known(self, path: str, classes: set[str]) -> Labels:
-        """The label map in a file, which must know these classes."""
+        """The label map in a file, which must have these classes."""
         labels = load_labels(path)
         unknown = sorted(classes - labels.keys())
         if unknown:
             more = f" and {len(unknown) - 3:,} more" if len(unknown) > 3 else ""
-            raise UsageError(
-                f"the label map does not know {', '.join(unknown[:3])}{more}, of which {self.bucket} has a folder",
-                shard=path,
-                hint="add what is missing, or name the folders to convert with a template such as 'n01*/*'",
-            )
+            hint = "add them, or name the folders to convert with a template such as 'n01*/*'"
+            message = f"the label map does not have {', '.join(unknown[:3])}{more}, which are folders of {self.bucket}"
+            raise UsageError(message, shard=path, hint=hint)
         return labels
-
-    def _input(self, span: str, files: Sequence[_File]) -> ObjectInfo:
-        name = f"files {span}"
-        self._chunks[name] = "\0".join(file.name for file in files)
-        version = _digest(
-            f"{file.name}\0{file.size}\0{file.mtime}\0".encode("utf-8", "surrogateescape") for file in files
-        )
-        return ObjectInfo(name, sum(file.size for file in files), version)
 
     def _walk(self, path: str, relative: str, above: tuple[tuple[int, int], ...]) -> Iterator[_File]:
         """The images below a folder; a link to a folder that it lies in is not followed."""
@@ -209,8 +198,5 @@ def _beginning(data: bytes) -> str:
     return f"it begins with {data[:6].hex(' ')}" if data else "it is empty"
 
 
-def _digest(parts: Iterable[bytes]) -> str:
-    whole = blake2b(digest_size=16)
-    for part in parts:
-        whole.update(part)
-    return whole.hexdigest()
+def _described(file: _File) -> tuple[int, bytes]:
+    return file.size, f"{file.name}\0{file.size}\0{file.mtime}\0".encode("utf-8", "surrogateescape")

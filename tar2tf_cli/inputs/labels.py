@@ -1,7 +1,7 @@
 """Label maps: which number and which words stand for a class.
 
-A map is a JSON document `{CLASS: {"label": N, "human_labels": TEXT}}`, or a text of classes, one a line, each with an
-optional text behind a tab, which are numbered from 0 as they come. Either may be compressed with gzip. What is written
+A map is a JSON document `{CLASS: {"label": N, "human_labels": TEXT}}`, or text with one class a line, each with an
+optional description behind a tab, numbered from 0 in that order. Either may be compressed with gzip. What is written
 beside a manifest is such a JSON document, and serves as a map again.
 """
 
@@ -40,7 +40,7 @@ def load_labels(path: str | os.PathLike[str]) -> Labels:
 
     Raises:
         SourceError: when the file cannot be read.
-        UsageError: when it is no label map, naming the line or class.
+        UsageError: when it is not a label map, naming the line or class.
     """
     name = os.fspath(path)
     try:
@@ -55,7 +55,7 @@ def load_labels(path: str | os.PathLike[str]) -> Labels:
     except (EOFError, zlib.error):
         raise SourceError("the label map cannot be read: its gzip stream is damaged", shard=name) from None
     except UnicodeDecodeError:
-        raise UsageError("is no label map: it is not UTF-8", shard=name) from None
+        raise UsageError("is not a label map: it is not UTF-8", shard=name) from None
     try:
         return parse_labels(text)
     except ValueError as error:
@@ -67,14 +67,14 @@ def load_labels(path: str | os.PathLike[str]) -> Labels:
 
 
 def parse_labels(text: str) -> Labels:
-    """The map that a text holds, JSON where it begins with a brace.
+    """The map that text holds, JSON where it begins with a brace.
 
     Raises:
         ValueError: saying which line or class is wrong.
     """
     labels = _from_json(text) if text.lstrip().startswith("{") else _from_lines(text)
     if not labels:
-        raise ValueError("the label map names no class")
+        raise ValueError("the label map has no classes")
     return labels
 
 
@@ -82,7 +82,7 @@ def _from_json(text: str) -> Labels:
     try:
         items = json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
-        raise ValueError(f"the label map is no JSON: line {error.lineno}: {error.msg}") from None
+        raise ValueError(f"the label map is not JSON: line {error.lineno}: {error.msg}") from None
     return {name: _label(name, item) for name, item in items.items()}
 
 
@@ -90,7 +90,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     whole = dict(pairs)
     if len(whole) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the label map names {next(name for name in names if names.count(name) > 1)!r} twice")
+        raise ValueError(f"the label map has {next(name for name in names if names.count(name) > 1)!r} twice")
     return whole
 
 
@@ -101,7 +101,7 @@ def _label(name: str, item: Any) -> Label:
     if type(number) is not int or not -(2**63) <= number < 2**63:
         raise ValueError(f"the label of the class {name!r} is {number!r}, not a whole number")
     if not isinstance(text, str):
-        raise ValueError(f"human_labels of the class {name!r} is {text!r}, not a text")
+        raise ValueError(f"human_labels of the class {name!r} is {text!r}, not text")
     return Label(number, text)
 
 
@@ -112,10 +112,10 @@ def _from_lines(text: str) -> Labels:
         name = name.strip()
         if not name:
             if words.strip():
-                raise ValueError(f"line {position} of the label map names no class")
+                raise ValueError(f"line {position} of the label map has no class")
             continue
         if name in labels:
-            raise ValueError(f"line {position} of the label map names {name!r} for the second time")
+            raise ValueError(f"line {position} of the label map has {name!r} for the second time")
         labels[name] = Label(len(labels), words.strip())
     return labels
 

@@ -234,7 +234,7 @@ def test_a_folder_that_the_map_does_not_know_is_an_error(photos, tmp_path):
     path.write_text("n01\nn02\n")
     done = tar2tf("convert", "--from", "imagefolder", photos, "-o", tmp_path / "o" / "t.record", "--labels", path)
     assert done.returncode == 2
-    assert "does not know n10" in done.stderr
+    assert "does not have n10" in done.stderr
     assert not (tmp_path / "o").exists()
     run(photos, "n0*/**/*", "-o", tmp_path / "o" / "t.record", "--labels", path)
 
@@ -242,13 +242,13 @@ def test_a_folder_that_the_map_does_not_know_is_an_error(photos, tmp_path):
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("", "names no class"),
+        ("", "has no classes"),
         ("a\nb\na\n", "line 3 of the label map names 'a' for the second time"),
         ("a\n\twords\n", "line 2"),
         ('{"a": 3}', "the class 'a' has no label"),
         ('{"a": {"label": "3"}}', "not a whole number"),
         ('{"a": {"label": true}}', "not a whole number"),
-        ('{"a": {"label": 1}, "a": {"label": 2}}', "names 'a' twice"),
+        ('{"a": {"label": 1}, "a": {"label": 2}}', "has 'a' twice"),
         ('{"a": {"label": 1, "human_labels": 5}}', "not a text"),
         ('{"a": \n}', "line 2"),
     ],

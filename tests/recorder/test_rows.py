@@ -51,7 +51,7 @@ def test_ignored_examples_are_counted_and_no_error(tmp_path):
         ("d,no,one,1", "ValueError"),
         ("d,no", "IndexError"),
         ("half,no,1,1", "there is no more"),
-        ("d,no,1,1e300", "'about' is no float32"),
+        ("d,no,1,1e300", "'about' is not of type float32"),
     ],
 )
 def test_an_example_that_cannot_be_made_is_named_by_its_row(tmp_path, row, fault):
@@ -82,7 +82,7 @@ def test_each_part_is_let_go_when_it_is_stored_and_the_whole_behind_them(tmp_pat
 @pytest.mark.parametrize(
     ("data", "fault"),
     [
-        (b"", "holds no rows"),
+        (b"", "has no rows"),
         (b'a,"b\nc', "line 2"),
         (b"a\n\xff\n", "line 2: it is not UTF-8"),
         (None, "cannot be read"),
