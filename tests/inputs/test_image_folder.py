@@ -243,13 +243,13 @@ def test_a_folder_that_the_map_does_not_know_is_an_error(photos, tmp_path):
     ("text", "fault"),
     [
         ("", "has no classes"),
-        ("a\nb\na\n", "line 3 of the label map names 'a' for the second time"),
+        ("a\nb\na\n", "line 3 of the label map has 'a' for the second time"),
         ("a\n\twords\n", "line 2"),
         ('{"a": 3}', "the class 'a' has no label"),
         ('{"a": {"label": "3"}}', "not a whole number"),
         ('{"a": {"label": true}}', "not a whole number"),
         ('{"a": {"label": 1}, "a": {"label": 2}}', "has 'a' twice"),
-        ('{"a": {"label": 1, "human_labels": 5}}', "not a text"),
+        ('{"a": {"label": 1, "human_labels": 5}}', "not text"),
         ('{"a": \n}', "line 2"),
     ],
 )

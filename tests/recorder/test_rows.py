@@ -103,7 +103,7 @@ def test_a_file_that_is_no_csv_is_named(tmp_path, data, fault):
     [
         (["--from", "examples"], "--example-class"),
         (["--from", "examples", "--example-class", "nowhere.py:X"], "nowhere.py cannot be imported"),
-        (["--from", "examples", "--example-class", "json:JSONDecoder"], "no subclass"),
+        (["--from", "examples", "--example-class", "json:JSONDecoder"], "not a subclass"),
         (["--from", "examples", "--example-class", TOY, "--example-arg", "x"], "NAME=VALUE"),
         (["--example-class", TOY], "add --from examples"),
     ],
