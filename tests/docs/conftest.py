@@ -1,0 +1,131 @@
+"""Runs a page of the documentation as its reader would: every block, in order, in one folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+_FENCE = re.compile(r"^(<!-- not run -->\n)?```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_MARK = "<!-- not run -->"
+
+_SESSION = """
+import contextlib, io, json, os, sys, traceback
+
+for line in sys.stdin:
+    folder, text = json.loads(line)
+    os.chdir(folder)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        try:
+            exec(compile(text, "<block>", "exec"), {"__name__": "__main__"})
+            ok = True
+        except BaseException:
+            traceback.print_exc()
+            ok = False
+    print(json.dumps([ok, printed.getvalue()]), flush=True)
+"""
+"""A Python that runs each block by itself, so that TensorFlow is imported once for all pages."""
+
+
+class Block(NamedTuple):
+    language: str
+    title: str
+    text: str
+    line: int
+
+
+def blocks(page: str) -> Iterator[Block]:
+    """The page's blocks that are run, or written to the file they are titled with."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    found = list(_FENCE.finditer(text))
+    assert text.count("\n```") == 2 * len(found), f"{page}: a fence that this does not understand"
+    assert text.count(_MARK) == sum(bool(match[1]) for match in found), f"{page}: a mark that stands above no block"
+    for match in found:
+        if not match[1]:
+            yield Block(match[2], match[3] or "", match[4], text[: match.start()].count("\n") + 1)
+
+
+class Reader:
+    """Somebody with a shell and a Python open in one folder."""
+
+    def __init__(self, folder: Path, environment: dict[str, str], python: subprocess.Popen[str]) -> None:
+        self._folder = folder
+        self._environment = environment
+        self._python = python
+
+    def follow(self, page: str, most: int | None = None) -> Path:
+        """Do what a page says, or its first few blocks."""
+        for block in islice(blocks(page), most):
+            if block.title:
+                (self._folder / block.title).write_text(block.text)
+            elif block.language in ("sh", "python"):
+                ok, printed = self._shell(block.text) if block.language == "sh" else self._session(block.text)
+                assert ok, f"docs/{page}:{block.line}\n{printed}"
+        return self._folder
+
+    def _shell(self, text: str) -> tuple[bool, str]:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", text],
+            cwd=self._folder,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+        )
+        return done.returncode == 0, done.stdout
+
+    def _session(self, text: str) -> tuple[bool, str]:
+        assert self._python.stdin
+        assert self._python.stdout
+        print(json.dumps([str(self._folder), text]), file=self._python.stdin, flush=True)
+        ok, printed = json.loads(self._python.stdout.readline())
+        return ok, printed
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of somebody who has tar2tf on the PATH."""
+    tools = tmp_path_factory.mktemp("bin")
+    for name, command in (("tar2tf", f"{sys.executable} -m tar2tf_cli"), ("python", sys.executable)):
+        (tools / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        (tools / name).chmod(0o755)
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("TAR2TF_")}
+    return {
+        **variables,
+        "PATH": f"{tools}{os.pathsep}{variables['PATH']}",
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), variables.get("PYTHONPATH")))),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+
+
+@pytest.fixture(scope="session")
+def python(environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """An open Python."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _SESSION],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as session:
+        yield session
+
+
+@pytest.fixture
+def run_page(tmp_path: Path, environment: dict[str, str], python: subprocess.Popen[str]) -> Callable[..., Path]:
+    """Run the blocks of a page; returns the folder in which that was done."""
+    work = tmp_path / "work"
+    work.mkdir(exist_ok=True)
+    return Reader(work, environment, python).follow

@@ -1,0 +1,47 @@
+"""Recipes do what they say, pasted one after the other into one folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def manifest(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+@pytest.mark.timeout(600)
+def test_all_recipes_run_in_one_folder(run_page: Callable[[str], Path]) -> None:
+    work = run_page("recipes.md")
+
+    out = manifest(work / "out/train-manifest.json")
+    assert out["totals"]["records"] == 240
+    assert out["totals"]["shards"] > 1
+    assert max(shard["bytes"] for shard in out["shards"]) <= 200_000
+
+    small = manifest(work / "small/train-manifest.json")
+    assert small["features"]["image"]["shape"] == [32, 32, 3]
+    assert small["features"]["label"]["dtype"] == "int64"
+
+    assert len(list((work / "pets").glob("train-*-of-00004"))) == 4
+    labels = manifest(work / "pets2/train-labels.json")
+    assert {name: item["label"] for name, item in labels.items()} == {"dog": 0, "cat": 1}
+
+    arrays = manifest(work / "arrays/train-manifest.json")["features"]
+    assert arrays["vector"]["dtype"] == "float32"
+    assert "vector/shape" in arrays
+
+    split = manifest(work / "split/manifest.json")
+    assert {shard["split"] for shard in split["shards"]} == {"train", "val", "test"}
+    assert [shard["records"] for shard in manifest(work / "even/train-manifest.json")["shards"]] == [30] * 8
+
+    resumed = manifest(work / "resumed/train-manifest.json")
+    assert resumed["totals"] == {**resumed["totals"], "records": 240, "shards": 24}
+    assert not (work / "resumed/.train-manifest.tar2tf").exists()
+
+    parts = [manifest(work / f"parts/part{number}-manifest.json") for number in range(2)]
+    assert [part["totals"]["records"] for part in parts] == [120, 120]

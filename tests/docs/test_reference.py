@@ -1,0 +1,137 @@
+"""The reference knows every key, op and variable, and its examples run."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from tar2tf_cli import Conversion, Input, Output, convert
+from tar2tf_cli.cli import cli
+from tar2tf_cli.features.presets import PRESETS
+from tar2tf_cli.features.types import TYPES
+from tar2tf_cli.ops import OPS
+
+DOCS = Path(__file__).parents[2] / "docs"
+REFERENCE = DOCS / "reference"
+PHOTOS = DOCS.parent / "tests" / "data"
+
+
+def rows(page: str, heading: str) -> Iterator[list[str]]:
+    """The cells of the table rows below a heading, up to the next heading."""
+    text = (REFERENCE / page).read_text(encoding="utf-8")
+    section = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", text, re.DOTALL | re.MULTILINE)
+    assert section, f"{page} has no heading {heading!r}"
+    for line in section[1].splitlines():
+        if line.startswith("| ") and not line.startswith("|---"):
+            yield [html.unescape(re.sub("</?code>", "`", cell.strip())) for cell in line.split("|")[1:-1]]
+
+
+def names(page: str, heading: str) -> set[str]:
+    """What the first cells of a table name."""
+    return {name for row in rows(page, heading) for name in re.findall(r"`([^`]+)`", row[0])}
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    """The sample shards as `shards` in the folder in which pages are run."""
+    folder = tmp_path / "work" / "shards"
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in PHOTOS.glob("*.tar*"):
+        shutil.copy(path, folder)
+    return folder
+
+
+@pytest.mark.parametrize("page", ["spec.md", "exit-codes.md", "environment.md"])
+def test_the_examples_of_a_page_run(page: str, run_page: Callable[[str], Path], shards: Path) -> None:
+    run_page(f"reference/{page}")
+
+
+@pytest.mark.parametrize(("heading", "spec"), [("Top level", Conversion), ("input", Input), ("output", Output)])
+def test_the_spec_page_has_every_key_with_its_default(heading: str, spec: type) -> None:
+    in_python_only = {"record_to_example", "example_ops"}
+    fields = {field.name: field for field in dataclasses.fields(spec) if field.name not in in_python_only}
+    if "kind" in fields:
+        fields["from"] = fields.pop("kind")
+    table = {row[0].strip("`"): row for row in rows("spec.md", heading) if row[0].startswith("`")}
+    assert set(table) == set(fields)
+    for name, row in table.items():
+        default = fields[name].default
+        if isinstance(default, (bool, int)):
+            assert row[2] == json.dumps(default)
+        elif isinstance(default, str):
+            assert row[2] == default
+        if row[3].startswith("`--"):
+            flags = {flag for param in cli.get_command(None, "convert").params for flag in param.opts}
+            assert row[3].strip("`") in flags
+
+
+def test_the_spec_page_has_every_op_preset_and_type() -> None:
+    assert {row[0].strip("`"): row[2].strip("`") for row in rows("spec.md", "ops") if row[0].startswith("`")} == {
+        name: op.usage for name, op in OPS.items()
+    }
+    assert names("spec.md", "Presets") == set(PRESETS)
+    assert names("spec.md", "Types") == set(TYPES)
+
+
+def test_the_environment_page_has_the_variable_of_every_option() -> None:
+    found: dict[str, set[str]] = {}
+    for name in cli.list_commands(None):
+        command = cli.get_command(None, name)
+        context = click.Context(command, info_name=name, **command.context_settings)
+        for param in command.params:
+            if isinstance(param, click.Option) and not param.is_eager:
+                variable = param.envvar or f"{context.auto_envvar_prefix}_{param.name.upper()}"
+                found.setdefault(variable, set()).add(name)
+    documented: dict[str, set[str]] = {}
+    for row in rows("environment.md", "tar2tf's own variables"):
+        if row[0].startswith("`"):
+            documented.setdefault(row[0].strip("`"), set()).update(row[2].split(", "))
+    assert documented == found
+
+
+@pytest.mark.parametrize("row", [row for row in rows("output.md", "The path") if len(row) == 4 and "`out" in row[0]])
+def test_paths_become_what_the_output_page_says(
+    row: list[str], shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path / "work")
+    command = cli.get_command(None, "convert")
+    words = ["shards", "-j", "1", "-q", "-o", row[0].strip("`"), *shlex.split(row[1].strip("`"))]
+    assert command.main(words, standalone_mode=False) == 0
+    made = {str(path.relative_to("out")) for path in Path("out").rglob("*") if path.is_file()}
+    assert made == {*re.findall(r"`([^`]+)`", row[2]), row[3].strip("`")}
+
+
+def made(conversion: Conversion) -> Any:
+    return json.loads(Path(convert(conversion, workers=1).manifest or "").read_text())
+
+
+def test_the_manifest_page_has_every_key(shards: Path) -> None:
+    split = Output(str(shards.parent / "out/<split>.record"))
+    manifest = made(Conversion(Input(str(shards)), split, split={"a": 0.5, "b": 0.5}, shuffle=True))
+    assert set(manifest) | {"documents"} == names("manifest.md", "Keys")
+    for section in ("inputs", "shards"):
+        assert {key for item in manifest[section] for key in item} == names("manifest.md", section)
+    assert {key for item in manifest["features"].values() for key in item} == names("manifest.md", "features")
+    assert set(manifest["totals"]) == names("manifest.md", "totals")
+    assert set(manifest["skipped"]) == names("manifest.md", "skipped")
+
+
+def test_the_manifest_page_shows_a_real_manifest(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(shards.parent)
+    text = (REFERENCE / "manifest.md").read_text(encoding="utf-8")
+    shown = json.loads(re.search(r"```json\n(.*?)```", text, re.DOTALL)[1])
+    output = Output("out/train-<>.record", max_shard_size=100_000)
+    manifest = made(Conversion(Input("shards", ("photos-0.tar",)), output, types={"cls": "int64"}))
+    for whole in (shown, manifest):
+        del whole["inputs"][0]["version"]  # the time of the file
+    assert shown == manifest
