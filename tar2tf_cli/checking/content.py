@@ -9,20 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from tar2tf_cli.errors import ImageError
+from tar2tf_cli.formats.magic import sniff
 
 __all__ = ["Look", "Stats", "example_of", "look_at", "shortened"]
 
-_MAGIC: Final = (
-    (b"\x93NUMPY", "npy"),
-    (b"PK\x03\x04", "zip"),
-    (b"\x1f\x8b", "gzip"),
-    (b"fLaC", "audio/flac"),
-    (b"OggS", "audio/ogg"),
-    (b"ID3", "audio/mpeg"),
-    (b"\x1aE\xdf\xa3", "video/webm"),
-    (b"\x80\x04\x95", "pickle"),
-    (b"%PDF-", "application/pdf"),
-)
 _MOST_JSON: Final = 1 << 20
 _TEXT_HEAD: Final = 4096
 _MOST_CHARACTERS: Final = 200
@@ -42,21 +32,17 @@ class Look(NamedTuple):
 
 def look_at(data: bytes) -> Look:
     """What bytes are, by their content."""
-    from tar2tf_cli.formats.image import header, sniff
+    kind = sniff(data)
+    if kind and not kind.startswith("image/"):
+        return Look(kind)
+    if kind:
+        from tar2tf_cli.formats.image import header
 
-    if sniff(data):
         try:
             found = header(data)
-            return Look(f"image/{found.format}", (found.width, found.height, found.channels))
+            return Look(kind, (found.width, found.height, found.channels))
         except ImageError:
             pass
-    for magic, kind in _MAGIC:
-        if data.startswith(magic):
-            return Look(kind)
-    if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
-        return Look("audio/wav")
-    if data[4:8] == b"ftyp":
-        return Look("video/mp4")
     return Look(_text_kind(data))
 
 

@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Final
 
 from tar2tf_cli.conversion.spool_index import SpoolIndex
-from tar2tf_cli.formats.tfrecord import crc32c
+from tar2tf_cli.formats.tfrecord import crc32c_of_file
 from tar2tf_cli.sinks import RecordFile
 from tar2tf_cli.spec.conversion import Conversion
 
@@ -23,14 +23,10 @@ _GZIP_BLOCK: Final = 1 << 20
 
 def spool_is_whole(path: str, crc: int) -> bool:
     """Whether a spool is there and its CRC-32C is as reported when it was written."""
-    found = 0
     try:
-        with open(path, "rb", buffering=0) as file:
-            while data := file.read(1 << 20):
-                found = crc32c(data, found)
+        return crc32c_of_file(path) == crc
     except FileNotFoundError:
         return False
-    return found == crc
 
 
 def gzip_stream(chunks: Iterable[tuple[list[bytes], int]]) -> Iterator[tuple[list[bytes], int]]:

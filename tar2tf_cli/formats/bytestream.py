@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["ByteStream"]
+__all__ = ["ByteStream", "Readable"]
 
 
-class ByteStream(Protocol):
-    """An open input: raw bytes as stored, front to back."""
+class Readable(Protocol):
+    """What a tar or TFRecord is read from."""
 
     def read(self, size: int, /) -> bytes:
         """At most `size` bytes; b"" only at the end."""
+
+
+class ByteStream(Readable, Protocol):
+    """An open input: raw bytes as stored, front to back."""
 
     def close(self) -> None:
         """Let go of the file or connection."""

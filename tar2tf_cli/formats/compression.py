@@ -7,11 +7,11 @@ from typing import Any, Final, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.formats.bytestream import ByteStream
+from tar2tf_cli.formats.magic import GZIP_MAGIC
 from tar2tf_cli.formats.tfrecord import length_crc
 
 __all__ = ["GzipStream", "PlainStream", "ShardStream", "open_stream"]
 
-GZIP_MAGIC: Final = b"\x1f\x8b"
 _HEAD: Final = 4096
 
 

@@ -8,27 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final, Protocol, TypeAlias
-from zlib import adler32
+from typing import Final, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.formats.bytestream import Readable
+from tar2tf_cli.formats.tar_header import BLOCK, ZEROS, name_in, pax_records, size_in, text
 from tar2tf_cli.formats.tfrecord import MAX_RECORD
 
-__all__ = ["BLOCK", "Member", "Readable", "TarReader", "is_header"]
-
-BLOCK: Final = 512
+__all__ = ["Member", "TarReader"]
 
 Member: TypeAlias = tuple[str, bytes, int, int]
 """Name, data (b"" when only headers are read), size in bytes, offset of its first header."""
 
 
-class Readable(Protocol):
-    """What a tar is read from: `read(n)` gives at most n bytes, and b"" only at the end."""
-
-    def read(self, size: int, /) -> bytes: ...
-
-
-_ZEROS: Final = bytes(BLOCK)
 _REGULAR: Final = ord("0")
 _EXTENSIONS: Final = (b"x", b"X", b"g", b"L", b"K")
 _EXTENSION_LIMIT: Final = 1 << 20
@@ -36,7 +28,7 @@ _SIZE_DIGITS: Final = 20
 _DATALESS: Final = {b"1": "link", b"2": "link", b"3": "device", b"4": "device", b"5": "directory", b"6": "fifo"}
 _GNU_NAMES: Final = {b"L": "path", b"K": "linkpath"}
 _ASK_FOR_END: Final = (
-    "fetch the shard again; if its writer leaves the end-of-archive blocks out, pass --ignore-missing-end"
+    "fetch the shard again; if its writer does not write end-of-archive blocks, pass --ignore-missing-end"
 )
 
 
@@ -47,11 +39,11 @@ class TarReader:
         stream: the tar's bytes, already decompressed. With `headers_only`, a stream with `seek` is skipped
             through instead of read.
         name: what to call the shard in errors.
-        headers_only: leave the members' data out.
+        headers_only: do not read the members' data.
         need_end: whether the two zero blocks that end an archive must be there.
 
     Attributes:
-        skipped: how many members were passed over, by reason.
+        skipped: how many members were skipped, by reason.
         archives: how many archives the stream holds end to end.
         ended: whether the stream ended with end-of-archive blocks.
 
@@ -72,7 +64,7 @@ class TarReader:
         self._position = 0
         self._base = 0  # offset in the tar of the buffer's first byte
         self._pax: dict[str, str] = {}
-        self._extended = False  # whether an extended header speaks of the next member
+        self._extended = False  # whether an extended header describes the next member
         self.skipped: Counter[str] = Counter()
         self.archives = 0
         self.ended = False
@@ -101,17 +93,18 @@ class TarReader:
             offset = self._base + position
             if not self._pax:
                 start = offset
-            if not header[0] and header == _ZEROS:
+            if not header[0] and header == ZEROS:
                 self._end_of_archive()
                 continue
-            size = _plain_size(header)
-            if size < 0:
-                size = self._careful_size(header, offset)
+            try:
+                size = size_in(header)
+            except ValueError:
+                raise self._not_a_header(offset) from None
             self.ended = False
             self._position = position = position + BLOCK
             end = header.find(0)
             if header[156] == _REGULAR and end < 100 and not header[345] and not self._extended:
-                name = _text(header[:end])
+                name = text(header[:end])
             else:
                 found = self._unusual(header, size, offset)
                 if not found:
@@ -134,35 +127,31 @@ class TarReader:
         if not self.ended:
             self._missing_end()
 
-    def _careful_size(self, header: bytes, offset: int) -> int:
-        try:
-            return _any_size(header)
-        except ValueError:
-            raise self._not_a_header(offset) from None
-
     def _not_a_header(self, offset: int) -> DamagedShardError:
         if offset == 0:
-            message = "not a tar: the first block is no tar header"
+            message = "not a tar: the first block is not a tar header"
         elif self.ended:
-            message = "there are bytes behind the end of the archive that are no further archive"
+            message = "the bytes behind the end of the archive are not another archive"
         else:
             message = "this block should be a tar header and is not: the shard is damaged here or before"
         return self._damage(message, "bad-header", offset)
 
     def _unusual(self, header: bytes, size: int, offset: int) -> tuple[str, int] | None:
-        """Name and size of a member whose header is not the plain one; None when it is no regular file."""
+        """Name and size of a member whose header is not a plain one; None when it is not a regular file."""
         kind = header[156:157]
         if kind in _EXTENSIONS:
             self._read_extension(kind, size, offset)
             return None
         pax, self._pax, self._extended = self._pax, {}, False
-        name = pax.get("path") or _name(header)
+        name = pax.get("path") or name_in(header)
         if kind == b"S" or any(key.startswith("GNU.sparse.") for key in pax):
             error = self._damage("is a sparse file, which tar2tf does not read", "sparse", offset, member=name)
             raise error.at(hint="make the shard again without --sparse")
         if "size" in pax:
             if not pax["size"].isdecimal() or len(pax["size"]) > _SIZE_DIGITS:
-                raise self._damage(f"pax size is no size: {pax['size'][:40]!r}", "bad-header", offset, member=name)
+                raise self._damage(
+                    f"the pax size is not a number: {pax['size'][:40]!r}", "bad-header", offset, member=name
+                )
             size = int(pax["size"])
         if kind in _DATALESS:
             self.skipped[_DATALESS[kind]] += 1
@@ -184,45 +173,27 @@ class TarReader:
         if size > _EXTENSION_LIMIT:
             raise self._damage(f"an extended header claims {size:,} bytes", "bad-header", offset)
         data = self._take(size, "(extended header)", offset)
-        if kind == b"g":
-            meddling = self._pax_records(data, offset).keys() & {"path", "size"}
-            if meddling:
-                raise self._damage(f"a global pax header gives every member one {min(meddling)}", "bad-header", offset)
-            return
-        self._extended = True
-        if kind in _GNU_NAMES:
-            self._pax[_GNU_NAMES[kind]] = _text(data.partition(b"\0")[0])
-        else:
-            self._pax.update(self._pax_records(data, offset))
-
-    def _pax_records(self, data: bytes, offset: int) -> dict[str, str]:
-        """The records `LENGTH KEY=VALUE\\n` of a pax header."""
-        records = {}
-        position = 0
-        while position < len(data) and data[position]:  # some writers pad with NULs
-            digits, blank, _ = data[position : position + 20].partition(b" ")
-            length = int(digits) if blank and digits.isdigit() else 0
-            record = data[position : position + length]
-            key, equals, text = record[len(digits) + 1 : -1].partition(b"=")
-            if not length or len(record) < length or not equals or record[-1:] != b"\n":
-                raise self._damage("a pax header is malformed", "bad-header", offset)
-            records[key.decode("utf-8", "surrogateescape")] = text.decode("utf-8", "surrogateescape")
-            position += length
-        return records
+        try:
+            records = {_GNU_NAMES[kind]: text(data.partition(b"\0")[0])} if kind in _GNU_NAMES else pax_records(data)
+        except ValueError:
+            raise self._damage("a pax header is malformed", "bad-header", offset) from None
+        if kind != b"g":
+            self._extended = True
+            self._pax.update(records)
+        elif meddling := records.keys() & {"path", "size"}:
+            raise self._damage(f"a global pax header gives every member one {min(meddling)}", "bad-header", offset)
 
     def _end_of_archive(self) -> None:
         """At a zero block: it must be followed by another, and zeros up to the end or a further archive."""
-        start = self.offset
+        start, blocks, block = self.offset, 0, ZEROS
         self._check_nothing_pends()
-        self._position += BLOCK
-        blocks = 1
-        while self._fill_zeros():
-            block = self._buffer[self._position : self._position + BLOCK]
-            if block != _ZEROS[: len(block)]:
-                break
+        while block and block == ZEROS[: len(block)]:
             self._position += len(block)
-            blocks += len(block) // BLOCK
-        at_end = self._position == len(self._buffer)
+            blocks += len(block) // BLOCK  # a shorter rest at the very end is padding
+            if len(self._buffer) - self._position < BLOCK:
+                self._read_more(BLOCK)
+            block = self._buffer[self._position : self._position + BLOCK]
+        at_end = not block
         if blocks == 1 and (not at_end or self._need_end):
             message = (
                 "the archive ends with one zero block where two belong: it is cut short here"
@@ -233,15 +204,9 @@ class TarReader:
         self.archives += 1
         self.ended = True
 
-    def _fill_zeros(self) -> bool:
-        """Have a block buffered if the stream has one; a shorter rest at the very end counts too."""
-        if len(self._buffer) - self._position < BLOCK:
-            self._read_more(BLOCK)
-        return len(self._buffer) > self._position
-
     def _missing_end(self) -> None:
         if self.offset == 0:
-            raise self._damage("the file is empty, so it is no tar", "truncated", 0)
+            raise self._damage("the file is empty, so it is not a tar", "truncated", 0)
         self._check_nothing_pends()
         if self._need_end:
             raise self._damage(
@@ -251,7 +216,7 @@ class TarReader:
 
     def _check_nothing_pends(self) -> None:
         if self._extended:
-            raise self._damage("the member that an extended header speaks of is missing", "truncated", self.offset)
+            raise self._damage("the member that an extended header describes is missing", "truncated", self.offset)
 
     def _take(self, size: int, name: str, offset: int) -> bytes:
         """The data of a member that is not all buffered; what follows it in the last chunk stays buffered."""
@@ -317,75 +282,3 @@ class TarReader:
 
     def _damage(self, message: str, kind: str, offset: int, *, member: str | None = None) -> DamagedShardError:
         return DamagedShardError(message, kind=kind, shard=self._name, member=member, offset=offset)
-
-
-_sums: Final[dict[bytes, int]] = {}
-
-
-def _plain_size(header: bytes) -> int:
-    """The size in a header written as most are; -1 when it is not, or its checksum is wrong.
-
-    The checksum is the sum of the header's bytes with its own field read as eight blanks. The low half of
-    Adler-32 is one plus that sum modulo 65521, and far quicker than adding up in Python.
-    """
-    try:
-        field = header[148:156]
-        expected = _sums.get(field)
-        if expected is None:
-            expected = _sums[field] = (int(field[:6], 8) + sum(field) - 255) % 65521
-        if adler32(header) & 0xFFFF == expected and header[135] in b"\0 ":
-            return int(header[124:135], 8)
-    except ValueError:
-        pass
-    return -1
-
-
-def _text(name: bytes) -> str:
-    try:
-        return name.decode()
-    except UnicodeDecodeError:
-        return name.decode("utf-8", "surrogateescape")
-
-
-def _any_size(header: bytes) -> int:
-    """The size in a header written in any of the ways writers have, its checksum compared.
-
-    Raises:
-        ValueError: when a field is no number, or the checksum is not the header's, read unsigned or signed.
-    """
-    stored, size = _number(header[148:156]), _number(header[124:136])
-    blanked = header[:148] + b" " * 8 + header[156:]
-    unsigned = sum(blanked)
-    signed = unsigned - 256 * sum(byte > 127 for byte in blanked)
-    if not stored or stored not in (unsigned, signed) or size < 0:
-        raise ValueError("wrong checksum")
-    return size
-
-
-def _number(field: bytes) -> int:
-    """A header's number: octal digits behind blanks or NULs and up to the next, or base-256 behind a byte of 0x80.
-
-    Raises:
-        ValueError: when it is neither.
-    """
-    if field[0] == 0x80:
-        return int.from_bytes(field[1:], "big")
-    return int(field.lstrip(b" \0").partition(b"\0")[0] or b"0", 8)
-
-
-def _name(header: bytes) -> str:
-    """The name in a header, joined with its ustar prefix."""
-    name = header[:100].partition(b"\0")[0]
-    if header[345] and header[257:263] == b"ustar\0":
-        name = header[345:500].partition(b"\0")[0] + b"/" + name
-    return name.decode("utf-8", "surrogateescape")
-
-
-def is_header(block: bytes) -> bool:
-    """Whether 512 bytes can begin a tar: a header with the right checksum, or the zeros of an empty archive."""
-    if len(block) != BLOCK or block == _ZEROS:
-        return block == _ZEROS
-    try:
-        return _any_size(block) >= 0
-    except ValueError:
-        return False

@@ -11,22 +11,22 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from google_crc32c import extend, value
 
 from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.formats.bytestream import Readable
 
 __all__ = [
     "FRAMING",
     "MAX_RECORD",
     "RecordReader",
     "crc32c",
-    "crc32c_combine",
+    "crc32c_of_file",
     "frame",
     "length_crc",
     "masked",
-    "write_records",
 ]
 
 FRAMING: Final = 16
@@ -48,6 +48,19 @@ _lengths: Final[dict[bytes, int]] = {}  # of headers that were read and are righ
 def crc32c(data: bytes, crc: int = 0) -> int:
     """CRC-32C (Castagnoli) of `data`, continuing from `crc`."""
     return int(extend(crc, data))
+
+
+def crc32c_of_file(path: str) -> int:
+    """CRC-32C of all that a file holds.
+
+    Raises:
+        OSError: when it cannot be read.
+    """
+    crc = 0
+    with open(path, "rb", buffering=0) as file:
+        while data := file.read(1 << 20):
+            crc = crc32c(data, crc)
+    return crc
 
 
 def masked(crc: int) -> int:
@@ -81,23 +94,6 @@ def _header(size: int) -> bytes:
     return header
 
 
-class _Writable(Protocol):
-    def write(self, data: bytes, /) -> object: ...
-
-
-def write_records(out: _Writable, records: Iterator[bytes]) -> int:
-    """Write serialised records to a file object; returns how many. For use outside `convert`."""
-    count = 0
-    for record in records:
-        out.write(b"".join(frame([record], len(record))))
-        count += 1
-    return count
-
-
-class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-
-
 class RecordReader:
     """Iterates over the records of an uncompressed TFRecord stream as `(offset, data)`.
 
@@ -118,7 +114,7 @@ class RecordReader:
 
     CHUNK: Final = 1 << 18  # larger blocks of memory would be given back and faulted in again each time
 
-    def __init__(self, stream: _Readable, name: str, *, check_data: bool = True) -> None:
+    def __init__(self, stream: Readable, name: str, *, check_data: bool = True) -> None:
         self._stream = stream
         self._name = name
         self._check_data = check_data
@@ -217,33 +213,3 @@ class RecordReader:
     def _damage(self, kind: str, message: str) -> DamagedShardError:
         where = {"shard": self._name, "member": f"record {self.count}", "offset": self.offset}
         return DamagedShardError(message, kind=kind, **where)
-
-
-_POLYNOMIAL: Final = 0x82F63B78
-
-
-def crc32c_combine(first: int, second: int, length: int) -> int:
-    """CRC-32C of two byte strings end to end, from the CRC of each and the length of the second in bytes.
-
-    Appending n zero bytes multiplies a CRC, read as a polynomial over GF(2), by x^(8n) modulo the CRC's
-    polynomial (the reflected Castagnoli polynomial, RFC 3720 appendix B.4); the second CRC is then added.
-    """
-    factor, square = 0x80000000, _multiply(0x40000000, 0x40000000)  # 1, x^2
-    square = _multiply(square, square)
-    square = _multiply(square, square)  # the x^8 that one byte stands for
-    while length:
-        if length & 1:
-            factor = _multiply(factor, square)
-        square = _multiply(square, square)
-        length >>= 1
-    return _multiply(factor, first) ^ second
-
-
-def _multiply(a: int, b: int) -> int:
-    """Product of two polynomials modulo the CRC's, bit 31 standing for x^0."""
-    product = 0
-    for bit in range(31, -1, -1):
-        if a >> bit & 1:
-            product ^= b
-        b = b >> 1 ^ _POLYNOMIAL if b & 1 else b >> 1
-    return product

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from io import TextIOBase
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError, SourceError, UsageError
 from tar2tf_cli.formats.bytestream import ByteStream
+from tar2tf_cli.formats.magic import GZIP_MAGIC
 from tar2tf_cli.stores import open_source
 from tar2tf_cli.stores.base import ObjectInfo, Source
 
 __all__ = ["FileObject", "FileObjectSource", "Readable", "check_inputs", "name_of", "sources_of"]
-
-_GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 class FileObject(Protocol):
@@ -113,7 +112,7 @@ class _OnlyGzipStream:
         data = self._stream.read(size)
         if self._head is not None:
             self._head += data
-            if not _GZIP_MAGIC.startswith(self._head[:2]) or (not data and len(self._head) < 2):
+            if not GZIP_MAGIC.startswith(self._head[:2]) or (not data and len(self._head) < 2):
                 self.close()
                 raise DamagedShardError(
                     "not gzip", kind="gzip", shard=self._name, offset=0, hint="from_tar reads tars of either kind"

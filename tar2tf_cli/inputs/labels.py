@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.formats.magic import GZIP_MAGIC
 
 __all__ = ["Label", "Labels", "load_labels", "number_classes", "parse_labels", "to_bytes"]
 
@@ -46,7 +47,7 @@ def load_labels(path: str | os.PathLike[str]) -> Labels:
     try:
         with open(name, "rb") as file:
             data = file.read()
-        if data[:2] == b"\x1f\x8b":
+        if data.startswith(GZIP_MAGIC):
             data = gzip.decompress(data)
         text = data.decode("utf-8-sig")
     except OSError as error:

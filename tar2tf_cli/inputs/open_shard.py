@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.compression import PlainStream, open_stream
-from tar2tf_cli.formats.tar import BLOCK, is_header
+from tar2tf_cli.formats.tar_header import BLOCK, is_header
 from tar2tf_cli.formats.tfrecord import length_crc
 from tar2tf_cli.samples.grouping import KeySplit
 from tar2tf_cli.spec.urls import is_remote, without_secrets

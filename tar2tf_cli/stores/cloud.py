@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from tar2tf_cli.errors import SourceError, UsageError, changed
+from tar2tf_cli.formats.tfrecord import crc32c_of_file
 from tar2tf_cli.stores import network
 from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.objects import Store
@@ -200,7 +201,7 @@ class S3Store(CloudStore):
                 patient = self.of_process(self.connect_patiently)
                 patient.put_file(path, self.path(name), chunksize=_PART)
                 return
-            crc = base64.b64encode(_crc32c(path).to_bytes(4, "big")).decode()
+            crc = base64.b64encode(crc32c_of_file(path).to_bytes(4, "big")).decode()
             with open(path, "rb") as file:
                 self.client.call_s3("put_object", Bucket=self.name, Key=self.root + name, Body=file, ChecksumCRC32C=crc)
 
@@ -267,16 +268,6 @@ class GcsStore(CloudStore):
                 raise SourceError("no such object", shard=where, offset=start) from None
             raise changed(where, start) from None
         return data
-
-
-def _crc32c(path: str) -> int:
-    from tar2tf_cli.formats.tfrecord import crc32c
-
-    crc = 0
-    with open(path, "rb", buffering=0) as file:
-        while data := file.read(1 << 20):
-            crc = crc32c(data, crc)
-    return crc
 
 
 def _code(error: BaseException) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from tar2tf_cli.errors import ImageError
+from tar2tf_cli.formats import magic
 
 
 class ImageHeader(NamedTuple):
@@ -19,22 +20,10 @@ class ImageHeader(NamedTuple):
     channels: int
 
 
-_MAGIC: Final = (
-    (b"\xff\xd8\xff", "jpeg"),
-    (b"\x89PNG\r\n\x1a\n", "png"),
-    (b"BM", "bmp"),
-    (b"GIF8", "gif"),
-    (b"II*\0", "tiff"),
-    (b"MM\0*", "tiff"),
-)
-
-
 def sniff(data: bytes) -> str | None:
     """Name the image format by its first bytes: jpeg, png, bmp, gif, webp, tiff, or None."""
-    for magic, name in _MAGIC:
-        if data.startswith(magic):
-            return name
-    return "webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
+    kind = magic.sniff(data) or ""
+    return kind[6:] if kind.startswith("image/") else None
 
 
 def header(data: bytes) -> ImageHeader:
