@@ -1,4 +1,12 @@
-"""Tar shards to TFRecord, and the truth about both."""
+"""Turn shards of samples (tar) into TFRecord shards, and prove that both are whole.
+
+Convert:   convert(Conversion(Input(...), Output(...))) -> Summary, with Events for progress
+Check:     verify(...) -> Report of FileReport of Fault; inspect(...) -> Contents
+Train:     load_dataset(MANIFEST), default_record_parser, Dataset and AisDataset (the AIS tar2tf client)
+Stages:    Pipeline(...).do() -> PipelineSummary, TFRecordReader, TFRecordWriter (go-tfdata)
+Errors:    Tar2tfError, the base of all in tar2tf_cli.errors
+Ops:       tar2tf_cli.ops; examples described by rows: tar2tf_cli.recorder
+"""
 
 from __future__ import annotations
 
@@ -6,47 +14,53 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from tar2tf_cli.checking.inspect import inspect
-    from tar2tf_cli.checking.verify import verify
-    from tar2tf_cli.conversion.run import convert
-    from tar2tf_cli.datasets.dataset import AisDataset, Dataset, default_record_parser
-    from tar2tf_cli.datasets.load import load_dataset
-    from tar2tf_cli.pipeline.builder import Pipeline
-    from tar2tf_cli.spec.conversion import Conversion, Input, Output
+    from tar2tf_cli.checking.inspect import Contents as Contents
+    from tar2tf_cli.checking.inspect import inspect as inspect
+    from tar2tf_cli.checking.verify import Report as Report
+    from tar2tf_cli.checking.verify import verify as verify
+    from tar2tf_cli.checking.verify_file import Fault as Fault
+    from tar2tf_cli.checking.verify_file import FileReport as FileReport
+    from tar2tf_cli.conversion.run import Summary as Summary
+    from tar2tf_cli.conversion.run import convert as convert
+    from tar2tf_cli.datasets.dataset import AisDataset as AisDataset
+    from tar2tf_cli.datasets.dataset import Dataset as Dataset
+    from tar2tf_cli.datasets.dataset import default_record_parser as default_record_parser
+    from tar2tf_cli.datasets.load import load_dataset as load_dataset
+    from tar2tf_cli.errors import Tar2tfError as Tar2tfError
+    from tar2tf_cli.events import Events as Events
+    from tar2tf_cli.pipeline import Pipeline as Pipeline
+    from tar2tf_cli.pipeline import PipelineSummary as PipelineSummary
+    from tar2tf_cli.pipeline import TFRecordReader as TFRecordReader
+    from tar2tf_cli.pipeline import TFRecordWriter as TFRecordWriter
+    from tar2tf_cli.spec.conversion import Conversion as Conversion
+    from tar2tf_cli.spec.conversion import Input as Input
+    from tar2tf_cli.spec.conversion import Output as Output
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "AisDataset",
-    "Conversion",
-    "Dataset",
-    "Input",
-    "Output",
-    "Pipeline",
-    "convert",
-    "default_record_parser",
-    "inspect",
-    "load_dataset",
-    "verify",
-]
-
-_HOMES: Final = {
-    "AisDataset": "datasets.dataset",
-    "Conversion": "spec.conversion",
-    "Dataset": "datasets.dataset",
-    "Input": "spec.conversion",
-    "Output": "spec.conversion",
-    "Pipeline": "pipeline.builder",
-    "convert": "conversion.run",
-    "default_record_parser": "datasets.dataset",
-    "inspect": "checking.inspect",
-    "load_dataset": "datasets.load",
-    "verify": "checking.verify",
+_NAMES: Final = {
+    "checking.inspect": ("Contents", "inspect"),
+    "checking.verify": ("Report", "verify"),
+    "checking.verify_file": ("Fault", "FileReport"),
+    "conversion.run": ("Summary", "convert"),
+    "datasets.dataset": ("AisDataset", "Dataset", "default_record_parser"),
+    "datasets.load": ("load_dataset",),
+    "errors": ("Tar2tfError",),
+    "events": ("Events",),
+    "pipeline": ("Pipeline", "PipelineSummary", "TFRecordReader", "TFRecordWriter"),
+    "spec.conversion": ("Conversion", "Input", "Output"),
 }
+_HOMES: Final = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name from its module when it is asked for."""
+    """Import a public name from its module when it is first asked for."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

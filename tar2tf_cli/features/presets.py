@@ -52,7 +52,7 @@ def imagenet(sample: Sample, context: OpContext) -> dict[str, Any]:
     header = image.header(data)
     if header.format == "jpeg" or header.height * header.width > context.max_pixels:
         image.decode(data, max_pixels=context.max_pixels)  # which refuses what is too large, damaged or cut short
-    data = image.to_rgb_jpeg(data)
+    data = image.to_rgb_jpeg(data, max_pixels=context.max_pixels)
     return {**_imagenet(sample, header.height, header.width, "JPEG"), "image/encoded": data}
 
 

@@ -215,7 +215,7 @@ def _encode_gray_alpha(image: Image) -> bytes:
     )
 
 
-def to_rgb_jpeg(data: bytes, quality: int = 100) -> bytes:
+def to_rgb_jpeg(data: bytes, quality: int = 100, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> bytes:
     """Make any decodable image a JPEG that decodes to RGB or gray: TF-slim's rule for ImageNet.
 
     A JPEG of one or three components is returned as it is, undecoded; a CMYK JPEG, a PNG or a BMP is decoded
@@ -227,6 +227,6 @@ def to_rgb_jpeg(data: bytes, quality: int = 100) -> bytes:
     """
     if header(data).format == "jpeg" and jpeg_frame(data).components != 4:
         return data
-    image = decode(data)
+    image = decode(data, max_pixels=max_pixels)
     rgb = image[..., :3] if image.shape[2] > 2 else image[..., :1].repeat(3, axis=2)
     return encode(rgb, "jpeg", quality)
