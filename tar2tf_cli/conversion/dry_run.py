@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tar2tf_cli.errors import SampleError
-from tar2tf_cli.flow.sample_flow import Reading
+from tar2tf_cli.flow.reading import Reading
+from tar2tf_cli.flow.sample_flow import Faults, flow
 from tar2tf_cli.formats.example import Feature
-from tar2tf_cli.ops.base import apply_ops
 from tar2tf_cli.samples.grouping import KEY
 
 if TYPE_CHECKING:
@@ -41,20 +40,15 @@ def trace(plan: Plan) -> list[Step]:
         sample = next(reading.samples(), None)
         if sample is None:
             return []
-        key = sample[KEY]
-        steps = [Step(f"the first sample, {key}:", _looks(sample))]
-        try:
-            for op in plan.conversion.ops:
-                results = list(apply_ops(sample, [op], reading.context))
-                title = f"after {_title(op.canonical())}:"
-                if not results:
-                    return [*steps, Step(f"{title} dropped", {})]
-                sample = results[0]
-                steps.append(Step(title if len(results) == 1 else f"{title} {len(results)} samples", _looks(sample)))
-            features = reading.features_of(sample)
-        except SampleError as error:
-            raise error.at(shard=reading.name, key=key) from None
-    return [*steps, Step("features:", _looks(dict(sorted(features.items()))))]
+        steps = [Step(f"the first sample, {sample[KEY]}:", _looks(sample))]
+        for op, one in reading.steps.each():
+            title = f"after {_title(op.canonical())}:" if op else "features:"
+            results = list(flow([sample], one, Faults(), where=reading.where))
+            if not results:
+                return [*steps, Step(f"{title} dropped", {})]
+            sample = results[0] if op else dict(sorted(results[0].items()))
+            steps.append(Step(title if len(results) == 1 else f"{title} {len(results)} samples", _looks(sample)))
+    return steps
 
 
 def _title(canonical: dict[str, Any]) -> str:

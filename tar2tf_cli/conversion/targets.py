@@ -18,7 +18,7 @@ from tar2tf_cli.formats.record_stream import RecordStream
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["FilesTarget", "StreamTarget", "Target", "check_free"]
+__all__ = ["FilesTarget", "StreamTarget", "Target", "prepared"]
 
 
 class Target(Protocol):
@@ -163,7 +163,7 @@ class FilesTarget(_WithoutManifest):
         if first is None:
             raise UsageError("there are no paths for the shards", hint="give a path for each")
         self._first = first
-        return os.path.dirname(self._prepared(first))
+        return os.path.dirname(prepared(first, overwrite=self._overwrite))
 
     def finish(self, manifest: Manifest, documents: Mapping[str, bytes]) -> list[ShardEntry]:
         """Give each shard its name."""
@@ -173,7 +173,7 @@ class FilesTarget(_WithoutManifest):
             if name is None or name in names:
                 raise UsageError(f"there are {number} paths for {len(self._reports)} shards", hint="give one for each")
             names.append(name)
-        paths = [self._prepared(name) for name in names]
+        paths = [prepared(name, overwrite=self._overwrite) for name in names]
         for number, path in enumerate(paths):
             try:
                 os.replace(Shard("", number).part(self.folder), path)
@@ -187,26 +187,18 @@ class FilesTarget(_WithoutManifest):
             for name, report in zip(names, reports, strict=True)
         ]
 
-    def _prepared(self, name: str) -> str:
-        """The real path of a file that may be written, in a folder that is there."""
-        path = check_free(name, overwrite=self._overwrite)
-        try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-        except OSError as error:
-            raise write_failed(name, error) from None
-        return path
 
-
-def check_free(name: str, *, overwrite: bool) -> str:
-    """The real path of a file to be written.
+def prepared(name: str, *, overwrite: bool) -> str:
+    """The real path of a file to be written, in a folder that is there.
 
     Raises:
-        UsageError: when it is that of a folder or a device.
+        UsageError: when there is a folder or a device.
         OutputExistsError: when there is a file that may not be replaced.
-        SinkError: when the operating system cannot say what is there.
+        SinkError: when the folder cannot be made.
     """
     path = os.path.realpath(name)
     try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
         return path

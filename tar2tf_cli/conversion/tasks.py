@@ -18,7 +18,7 @@ from tar2tf_cli.conversion.sharding import Piece, Shard
 from tar2tf_cli.conversion.spool import Spool, gzip_stream, spool_is_whole
 from tar2tf_cli.conversion.spool_index import SpoolIndex, load_index, save_index
 from tar2tf_cli.errors import SourceError, Tar2tfError, changed
-from tar2tf_cli.flow.sample_flow import Reading
+from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.formats.tfrecord import FRAMING, RecordReader
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.sinks import RecordFile, shard_file

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.conversion.run import convert, make_plan
 from tar2tf_cli.errors import OutputExistsError, SampleError, SourceError, UsageError
-from tar2tf_cli.flow.sample_flow import Reading
+from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.formats.image.buffers import buffer
 from tar2tf_cli.ops import Convert, Decode, Func, Op, Rename, Resize, Select, SelectDict, Selection, SelectList
 from tar2tf_cli.ops.base import OpContext, apply_ops

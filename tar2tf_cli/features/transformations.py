@@ -10,20 +10,20 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeAlias
+from functools import partial
+from typing import Any, ClassVar
 
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.features.tf_example import TFExample
 from tar2tf_cli.formats.example import Feature
 from tar2tf_cli.formats.example_parser import values_of
-from tar2tf_cli.ops import OPS, Func, Op
-from tar2tf_cli.ops.base import OpContext, apply_ops
+from tar2tf_cli.ops import Func, Op
+from tar2tf_cli.ops.base import Kind, OpContext, apply_ops
+from tar2tf_cli.ops.fields import NameRule, keep, move_first, names_with
 from tar2tf_cli.ops.func import label, source_digest, told
-from tar2tf_cli.samples.grouping import KEY, Sample
+from tar2tf_cli.samples.grouping import Sample
 
 __all__ = [
-    "Selection",
-    "Transformation",
     "as_transformation",
     "by_example_f",
     "by_key",
@@ -41,71 +41,48 @@ __all__ = [
     "unknown_in",
 ]
 
-Kind: TypeAlias = Literal["sample", "example"]
 
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Names some of a sample's entries or an example's features.
-
-    Attributes:
-        names: gives the names; such as are not there count for nothing.
-        label: how the selection was written.
-        only: what it works on; None for both.
-        bound: the function or value that it goes by, where the label does not say all.
-    """
-
-    names: Callable[[Any], Iterable[str]]
-    label: str
-    only: Kind | None = None
-    bound: Any = None
-
-
-def by_key(key: str) -> Selection:
+def by_key(key: str) -> NameRule:
     """The entry of a name."""
-    return Selection(lambda entries: [key], f"by_key({key!r})")
+    return NameRule(lambda entries: [key], f"by_key({key!r})")
 
 
-def by_key_value(key: str, value: Any) -> Selection:
+def by_key_value(key: str, value: Any) -> NameRule:
     """The entry of a name, if it has this value.
 
     Bytes equal bytes; text and numbers equal bytes that say the same as text, blanks around it aside, so that 7
     equals b"7\\n". Features of numbers equal a number or a list of numbers, floats as float32.
     """
-    return Selection(
+    return NameRule(
         lambda entries: [key] if key in entries and _equal(entries[key], value) else [],
         f"by_key_value({key!r}, ...)",
         bound=value,
     )
 
 
-def by_prefix(prefix: str) -> Selection:
+def by_prefix(prefix: str) -> NameRule:
     """Entries whose names begin so."""
-    return _by_name(lambda name: name.startswith(prefix), f"by_prefix({prefix!r})")
+    return NameRule(partial(names_with, "prefix", prefix), f"by_prefix({prefix!r})")
 
 
-def by_suffix(suffix: str) -> Selection:
+def by_suffix(suffix: str) -> NameRule:
     """Entries whose names end so."""
-    return _by_name(lambda name: name.endswith(suffix), f"by_suffix({suffix!r})")
+    return NameRule(partial(names_with, "suffix", suffix), f"by_suffix({suffix!r})")
 
 
-def by_substring(substring: str) -> Selection:
+def by_substring(substring: str) -> NameRule:
     """Entries whose names have this in them."""
-    return _by_name(lambda name: substring in name, f"by_substring({substring!r})")
+    return NameRule(partial(names_with, "contains", substring), f"by_substring({substring!r})")
 
 
-def by_sample_f(function: Callable[[Sample], Iterable[str]]) -> Selection:
+def by_sample_f(function: Callable[[Sample], Iterable[str]]) -> NameRule:
     """The entries that your function of the sample names."""
-    return Selection(function, f"by_sample_f({label(function)})", "sample", function)
+    return NameRule(function, f"by_sample_f({label(function)})", "sample", function)
 
 
-def by_example_f(function: Callable[[TFExample], Iterable[str]]) -> Selection:
+def by_example_f(function: Callable[[TFExample], Iterable[str]]) -> NameRule:
     """The features that your function of the example names."""
-    return Selection(function, f"by_example_f({label(function)})", "example", function)
-
-
-def _by_name(holds: Callable[[str], bool], text: str) -> Selection:
-    return Selection(lambda entries: [name for name in entries if holds(name)], text)
+    return NameRule(function, f"by_example_f({label(function)})", "example", function)
 
 
 def _equal(entry: Any, value: Any) -> bool:
@@ -130,74 +107,57 @@ def _as_float32(value: Any) -> Any:
         return None
 
 
-class Transformation(Op):
-    """An op that is made in Python only, and may be for examples, too.
-
-    Attributes:
-        only: what it works on; None for both.
-        bound: functions and values that it goes by.
-    """
-
-    only: Kind | None = None
-    bound: Sequence[Any] = ()
-
-
 @dataclass(frozen=True)
-class _Rename(Transformation):
+class _Rename(Op):
     name: ClassVar[str] = "rename"
+    only: ClassVar[Kind | None] = None
+    bound: ClassVar[Sequence[Any]] = ()
     dest: str
     sources: tuple[str, ...]
 
     def apply(self, sample: Sample, context: OpContext) -> Sample:
-        for source in self.sources:
-            if source in sample:
-                sample[self.dest] = sample[KEY] if source == KEY else sample.pop(source)
-                break
+        move_first(sample, self.dest, self.sources)
         return sample
 
 
 @dataclass(frozen=True)
-class _Select(Transformation):
+class _Select(Op):
     name: ClassVar[str] = "select"
-    selections: tuple[Selection, ...]
+    rules: tuple[NameRule, ...]
 
     @property
-    def only(self) -> Kind | None:  # type: ignore[override]
-        return next((selection.only for selection in self.selections if selection.only), None)
+    def only(self) -> Kind | None:  # type: ignore[override]  # as its rules are
+        return next((rule.only for rule in self.rules if rule.only), None)
 
     @property
-    def bound(self) -> Sequence[Any]:  # type: ignore[override]
-        return [selection.bound for selection in self.selections]
+    def bound(self) -> Sequence[Any]:
+        return [rule.bound for rule in self.rules]
 
     def canonical(self) -> dict[str, Any]:
-        return {self.name: [_written(selection.label, selection.bound) for selection in self.selections]}
+        return {self.name: [_written(rule.label, rule.bound) for rule in self.rules]}
 
     def apply(self, sample: Sample, context: OpContext) -> Sample:
-        kept = {KEY}
-        for selection in self.selections:
-            names = selection.names(sample)
-            if isinstance(names, str):
-                raise SampleError(f"{selection.label} gave the text {names!r} where a list of names is needed")
-            kept.update(names)
-        return type(sample)((name, value) for name, value in sample.items() if name in kept)
+        return keep(sample, self.rules)
 
 
 @dataclass(frozen=True)
-class _Id(Transformation):
+class _Id(Op):
     name: ClassVar[str] = "id"
+    only: ClassVar[Kind | None] = None
+    bound: ClassVar[Sequence[Any]] = ()
 
     def apply(self, sample: Sample, context: OpContext) -> Sample:
         return sample
 
 
 @dataclass(frozen=True)
-class _ExampleF(Transformation):
+class _ExampleF(Op):
     name: ClassVar[str] = "example_f"
-    only = "example"
+    only: ClassVar[Kind | None] = "example"
     function: Callable[[TFExample], Any]
 
     @property
-    def bound(self) -> Sequence[Any]:  # type: ignore[override]
+    def bound(self) -> Sequence[Any]:
         return [self.function]
 
     def canonical(self) -> dict[str, Any]:
@@ -212,7 +172,7 @@ class _ExampleF(Transformation):
             raise SampleError(f"the function {label(self.function)} raised {type(error).__name__}: {error}") from error
 
 
-def rename(dest: str, sources: str | Iterable[str]) -> Transformation:
+def rename(dest: str, sources: str | Iterable[str]) -> Op:
     """The first of the sources that is there becomes `dest`; where none is, nothing changes. `__key__` stays, too."""
     names = (sources,) if isinstance(sources, str) else tuple(sources)
     if not names or not all(isinstance(name, str) and name for name in (dest, *names)):
@@ -220,15 +180,14 @@ def rename(dest: str, sources: str | Iterable[str]) -> Transformation:
     return _Rename(dest, names)
 
 
-def select(*selections: Selection) -> Transformation:
-    """Keep `__key__` and whatever one of the selections names, or several do."""
-    for selection in selections:
-        if not isinstance(selection, Selection):
-            raise UsageError(f"{selection!r} is no selection", hint=f"such as by_key({str(selection)!r})")
-    kinds = {selection.only for selection in selections if selection.only}
-    if len(kinds) > 1 or not selections:
-        raise UsageError("select takes selections for samples or for examples, one or more and not of both")
-    return _Select(selections)
+def select(*rules: NameRule) -> Op:
+    """Keep `__key__` and what at least one of the rules names."""
+    for rule in rules:
+        if not isinstance(rule, NameRule):
+            raise UsageError(f"{rule!r} is not a rule for names", hint=f"such as by_key({str(rule)!r})")
+    if len({rule.only for rule in rules if rule.only}) > 1 or not rules:
+        raise UsageError("select takes one or more rules, all for samples or all for examples")
+    return _Select(rules)
 
 
 def sample_f(function: Callable[[Sample], Any]) -> Op:
@@ -236,12 +195,12 @@ def sample_f(function: Callable[[Sample], Any]) -> Op:
     return Func(function)
 
 
-def example_f(function: Callable[[TFExample], Any]) -> Transformation:
+def example_f(function: Callable[[TFExample], Any]) -> Op:
     """Your function of an example: it gives the example, None to drop it, or an iterable of examples."""
     return _ExampleF(function)
 
 
-def id() -> Transformation:
+def id() -> Op:
     """Nothing changes."""
     return _Id()
 
@@ -260,8 +219,7 @@ def as_transformation(item: Any, kind: Kind) -> Op:
         if not callable(item):
             raise UsageError(f"{stage[kind]}: {item!r} is no transformation", hint="give an op or a function")
         return sample_f(item) if kind == "sample" else example_f(item)
-    fits = getattr(item, "only", None) != other and (kind == "sample" or isinstance(item, Transformation))
-    if not fits:
+    if item.only == other:
         raise UsageError(f"{stage[kind]}: {item.name} is for {other}s", hint=f"give it to {stage[other]}")
     return item
 
@@ -280,14 +238,7 @@ def transform(example: TFExample, ops: Sequence[Op], context: OpContext) -> Iter
 
 def unknown_in(ops: Iterable[Op]) -> Iterator[str]:
     """Functions and ops of the user's of which nothing tells whether they are the ones of an earlier run."""
-    for op in ops:
-        if isinstance(op, Func):
-            bound: Sequence[Any] = [op.func]
-        elif isinstance(op, Transformation):
-            bound = op.bound
-        else:
-            bound = [] if type(op) in OPS.values() else [op]
-        yield from (label(value) for value in bound if not told(value))
+    yield from (label(value) for op in ops for value in op.bound if not told(value))
 
 
 def _written(name: str, bound: Any) -> Any:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from tar2tf_cli.features.tf_example import TFExample
     from tar2tf_cli.inputs.report import InputReport
 
-__all__ = ["StagesSource", "Tar", "TarsSource"]
+__all__ = ["Examples", "StagesSource", "Tar", "TarsSource"]
 
 Tar: TypeAlias = tuple[Source, ObjectInfo]
 """A tar, and where it is."""
 
-Open: TypeAlias = "Callable[[str, InputReport], AbstractContextManager[Iterator[TFExample]]]"
-"""Sets stages to work: they give examples, and the report gets what was skipped and what failed, by the name of all
-where no tar can be named.
-"""
+Examples: TypeAlias = "Generator[TFExample, None, None]"
+
+Open: TypeAlias = "Callable[[InputReport, Callable[[SampleError], None]], Examples]"
+"""Sets stages to work: they give examples, the report gets what was skipped, and the function what failed."""
 
 
 class TarsSource(Source):
@@ -107,7 +107,7 @@ class StagesSource(ListSource):
         on_bytes: Callable[[int], None] | None = None,
     ) -> Generator[tuple[str, TFExample], None, None]:
         """The examples; no ops are to come, and nothing is to be selected."""
-        with self._open(self.bucket, report) as examples:
+        with closing(self._open(report, fault)) as examples:
             for example in examples:
                 yield "", example
 

@@ -10,13 +10,15 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ClassVar, Final, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import ProblemsError, SampleError, UsageError, meant
 from tar2tf_cli.formats.image import DEFAULT_MAX_PIXELS
 from tar2tf_cli.samples.grouping import Sample
 
 __all__ = ["OPS", "Op", "OpContext", "Samples", "apply_ops", "keyword_aliases", "parse_op", "register", "text_option"]
+
+Kind: TypeAlias = Literal["sample", "example"]
 
 Samples: TypeAlias = "Sample | Iterable[Sample] | None"
 
@@ -43,11 +45,18 @@ class Op:
 
     Attributes:
         unlocked: whether the work is done by libraries that let other threads run meanwhile.
+        only: what it works on, samples or examples; None for both.
     """
 
     name: ClassVar[str]
     usage: ClassVar[str]
     unlocked: ClassVar[bool] = False
+    only: ClassVar[Kind | None] = "sample"
+
+    @property
+    def bound(self) -> Sequence[Any]:
+        """Objects of the user's that the op goes by; an op of the user's is one itself."""
+        return [] if type(self) in OPS.values() else [self]
 
     def apply(self, sample: Sample, context: OpContext) -> Samples:
         """The sample changed, None to drop it, or several samples.

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from tar2tf_cli.errors import SampleError, meant
-from tar2tf_cli.ops.base import Op, OpContext, register, text_option
+from tar2tf_cli.ops.base import Kind, Op, OpContext, register, text_option
 from tar2tf_cli.samples.grouping import KEY, Sample
 
-__all__ = ["DropEmpty", "Keep", "Rename"]
+__all__ = ["DropEmpty", "Keep", "NameRule", "Rename", "keep", "move_first", "names_with"]
 
 
 @register
@@ -58,12 +59,8 @@ class Rename(Op):
 
     def apply(self, sample: Sample, context: OpContext) -> Sample:
         for name, sources in self.renames.items():
-            found = next((source for source in sources if source in sample), None)
-            if found is None:
-                if name in sample:
-                    continue
+            if not move_first(sample, name, sources) and name not in sample:
                 raise SampleError(f"rename: has none of {', '.join(sources)} to become {name!r}")
-            sample[name] = sample.pop(found)
         return sample
 
     def __eq__(self, other: object) -> bool:
@@ -79,7 +76,53 @@ def _sources(value: Any) -> list[Any]:
     return value.split(";") if isinstance(value, str) else list(value)
 
 
-_KINDS: Final = ("prefix", "suffix", "contains")
+def move_first(sample: Sample, name: str, sources: Sequence[str]) -> bool:
+    """Give the first of the sources that is there another name; `__key__` stays, too. False where none is there."""
+    found = next((source for source in sources if source in sample), None)
+    if found is not None:
+        sample[name] = sample[KEY] if found == KEY else sample.pop(found)
+    return found is not None
+
+
+@dataclass(frozen=True, slots=True)
+class NameRule:
+    """Names some of a sample's entries or an example's features.
+
+    Attributes:
+        names: gives the names; those that are not there do not count.
+        label: how the rule was written.
+        only: what it works on; None for both.
+        bound: the function or value that it goes by, where the label does not say all.
+    """
+
+    names: Callable[[Any], Iterable[str]]
+    label: str
+    only: Kind | None = None
+    bound: Any = None
+
+
+PARTS: Final[dict[str, Callable[[str, str], bool]]] = {
+    "prefix": str.startswith,
+    "suffix": str.endswith,
+    "contains": str.__contains__,
+}
+"""How a name may be compared with a text."""
+
+
+def names_with(part: str, text: str, entries: Iterable[str]) -> list[str]:
+    """The names that have a text as their prefix, as their suffix or anywhere."""
+    return [name for name in entries if PARTS[part](name, text)]
+
+
+def keep(sample: Sample, rules: Iterable[NameRule]) -> Sample:
+    """What is left of a sample or example: `__key__`, and what one of the rules names."""
+    kept = {KEY}
+    for rule in rules:
+        names = rule.names(sample)
+        if isinstance(names, str):
+            raise SampleError(f"{rule.label} gave the text {names!r} where a list of names is needed")
+        kept.update(names)
+    return type(sample)((name, value) for name, value in sample.items() if name in kept)
 
 
 @register
@@ -90,7 +133,8 @@ class Keep(Op):
     usage: ClassVar[str] = "keep:KEY[,prefix:P][,suffix:S][,contains:C][,KEY=VALUE]"
 
     def __init__(self, *rules: str) -> None:
-        self.rules = tuple(_checked(rule) for rule in rules)
+        self.rules = tuple(text_option(rule, "a rule") for rule in rules)
+        self._rules = [NameRule(_named_by(rule), rule) for rule in self.rules]
         if not rules:
             raise ValueError(f"needs a rule: {self.usage}")
 
@@ -106,8 +150,7 @@ class Keep(Op):
         return {self.name: list(self.rules)}
 
     def apply(self, sample: Sample, context: OpContext) -> Sample:
-        kept = {name for rule in self.rules for name in _matching(rule, sample)}
-        return {name: value for name, value in sample.items() if name == KEY or name in kept}
+        return keep(sample, self._rules)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Keep) and other.rules == self.rules
@@ -116,34 +159,27 @@ class Keep(Op):
         return hash(self.rules)
 
 
-def _checked(rule: Any) -> str:
-    kind, colon, _ = text_option(rule, "a rule").partition(":")
-    if colon and kind not in _KINDS and "=" not in kind:
-        raise ValueError(f"has no rule {kind!r}{meant(kind, _KINDS)}; write {Keep.usage}")
-    return str(rule)
-
-
-def _matching(rule: str, sample: Sample) -> Iterator[str]:
-    """Names of the entries that a rule keeps."""
+def _named_by(rule: str) -> Callable[[Any], Iterable[str]]:
+    """What a rule of the command line names."""
     kind, colon, text = rule.partition(":")
-    key, equals, wanted = rule.partition("=")
-    for name, value in sample.items():
-        if colon and kind == "prefix":
-            keep = name.startswith(text)
-        elif colon and kind == "suffix":
-            keep = name.endswith(text)
-        elif colon and kind == "contains":
-            keep = text in name
-        elif equals:
-            keep = name == key and _as_text(value) == wanted
-        else:
-            keep = name == rule
-        if keep:
-            yield name
+    key, equals, value = rule.partition("=")
+    if colon and kind in PARTS:
+        return partial(names_with, kind, text)
+    if colon and "=" not in kind:
+        raise ValueError(f"has no rule {kind!r}{meant(kind, PARTS)}; write {Keep.usage}")
+    return partial(_equal, key, value) if equals else partial(_itself, rule)
 
 
-def _as_text(value: Any) -> str:
-    return value.decode("utf-8", "replace").strip() if isinstance(value, bytes) else str(value)
+def _itself(key: str, entries: Any) -> list[str]:
+    return [key]
+
+
+def _equal(key: str, wanted: str, entries: Any) -> list[str]:
+    if key not in entries:
+        return []
+    value = entries[key]
+    text = value.decode("utf-8", "replace").strip() if isinstance(value, bytes) else str(value)
+    return [key] if text == wanted else []
 
 
 @register
@@ -153,6 +189,7 @@ class DropEmpty(Op):
 
     name: ClassVar[str] = "drop_empty"
     usage: ClassVar[str] = "drop_empty"
+    only: ClassVar[Kind | None] = None
 
     def apply(self, sample: Sample, context: OpContext) -> Sample | None:
         return sample if any(name != KEY for name in sample) else None

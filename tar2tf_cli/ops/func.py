@@ -40,6 +40,11 @@ class Func(Op):
         self._where = func if isinstance(func, str) else None
         self._digest = source_digest(self.func, with_globals=self._where is None)
 
+    @property
+    def bound(self) -> list[Any]:
+        """The function."""
+        return [self.func]
+
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the function: by where it is if that was given, else by cloudpickle, which takes lambdas too."""
         if self._where:

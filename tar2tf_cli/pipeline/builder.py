@@ -1,149 +1,33 @@
-"""Tar to TFRecord as a chain of stages in Python, any of which may be your own.
-
-    from tar2tf_cli.pipeline import Pipeline, by_key, rename, select
-
-    Pipeline().from_tar("train-0.tar").sample_to_tf_example({"cls": "int64"}).to_tf_record("train-0.record").do()
-
-    (
-        Pipeline()
-        .from_tar_gz(stream)
-        .transform_samples(rename("image", ["jpg", "jpeg"]), select(by_key("image"), by_key("cls")))
-        .filter_empty_samples()
-        .sample_to_tf_example({"cls": "int64"})
-        .to_tf_record("train.record", num_workers=2)
-        .do()
-    )
-
-| stage | from | to | made by |
-|---|---|---|---|
-| `TarStage` | nothing | samples | `from_tar`, `from_tar_gz`, `with_tar_stage` |
-| `SamplesStage` | samples | samples | `transform_samples`, `filter_empty_samples`, `with_samples_stage` |
-| `Sample2TFExampleStage` | samples | examples | `sample_to_tf_example`, `with_sample2tfexample_stage` |
-| `TFExamplesStage` | examples | examples | `transform_tf_examples`, `filter_empty_examples`, `with_tfexamples_stage` |
-| `TFRecordStage` | examples | nothing | `to_tf_record`, `with_tfrecord_stage` |
-
-The methods may be called in any order. The first, third and last stage there must be exactly once; of the others any
-number, which follow each other as they were added. A sample is a dict of bytes by extension with its `__key__`, a
-text; an example is a `TFExample`. Nothing is read before `do()`, and from then on each stage pulls from the one before.
-
-A stage of your own is a function from iterator to iterator. It may be lazy (a generator), eager (it reads all and
-gives a list) or fetch ahead of what it is asked for. One that counts:
-
-    def logged(samples):
-        for count, sample in enumerate(samples, 1):
-            yield sample
-            if count % 1000 == 0:
-                print(f"{count:,} samples")
-
-    Pipeline().from_tar(tar).with_samples_stage(logged).sample_to_tf_example().to_tf_record(out).do()
-
-One that sends samples to an HTTP service and takes them back, eight on their way at any time, in order:
-
-    from collections import deque
-    from concurrent.futures import ThreadPoolExecutor
-    from urllib.request import Request, urlopen
-
-    def asked(sample):
-        with urlopen(Request(url, sample["jpg"]), timeout=30) as answer:
-            return {**sample, "jpg": answer.read()}
-
-    def through_service(samples):
-        with ThreadPoolExecutor(8) as threads:
-            waiting = deque()
-            for sample in samples:
-                waiting.append(threads.submit(asked, sample))
-                if len(waiting) == 8:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-
-    Pipeline().from_tar(tar).with_samples_stage(through_service).sample_to_tf_example().to_tf_record(out).do()
-
-Tars are read, samples grouped and examples written by the code of `tar2tf convert`, so the records are the same, byte
-for byte, and so are the errors: for a tar that is cut short, half and repeated samples, values that are not of their
-type. An error of a stage is raised by `do()` even if a later stage of your own has swallowed it.
-
-Shards come of a path with a field, or of a limit:
-
-    done = (
-        Pipeline(on_error="skip")
-        .from_tar("shards")
-        .transform_samples(rename("image", ["jpg", "jpeg"]))
-        .sample_to_tf_example({"cls": "int64"})
-        .to_tf_record("out/train-<>.record", max_shard_size="100MB", num_workers=4)
-        .do()
-    )
-    train = load_dataset(done.manifest)
-
-They are the bytes that `tar2tf convert` writes with the same settings, and the manifest beside them is for `tar2tf
-verify` and `load_dataset`. The same program continues a run that was killed, and does nothing when the run was
-finished; then `done.up_to_date` is true. When inputs, stages or settings have changed, it refuses to go on without
-`overwrite=True`.
-
-- Tars given by path, and no stage of your own: each tar is an input by itself, `num_workers` processes work on several,
-  and a run that continues does no finished tar again. Functions of your own are called in these processes, in this one
-  when there is one worker.
-- A stage of your own, or an open file: the whole stream is one input, which is read to its end before the first shard
-  appears. `num_workers` are threads, `<input>` cannot be in the path, and a run that is killed before the end of the
-  stream begins at its front. With compression and a limit, shards hold the records of `convert` in gzip blocks of
-  other lengths.
-
-Functions and stages of your own are known again by their name, by the file they stand in and by what they are bound to:
-numbers, texts, lists and dicts of such, functions of the same file. (A starting time among them makes every run another
-one.) Modules that they import are taken to be the same, and stages to give the same for the same tars. What is bound to
-any other object, is a method of one or stands in no file, as in a notebook, cannot be known again, and nor can the
-samples of an open file or of a TarStage of your own: such a run begins anew after a kill, and is refused without
-`overwrite=True` when it was finished.
-"""
+"""`Pipeline`: stages put together by chained calls; the room says what they are."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
-from tar2tf_cli.errors import SampleError, UsageError
-from tar2tf_cli.features.tf_example import TFExample, key_of
-from tar2tf_cli.features.transformations import (
-    as_transformation,
-    by_example_f,
-    by_key,
-    by_key_value,
-    by_prefix,
-    by_sample_f,
-    by_substring,
-    by_suffix,
-    example_f,
-    id,
-    rename,
-    sample_f,
-    select,
-)
+from tar2tf_cli.errors import UsageError
+from tar2tf_cli.features.tf_example import TFExample
+from tar2tf_cli.features.transformations import as_transformation
 from tar2tf_cli.features.types import TypeName
 from tar2tf_cli.formats.image import DEFAULT_MAX_PIXELS
 from tar2tf_cli.inputs.file_object import Readable, check_inputs
 from tar2tf_cli.ops import DropEmpty, Op
 from tar2tf_cli.ops.base import OpContext
-from tar2tf_cli.ops.func import label
-from tar2tf_cli.pipeline.shards import write_shards
+from tar2tf_cli.pipeline.shards import run_own, write_file, write_shards, write_stream
 from tar2tf_cli.pipeline.stages import (
-    Framed,
     FromTars,
     Own,
-    OwnTars,
     PipelineSummary,
     Recipe,
-    Run,
     Stage,
     ToExamples,
     Transform,
     check_example,
     check_sample,
-    framed,
-    noted,
-    own,
 )
-from tar2tf_cli.pipeline.tfrecord_io import TFRecordReader, TFRecordWriter, check_output
+from tar2tf_cli.pipeline.tfrecord_io import check_output
 from tar2tf_cli.samples.grouping import KeySplit, Sample
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.fields import fields_of
@@ -152,28 +36,11 @@ from tar2tf_cli.spec.urls import is_remote
 
 __all__ = [
     "Pipeline",
-    "PipelineSummary",
-    "Sample",
     "Sample2TFExampleStage",
     "SamplesStage",
-    "TFExample",
     "TFExamplesStage",
-    "TFRecordReader",
     "TFRecordStage",
-    "TFRecordWriter",
     "TarStage",
-    "by_example_f",
-    "by_key",
-    "by_key_value",
-    "by_prefix",
-    "by_sample_f",
-    "by_substring",
-    "by_suffix",
-    "example_f",
-    "id",
-    "rename",
-    "sample_f",
-    "select",
 ]
 
 TarStage: TypeAlias = Callable[[], Iterable[Sample]]
@@ -213,8 +80,7 @@ class Pipeline:
         self._max_errors = max_errors
         self._context = OpContext(seed, max_pixels)
         self._once: dict[str, tuple[str, Any]] = {}
-        self._samples: list[Transform | Own] = []
-        self._examples: list[Transform | Own] = []
+        self._stages: dict[str, list[Stage]] = {"sample": [], "example": []}
         self._workers = 1
 
     # --- TarStage ---
@@ -253,7 +119,7 @@ class Pipeline:
     def with_tar_stage(self, stage: TarStage) -> Pipeline:
         """Take samples from your own function: it takes nothing and gives dicts, each with a text as `__key__`."""
         _check_callable("with_tar_stage", stage)
-        return self._set("TarStage", "with_tar_stage", OwnTars(stage))
+        return self._set("TarStage", "with_tar_stage", Own("TarStage", stage, check_sample))
 
     def _from(self, method: str, inputs: Iterable[Any], how: Input) -> Pipeline:
         return self._set("TarStage", method, FromTars(check_inputs(inputs), how, method == "from_tar_gz"))
@@ -266,16 +132,17 @@ class Pipeline:
         Raises:
             UsageError: for what is no transformation of samples.
         """
-        return self._transform(self._samples, [as_transformation(item, "sample") for item in transformations])
+        return self._transform("sample", *transformations)
 
     def filter_empty_samples(self) -> Pipeline:
         """Drop samples that have nothing but their `__key__`."""
-        return self._transform(self._samples, [DropEmpty()])
+        return self._transform("sample", DropEmpty())
 
     def with_samples_stage(self, stage: SamplesStage) -> Pipeline:
         """Put in a stage of your own, from an iterator of samples to one of samples."""
         _check_callable("with_samples_stage", stage)
-        return self._add(self._samples, Own("SamplesStage", stage, check_sample))
+        self._stages["sample"].append(Own("SamplesStage", stage, check_sample))
+        return self
 
     # --- Sample2TFExampleStage ---
 
@@ -299,8 +166,9 @@ class Pipeline:
             UsageError: for a type, selection or preset that does not exist.
         """
         fields = fields_of(Conversion)
-        features = (fields["types"].check(types or {}), fields["select"].check(select), fields["preset"].check(preset))
-        stage = ToExamples(*features, self._context)
+        stage = ToExamples(
+            fields["types"].check(types or {}), fields["select"].check(select), fields["preset"].check(preset)
+        )
         return self._set("Sample2TFExampleStage", "sample_to_tf_example", stage)
 
     def with_sample2tfexample_stage(self, stage: Sample2TFExampleStage) -> Pipeline:
@@ -317,16 +185,17 @@ class Pipeline:
         Raises:
             UsageError: for what is no transformation of examples.
         """
-        return self._transform(self._examples, [as_transformation(item, "example") for item in transformations])
+        return self._transform("example", *transformations)
 
     def filter_empty_examples(self) -> Pipeline:
         """Drop examples that have nothing but their `__key__`."""
-        return self._transform(self._examples, [DropEmpty()])
+        return self._transform("example", DropEmpty())
 
     def with_tfexamples_stage(self, stage: TFExamplesStage) -> Pipeline:
         """Put in a stage of your own, from an iterator of examples to one of examples."""
         _check_callable("with_tfexamples_stage", stage)
-        return self._add(self._examples, Own("TFExamplesStage", stage, check_example))
+        self._stages["example"].append(Own("TFExamplesStage", stage, check_example))
+        return self
 
     # --- TFRecordStage ---
 
@@ -373,12 +242,12 @@ class Pipeline:
         if not isinstance(num_workers, int) or num_workers < 1:
             raise UsageError(f"num_workers must be a number of workers, 1 or more, not {num_workers!r}")
         shards = _shards(out, max_shard_size, num_shards, records_per_shard, compression, index)
-
-        def write(recipe: Recipe) -> PipelineSummary:
-            if shards is None:
-                return _write_file(recipe, out, overwrite=overwrite)
-            return write_shards(recipe, shards, overwrite=overwrite)
-
+        if shards is not None:
+            write: Callable[[Recipe], PipelineSummary] = partial(write_shards, output=shards, overwrite=overwrite)
+        elif isinstance(out, (str, os.PathLike)):
+            write = partial(write_file, path=os.fspath(out), overwrite=overwrite)
+        else:
+            write = partial(write_stream, out=out)
         self._set("TFRecordStage", "to_tf_record", write)
         self._workers = num_workers
         return self
@@ -387,16 +256,7 @@ class Pipeline:
         """End with a function of your own, which takes the iterator of examples; what it gives is read to its end."""
         _check_callable("with_tfrecord_stage", stage)
 
-        def write(recipe: Recipe) -> PipelineSummary:
-            run = Run(recipe.on_error, recipe.max_errors)
-            with recipe.open(run) as examples:
-                last = own("TFRecordStage", label(stage), stage, None, run)
-                for _ in last(noted(examples, run), run.fault):
-                    pass
-                run.check()
-            return run.finished()
-
-        return self._set("TFRecordStage", "with_tfrecord_stage", write)
+        return self._set("TFRecordStage", "with_tfrecord_stage", partial(run_own, last=Own("TFRecordStage", stage)))
 
     # --- All of it ---
 
@@ -415,8 +275,8 @@ class Pipeline:
             if kind not in self._once:
                 raise UsageError(f"the pipeline has no {kind}", hint=remedy)
         begin, convert, write = (self._once[kind][1] for kind in _REMEDIES)
-        stages = tuple(self._samples), convert, tuple(self._examples)
-        recipe = Recipe(begin, *stages, self._context, self._on_error, self._max_errors, self._workers)
+        middle = (*self._stages["sample"], convert, *self._stages["example"])
+        recipe = Recipe(begin, middle, self._context, self._on_error, self._max_errors, self._workers)
         done: PipelineSummary = write(recipe)
         return done
 
@@ -428,31 +288,10 @@ class Pipeline:
         self._once[kind] = (method, stage)
         return self
 
-    def _transform(self, stages: list[Transform | Own], ops: list[Op]) -> Pipeline:
-        return self._add(stages, Transform(tuple(ops), self._context))
-
-    def _add(self, stages: list[Transform | Own], stage: Transform | Own) -> Pipeline:
-        stages.append(stage)
+    def _transform(self, kind: Literal["sample", "example"], *items: Any) -> Pipeline:
+        ops = tuple(as_transformation(item, kind) for item in items)
+        self._stages[kind].append(Transform("ops" if kind == "sample" else "example_ops", ops))
         return self
-
-
-def _write_file(recipe: Recipe, out: Any, *, overwrite: bool) -> PipelineSummary:
-    """Write a single file, or to an open one."""
-    run = Run(recipe.on_error, recipe.max_errors)
-    add: Callable[[TFExample], None] = run.schema.add_plain if recipe.keeps_entries else run.schema.add
-    with recipe.open(run, Stage(framed, elementwise=True)) as items:
-        records: Iterator[Framed] = items
-        with TFRecordWriter(out, overwrite=overwrite) as writer:
-            for example, parts, size in records:
-                try:
-                    add(example)
-                except SampleError as error:
-                    run.fault(error.at(key=key_of(example)))
-                    continue
-                writer.append(parts, size)
-            run.check()
-    run.summary.records, run.summary.bytes = writer.records, writer.size
-    return run.finished()
 
 
 def _shards(

@@ -1,56 +1,71 @@
-"""Shards of a `Pipeline`: its stages are handed to the conductor, as a conversion or as the source of one."""
+"""What a `Pipeline` writes: its stages are handed to `convert`, as a conversion or as the source of one."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tar2tf_cli.conversion.run import Summary, convert
+from tar2tf_cli.conversion.targets import FilesTarget, StreamTarget, Target
 from tar2tf_cli.errors import OutputExistsError, UsageError
-from tar2tf_cli.features.tf_example import TFExample
-from tar2tf_cli.features.transformations import unknown_in
+from tar2tf_cli.flow.sample_flow import Faults, OnFault
+from tar2tf_cli.formats.record_file import write_whole
+from tar2tf_cli.inputs.file_object import name_of
 from tar2tf_cli.inputs.report import InputReport
-from tar2tf_cli.inputs.stages import StagesSource, Tar, TarsSource
-from tar2tf_cli.ops import Op
-from tar2tf_cli.ops.func import label, source_digest, told
-from tar2tf_cli.pipeline.stages import FromTars, Own, OwnTars, PipelineSummary, Recipe, Run, ToExamples, Transform
-from tar2tf_cli.spec.conversion import Conversion, Input, Output
+from tar2tf_cli.inputs.stages import Examples, StagesSource, Tar, TarsSource
+from tar2tf_cli.pipeline.stages import Own, PipelineSummary, Recipe, Run
+from tar2tf_cli.spec.conversion import Conversion, Output
+from tar2tf_cli.spec.output_path import STDOUT
 from tar2tf_cli.stores import Source
 
-__all__ = ["write_shards"]
+__all__ = ["run_own", "write_file", "write_shards", "write_stream"]
+
+
+def write_stream(recipe: Recipe, out: Any) -> PipelineSummary:
+    """Write records to an open file, which is flushed and left open.
+
+    Raises:
+        Tar2tfError: as `convert` does.
+    """
+    return _as_one(recipe, Output(STDOUT), StreamTarget(out, name_of(out, "<stream>")))
+
+
+def write_file(recipe: Recipe, path: str, *, overwrite: bool) -> PipelineSummary:
+    """Write a single file, beside which no manifest stands.
+
+    Raises:
+        Tar2tfError: as `convert` does.
+    """
+    done = _as_one(recipe, Output(path), FilesTarget(iter([path]), overwrite=overwrite))
+    if not done.shards:
+        write_whole(path, [])
+    return replace(done, shards=[])
 
 
 def write_shards(recipe: Recipe, output: Output, *, overwrite: bool) -> PipelineSummary:
-    """Run a pipeline through the flow that every conversion goes through.
+    """Write shards with their manifest: each tar is an input by itself, where no stage of the user's sees them all.
 
     Raises:
-        OutputExistsError: also when shards are there and nothing tells whether the stages are those that made them.
+        OutputExistsError: also when shards are there and it cannot be known that the same stages made them.
         Tar2tfError: as `convert` does.
     """
-    unknown = next(_unknown(recipe), None)
-    tars = list(recipe.begin.tars()) if isinstance(recipe.begin, FromTars) else []
-    conversion = Conversion(
-        recipe.begin.how if isinstance(recipe.begin, FromTars) else Input("-"),
-        output,
-        seed=recipe.context.seed,
-        max_pixels=recipe.context.max_pixels,
-        on_error=recipe.on_error,
-        max_errors=recipe.max_errors,
-    )
-    source: Source
-    if _by_tar(recipe):
-        source, workers = TarsSource(tars, repeatable=unknown is None), recipe.workers
-        conversion = _with_stages(conversion, recipe)
-    else:
-        if "input" in output.template.fields:
-            raise UsageError("<input> is the name of a tar, and this pipeline takes all of them as one stream")
-        source, workers = StagesSource(tars, _opener(recipe, tars), _described(recipe), repeatable=unknown is None), 1
-    conversion = replace(conversion, input=replace(conversion.input, bucket=source.bucket))
+    unknown = next((name for stage in recipe.stages for name in stage.unknown), None)
+    by_tar = all(stage.by_tar for stage in recipe.stages)
+    if not by_tar and "input" in output.template.fields:
+        raise UsageError("<input> is the name of a tar, and this pipeline takes all of them as one stream")
+    tars = recipe.begin.tars()
+    conversion = _conversion(recipe, output)
     try:
-        done = convert(conversion, source=source, workers=workers, overwrite=overwrite)
+        if by_tar:
+            source: Source = TarsSource(tars, repeatable=unknown is None)
+            done = _convert(_with_stages(conversion, recipe), source, recipe.workers, overwrite=overwrite)
+        else:
+            source = _stages_source(recipe, tars, repeatable=unknown is None)
+            done = _convert(conversion, source, 1, overwrite=overwrite)
     except OutputExistsError as error:
         if error.hint and "--overwrite" in error.hint:
             why = f" (nothing tells whether {unknown} is what it was in an earlier run)" if unknown else ""
@@ -59,73 +74,70 @@ def write_shards(recipe: Recipe, output: Output, *, overwrite: bool) -> Pipeline
     return _summary(done)
 
 
-def _by_tar(recipe: Recipe) -> bool:
-    """Whether each tar can be converted by itself, whoever does the others."""
-    by_path = isinstance(recipe.begin, FromTars) and recipe.begin.by_path
-    return by_path and not any(isinstance(stage, Own) for stage in recipe.middle)
+def run_own(recipe: Recipe, last: Own) -> PipelineSummary:
+    """Let a TFRecordStage of the user's take the examples.
+
+    Raises:
+        Tar2tfError: the first error, even if the stage swallowed it.
+    """
+    report = InputReport()
+    run = Run(report, Faults(skip=recipe.on_error == "skip", most=recipe.max_errors, noted=report.errors))
+    with closing(recipe.examples(run, recipe.begin.tars())) as examples:
+        for _ in last.run(map(partial(_noted, report), examples), run):
+            pass
+        run.check()
+    return PipelineSummary(
+        report.samples, features=report.schema.describe(), skipped=report.skipped, errors=report.errors
+    )
+
+
+def _noted(report: InputReport, example: Any) -> Any:
+    report.schema.add(example)
+    report.samples += 1
+    return example
+
+
+def _as_one(recipe: Recipe, output: Output, target: Target) -> PipelineSummary:
+    """Write all that the stages make, as one stream without a manifest."""
+    source = _stages_source(recipe, recipe.begin.tars(), repeatable=False)
+    return _summary(_convert(_conversion(recipe, output), source, 1, target=target))
+
+
+def _conversion(recipe: Recipe, output: Output) -> Conversion:
+    """What holds for all stages."""
+    return Conversion(
+        recipe.begin.how,
+        output,
+        seed=recipe.context.seed,
+        max_pixels=recipe.context.max_pixels,
+        on_error=recipe.on_error,
+        max_errors=recipe.max_errors,
+    )
 
 
 def _with_stages(conversion: Conversion, recipe: Recipe) -> Conversion:
     """A conversion that does what the stages do, none of which is the user's own."""
-    features = recipe.convert
-    assert isinstance(features, ToExamples)
-    return replace(
-        conversion,
-        ops=_ops(recipe.samples),
-        types=features.types,
-        select=features.select,
-        preset=features.preset,
-        example_ops=_ops(recipe.examples),
-    )
+    options = [stage.options for stage in recipe.middle]
+    ops: dict[str, Any] = {
+        kind: tuple(op for item in options for op in item.get(kind, ())) for kind in ("ops", "example_ops")
+    }
+    (features,) = (item for item in options if "types" in item)
+    return replace(conversion, **features, **ops)
 
 
-def _ops(stages: Sequence[Transform | Own]) -> tuple[Op, ...]:
-    return tuple(op for stage in stages if isinstance(stage, Transform) for op in stage.ops)
+def _stages_source(recipe: Recipe, tars: Sequence[Tar], *, repeatable: bool) -> StagesSource:
+    """What the stages make of tars, as the one input of a conversion."""
+
+    def examples(report: InputReport, on_fault: OnFault) -> Examples:
+        return recipe.examples(Run(report, on_fault), tars)
+
+    described = [text for stage in recipe.stages if (text := stage.described())]
+    return StagesSource(tars, examples, described, repeatable=repeatable)
 
 
-def _opener(recipe: Recipe, tars: Sequence[Tar]) -> Callable[[str, InputReport], Any]:
-    """What sets the stages to work, the findings of which go to a report."""
-
-    @contextmanager
-    def opened(name: str, report: InputReport) -> Iterator[Iterator[TFExample]]:
-        summary = PipelineSummary(skipped=report.skipped, errors=report.errors)
-        run = Run(recipe.on_error, recipe.max_errors, summary, name)
-        with recipe.open(run, tars=tars) as examples:
-            yield _checked(examples, run)
-
-    return opened
-
-
-def _checked(examples: Iterator[TFExample], run: Run) -> Iterator[TFExample]:
-    yield from examples
-    run.check()
-
-
-def _functions(recipe: Recipe) -> Iterator[Callable[..., Any]]:
-    """Stages of the user's."""
-    for stage in (recipe.begin, *recipe.middle):
-        if isinstance(stage, (Own, OwnTars)):
-            yield stage.function
-
-
-def _unknown(recipe: Recipe) -> Iterator[str]:
-    """What of the user's may be another thing than in an earlier run, as far as can be known."""
-    yield from (label(function) for function in _functions(recipe) if not told(function))
-    yield from unknown_in(_ops((*recipe.samples, *recipe.examples)))
-
-
-def _described(recipe: Recipe) -> list[dict[str, Any]]:
-    """The stages as the manifest has them."""
-    described: list[dict[str, Any]] = []
-    for stage in (recipe.begin, *recipe.middle):
-        if isinstance(stage, Transform):
-            described.append({"ops": [op.canonical() for op in stage.ops]})
-        elif isinstance(stage, (Own, OwnTars)):
-            described.append({stage.kind: [label(stage.function), source_digest(stage.function)]})
-        elif isinstance(stage, ToExamples):
-            select = {name: item.canonical() for name, item in (stage.select or {}).items()}
-            described.append({"types": dict(stage.types), "select": select, "preset": stage.preset})
-    return described
+def _convert(conversion: Conversion, source: Source, workers: int, **options: Any) -> Summary:
+    conversion = replace(conversion, input=replace(conversion.input, bucket=source.bucket))
+    return convert(conversion, source=source, workers=workers, **options)
 
 
 def _summary(done: Summary) -> PipelineSummary:

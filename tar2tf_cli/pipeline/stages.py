@@ -1,42 +1,35 @@
-"""What a `Pipeline` is made of while it runs: stages from iterator to iterator, and one run's findings."""
+"""What a `Pipeline` is made of while it runs: stages from iterator to iterator, over the flow of all conversions."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import groupby
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from tar2tf_cli.errors import SampleError, StageError, Tar2tfError
-from tar2tf_cli.features.feature_map import FeatureMap, Schema
+from tar2tf_cli.errors import StageError, Tar2tfError
+from tar2tf_cli.features.feature_map import FeatureMap
 from tar2tf_cli.features.presets import find_preset
-from tar2tf_cli.features.tf_example import TFExample, key_of, unfit
-from tar2tf_cli.features.transformations import transform
+from tar2tf_cli.features.tf_example import TFExample, unfit
+from tar2tf_cli.features.transformations import unknown_in
 from tar2tf_cli.features.types import TypeName
-from tar2tf_cli.flow.sample_flow import Reading
-from tar2tf_cli.flow.threads import in_threads
-from tar2tf_cli.formats.example import Encoder
-from tar2tf_cli.formats.tfrecord import FRAMING, frame
+from tar2tf_cli.flow.reading import Reading
+from tar2tf_cli.flow.sample_flow import OnFault, Steps, flow
 from tar2tf_cli.inputs.file_object import Readable, sources_of
+from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.stages import Tar
 from tar2tf_cli.ops import Op
-from tar2tf_cli.ops.base import OpContext, apply_ops
-from tar2tf_cli.ops.func import label
+from tar2tf_cli.ops.base import OpContext
+from tar2tf_cli.ops.func import label, source_digest, told
 from tar2tf_cli.ops.select import Selection
 from tar2tf_cli.samples.grouping import KEY, Sample
-from tar2tf_cli.spec.conversion import Conversion, Output
-from tar2tf_cli.spec.conversion import Input as InputSpec
+from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.output_path import STDOUT
 
 __all__ = [
-    "Fault",
-    "Framed",
     "FromTars",
     "Own",
-    "OwnTars",
     "PipelineSummary",
     "Recipe",
     "Run",
@@ -45,16 +38,7 @@ __all__ = [
     "Transform",
     "check_example",
     "check_sample",
-    "framed",
-    "noted",
-    "own",
 ]
-
-Fault: TypeAlias = Callable[[SampleError], None]
-"""Called with each faulty sample; when it returns, the sample is passed over."""
-
-Framed: TypeAlias = tuple[TFExample, list[bytes], int]
-"""An example, its framed record in parts, and their size together."""
 
 
 @dataclass(slots=True)
@@ -68,8 +52,8 @@ class PipelineSummary:
         manifest: path of the manifest beside them.
         up_to_date: whether they were there already, so that nothing was done.
         features: dtype, shape, encoding and count of each feature, as a manifest has them.
-        skipped: members of tars that were passed over, by reason.
-        errors: faulty samples that were passed over: shard, key, member, offset, message; none when up to date.
+        skipped: members of tars that were skipped, by reason.
+        errors: faulty samples that were skipped: shard, key, member, offset, message; none when up to date.
     """
 
     records: int = 0
@@ -83,79 +67,45 @@ class PipelineSummary:
 
 
 class Run:
-    """One run of a pipeline: what it has found so far, and what went wrong first.
+    """One run of a pipeline's stages: what it has found so far, and what went wrong first.
+
+    Args:
+        report: gets what was skipped.
+        on_fault: the policy for faulty samples.
 
     Attributes:
         shard: the tar being read.
-        whole: where faulty samples are that may be of any tar.
-        failure: the first error, which a later stage may have swallowed.
     """
 
-    def __init__(
-        self,
-        on_error: Literal["fail", "skip"],
-        max_errors: int | None,
-        summary: PipelineSummary | None = None,
-        whole: str | None = None,
-    ) -> None:
-        self.summary = summary or PipelineSummary()
-        self.schema = Schema()
+    def __init__(self, report: InputReport, on_fault: OnFault) -> None:
+        self.report = report
         self.shard: str | None = None
-        self.whole = whole
-        self.on_error = on_error
-        self._max_errors = max_errors
-        self.failure: Exception | None = None
+        self._on_fault = on_fault
+        self._failure: Exception | None = None
 
     def fail(self, error: Exception) -> Exception:
-        """Take note of an error that is about to be raised."""
-        self.failure = self.failure or error
+        """Take note of an error that is about to be raised, should a later stage swallow it."""
+        self._failure = self._failure or error
         return error
+
+    def failed(self, error: Exception) -> bool:
+        """Whether an error is the one that was raised first."""
+        return error is self._failure
 
     def check(self) -> None:
         """Raise the first error, should a stage have swallowed it."""
-        if self.failure is not None:
-            raise self.failure
+        if self._failure is not None:
+            raise self._failure
 
-    def finished(self) -> PipelineSummary:
-        """The summary, with the features."""
-        self.summary.features = self.schema.describe()
-        return self.summary
-
-    def fault(self, error: SampleError) -> None:
-        """Pass over a faulty sample, or raise the error, as the policy is."""
-        error.at(shard=self.whole)
-        if self.on_error == "fail":
-            raise self.fail(error)
-        places = {name: getattr(error, name) for name in ("shard", "key", "member", "offset", "message")}
-        self.note([places])
-
-    def note(self, errors: list[dict[str, Any]]) -> None:
-        """Take note of samples that were passed over."""
-        known = self.summary.errors
-        known += errors
-        if self._max_errors is not None and len(known) > self._max_errors:
-            raise self.fail(
-                Tar2tfError(
-                    f"{len(known)} samples failed, more than max_errors={self._max_errors} allows",
-                    hint=f"the first: {known[0]['message']}",
-                )
-            )
+    def fault(self, error: Tar2tfError) -> None:
+        """Skip a faulty sample, or raise the error, as the policy is."""
+        try:
+            self._on_fault(error)
+        except Tar2tfError as raised:
+            raise self.fail(raised)  # noqa: B904  # it is the same one
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """A stage as it is run.
-
-    Attributes:
-        run: from the items of the stage before, and what to call with faulty ones, to the stage's own items.
-        elementwise: whether any part of the stream may be given to it by itself, and in another thread.
-    """
-
-    run: Callable[[Iterator[Any], Fault], Iterator[Any]]
-    elementwise: bool
-
-
-# --- Stages as a pipeline is given them; each run makes its own of them ---
+# --- Stages as a pipeline is given them ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,41 +118,73 @@ class FromTars:
     """
 
     inputs: list[Readable]
-    how: InputSpec
+    how: Input
     gzip: bool
 
-    def __call__(self, run: Run) -> Iterator[Sample]:
-        return self.read(self.tars(), run)
-
-    def tars(self) -> Iterator[Tar]:
-        """The tars, each looked for when its turn comes.
+    def tars(self) -> list[Tar]:
+        """The tars.
 
         Raises:
             SourceError: when one is not there.
         """
-        for source in sources_of(self.inputs, gzip=self.gzip):
-            for item in source.list(()):
-                yield source, item
+        return [(source, item) for source in sources_of(self.inputs, gzip=self.gzip) for item in source.list(())]
 
-    def read(self, tars: Iterable[Tar], run: Run) -> Iterator[Sample]:
-        """The samples of these tars."""
-        return _read(Conversion(self.how, Output(STDOUT), on_error=run.on_error), tars, run)
+    def run(self, tars: Iterable[Tar], run: Run) -> Iterator[Sample]:
+        """The samples of tars."""
+        conversion = Conversion(self.how, Output(STDOUT))
+        try:
+            for source, item in tars:
+                with Reading(conversion, source, item, on_fault=run.fault) as reading:
+                    run.shard = reading.name
+                    yield from reading.samples()
+                run.report.skipped += reading.report.skipped
+        except Tar2tfError as error:
+            raise run.fail(error)  # noqa: B904  # it is the same one
 
     @property
-    def by_path(self) -> bool:
-        """Whether none of the inputs is an open file."""
+    def by_tar(self) -> bool:
+        """Whether each tar can be read by itself, in any process: none of the inputs is an open file."""
         return all(isinstance(item, (str, os.PathLike)) for item in self.inputs)
+
+    @property
+    def unknown(self) -> Iterator[str]:
+        """Nothing: the manifest says which tars they are."""
+        return iter(())
+
+    def described(self) -> dict[str, Any] | None:
+        """Nothing, as the manifest has the tars themselves."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """Send each sample or example through ops."""
+    """Send each sample or example through ops.
 
+    Attributes:
+        kind: which of the `Steps` they are.
+    """
+
+    kind: Literal["ops", "example_ops"]
     ops: tuple[Op, ...]
-    context: OpContext
+    by_tar = True
 
-    def __call__(self, run: Run) -> Stage:
-        return Stage(lambda items, fault: _apply(items, self.ops, self.context, fault), elementwise=True)
+    def join(self, line: Line) -> None:
+        """Work behind the stages that the line has."""
+        line.steps = replace(line.steps, **{self.kind: getattr(line.steps, self.kind) + self.ops})
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What of a conversion does the same, but for other stages of this kind."""
+        return {self.kind: self.ops}
+
+    @property
+    def unknown(self) -> Iterator[str]:
+        """Functions that may be others than in an earlier run."""
+        return unknown_in(self.ops)
+
+    def described(self) -> dict[str, Any]:
+        """The stage as the manifest has it."""
+        return {"ops": [op.canonical() for op in self.ops]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,52 +194,130 @@ class ToExamples:
     types: Mapping[str, TypeName]
     select: Mapping[str, Selection] | None
     preset: str | None
-    context: OpContext
+    by_tar = True
 
-    def __call__(self, run: Run) -> Stage:
+    def join(self, line: Line) -> None:
+        """Work behind the stages that the line has; on a copy, as a stage of the user's may keep its samples."""
         preset = find_preset(self.preset) if self.preset else None
-        features = FeatureMap(self.types, self.select, preset, self.context)
-        return Stage(lambda items, fault: _to_examples(items, features, fault), elementwise=True)
+        features = FeatureMap(self.types, self.select, preset, line.steps.context).features
+        line.steps = replace(line.steps, features=lambda sample: TFExample(features(dict(sample))))
 
     @property
-    def plain(self) -> bool:
-        """Whether the features are the entries themselves."""
-        return not self.types and self.select is None and self.preset is None
+    def options(self) -> dict[str, Any]:
+        """What of a conversion does the same."""
+        return {"types": self.types, "select": self.select, "preset": self.preset}
+
+    @property
+    def unknown(self) -> Iterator[str]:
+        """Nothing: the manifest says all of it."""
+        return iter(())
+
+    def described(self) -> dict[str, Any]:
+        """The stage as the manifest has it."""
+        select = {name: item.canonical() for name, item in (self.select or {}).items()}
+        return {"types": dict(self.types), "select": select, "preset": self.preset}
 
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """A stage of the user's in the middle of a pipeline.
+    """A stage of the user's: what it raises and gives is looked at, so that errors name it.
 
     Attributes:
-        check: says what is wrong with an item.
+        kind: which stage it is.
+        function: from an iterator to an iterator; a TarStage takes nothing.
+        check: says what is wrong with an item; None for a stage that need not give any.
     """
 
     kind: str
-    function: Callable[[Any], Any]
-    check: Callable[[Any], str | None]
+    function: Callable[..., Any]
+    check: Callable[[Any], str | None] | None = None
+    by_tar = False
 
-    def __call__(self, run: Run) -> Stage:
-        return Stage(own(self.kind, label(self.function), self.function, self.check, run), elementwise=False)
+    def join(self, line: Line) -> None:
+        """Work behind the stages that the line has."""
+        line.add(self.run(line.end(), line.run))
 
+    def run(self, items: Iterable[Any] | None, run: Run) -> Iterator[Any]:
+        """What the stage gives."""
+        where = f"the {self.kind} {label(self.function)}"
+        made: Any = None
+        try:
+            made = self.function() if self.kind == "TarStage" else self.function(items)
+            if not isinstance(made, Iterable):
+                if self.check is None:
+                    return
+                raise StageError(f"{where} gave {type(made).__name__} where an iterator is needed")
+            for item in made:
+                if self.check and (what := self.check(item)):
+                    raise StageError(f"{where} gave {what}")
+                yield item
+        except Exception as error:
+            if run.failed(error):  # a stage before this one has raised it
+                raise
+            if not isinstance(error, StageError):
+                raise run.fail(StageError(f"{where} raised {type(error).__name__}: {error}")) from error
+            raise run.fail(error)  # noqa: B904  # it is the same one
+        finally:
+            _close(made)
 
-# --- What stages do ---
-
-
-@dataclass(frozen=True, slots=True)
-class OwnTars:
-    """A first stage of the user's."""
-
-    function: Callable[[], Any]
+    def tars(self) -> list[Tar]:
+        """None, as a TarStage is not known to read any."""
+        return []
 
     @property
-    def kind(self) -> str:
-        """What stage it is."""
-        return "TarStage"
+    def how(self) -> Input:
+        """How a TarStage makes samples, which it does by itself."""
+        return Input("-")
 
-    def __call__(self, run: Run) -> Iterator[Sample]:
-        stage = own(self.kind, label(self.function), lambda _: self.function(), check_sample, run)
-        return stage(iter(()), run.fault)
+    @property
+    def options(self) -> dict[str, Any]:
+        """Nothing of a conversion does the same."""
+        return {}
+
+    @property
+    def unknown(self) -> Iterator[str]:
+        """The function, where it may be another one than in an earlier run."""
+        return iter([] if told(self.function) else [label(self.function)])
+
+    def described(self) -> dict[str, Any]:
+        """The stage as the manifest has it."""
+        return {self.kind: [label(self.function), source_digest(self.function)]}
+
+
+Stage: TypeAlias = "Transform | ToExamples | Own"
+
+
+class Line:
+    """Stages at work one behind the other; neighbours that treat each item by itself are one flow.
+
+    Attributes:
+        steps: what is still to be done to each item that the last iterator gives.
+        run: the run they are at work for.
+    """
+
+    def __init__(self, first: Iterator[Any], run: Run, context: OpContext, threads: int) -> None:
+        self.run = run
+        self.steps = self._none = Steps(context)
+        self._threads = threads
+        self._opened = [first]
+
+    def add(self, iterator: Iterator[Any]) -> None:
+        """Let an iterator take what the one before gives."""
+        self._opened.append(iterator)
+
+    def end(self) -> Iterator[Any]:
+        """What comes out of all stages so far."""
+        if self.steps != self._none:
+            straight = len(self._opened) == 1  # nothing has read ahead, so an item is of the shard being read
+            where = (lambda: {"shard": self.run.shard}) if straight else dict
+            self.add(flow(self._opened[-1], self.steps, self.run.fault, where=where, threads=self._threads))
+            self.steps = self._none
+        return self._opened[-1]
+
+    def close(self) -> None:
+        """Let all of them clean up, the last one first."""
+        for iterator in reversed(self._opened):
+            _close(iterator)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,166 +325,36 @@ class Recipe:
     """The stages of a pipeline but the last, and what holds for all of them.
 
     Attributes:
+        middle: all stages but the first.
         workers: threads for stages that treat each item by itself.
     """
 
-    begin: FromTars | OwnTars
-    samples: tuple[Transform | Own, ...]
-    convert: ToExamples | Own
-    examples: tuple[Transform | Own, ...]
+    begin: FromTars | Own
+    middle: tuple[Stage, ...]
     context: OpContext
     on_error: Literal["fail", "skip"]
     max_errors: int | None
     workers: int
 
     @property
-    def middle(self) -> list[Transform | Own | ToExamples]:
-        """All stages but the first."""
-        return [*self.samples, self.convert, *self.examples]
+    def stages(self) -> tuple[FromTars | Stage, ...]:
+        """All stages but the last."""
+        return (self.begin, *self.middle)
 
-    @property
-    def keeps_entries(self) -> bool:
-        """Whether every feature is an entry of a tar, byte for byte."""
-        plain = isinstance(self.convert, ToExamples) and self.convert.plain
-        return isinstance(self.begin, FromTars) and plain and not self.samples and not self.examples
+    def examples(self, run: Run, tars: Sequence[Tar]) -> Generator[Any, None, None]:
+        """What the stages make of tars.
 
-    @contextmanager
-    def open(self, run: Run, *last: Stage, tars: Iterable[Tar] | None = None) -> Iterator[Iterator[Any]]:
-        """Set the stages to work; gives what the last of them gives.
-
-        Args:
-            last: further stages.
-            tars: what to read, when it has been looked for already.
+        Raises:
+            Tar2tfError: the first error, even if a later stage swallowed it.
         """
-        begin = self.begin
-        opened = [begin(run) if tars is None or isinstance(begin, OwnTars) else begin.read(tars, run)]
+        line = Line(self.begin.run(tars, run), run, self.context, self.workers)
         try:
-            self._connect(opened, [*(make(run) for make in self.middle), *last], run)
-            yield opened[-1]
+            for stage in self.middle:
+                stage.join(line)
+            yield from line.end()
+            run.check()
         finally:
-            for iterator in reversed(opened):
-                close(iterator)
-
-    def _connect(self, opened: list[Iterator[Any]], stages: list[Stage], run: Run) -> None:
-        """Let each stage take what the one before gives; neighbours that may go to threads go there together."""
-        straight = True  # no stage between here and the tar may have read ahead, so a sample is of the shard being read
-        for together, group in groupby(stages, lambda stage: stage.elementwise):
-            if together and self.workers > 1:
-                where = (lambda: run.shard) if straight else (lambda: None)
-                opened.append(in_threads(opened[-1], Chain(tuple(group)), self.workers, where, run.fault))
-            else:
-                for stage in group:
-                    opened.append(stage.run(opened[-1], at_shard(run) if straight and together else run.fault))
-            straight = False
-
-
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """Several elementwise stages as one."""
-
-    stages: tuple[Stage, ...]
-
-    def __call__(self, items: Iterator[Any], fault: Fault) -> Iterator[Any]:
-        for stage in self.stages:
-            items = stage.run(items, fault)
-        return items
-
-
-def _read(conversion: Conversion, tars: Iterable[Tar], run: Run) -> Iterator[Sample]:
-    """The samples of tars, one tar after the other."""
-    try:
-        for source, item in tars:
-            with Reading(conversion, source, item) as reading:
-                run.shard = reading.name
-                yield from reading.samples()
-            run.summary.skipped += reading.report.skipped
-            run.note(reading.report.errors)
-    except Tar2tfError as error:
-        raise run.fail(error)  # noqa: B904  # it is the same one
-
-
-def _apply(items: Iterator[Any], ops: Sequence[Op], context: OpContext, fault: Fault) -> Iterator[Any]:
-    """Samples or examples that have been through ops; those that become none are dropped."""
-    for item in items:
-        key = key_of(item)
-        try:
-            yield from transform(item, ops, context) if type(item) is TFExample else apply_ops(item, ops, context)
-        except SampleError as error:
-            fault(error.at(key=key))
-
-
-def _to_examples(samples: Iterator[Sample], features: FeatureMap, fault: Fault) -> Iterator[TFExample]:
-    """Samples as examples."""
-    features_of = features.features
-    for sample in samples:
-        try:
-            made: Any = features_of(dict(sample))  # a copy, as whoever keeps the sample may look at it later
-        except SampleError as error:
-            fault(error.at(key=sample[KEY]))
-        else:
-            yield TFExample(made)
-
-
-def framed(examples: Iterator[TFExample], fault: Fault) -> Iterator[Framed]:
-    """Examples with their records."""
-    encode = Encoder().encode
-    for example in examples:
-        try:
-            try:
-                parts, size = encode(example)
-            except (AttributeError, TypeError):  # it was put into the dict beside `add_...`
-                raise SampleError(f"the example has {unfit(example)}") from None
-        except SampleError as error:
-            fault(error.at(key=key_of(example)))
-        else:
-            yield example, frame(parts, size), size + FRAMING
-
-
-def noted(examples: Iterator[TFExample], run: Run) -> Iterator[TFExample]:
-    """Examples on their way to a TFRecordStage of the user's, counted and described."""
-    for example in examples:
-        run.schema.add(example)
-        run.summary.records += 1
-        yield example
-
-
-def own(
-    kind: str, name: str, stage: Callable[[Any], Any], check: Callable[[Any], str | None] | None, run: Run
-) -> Callable[[Iterator[Any], Fault], Iterator[Any]]:
-    """A stage of the user's: what it raises and gives is looked at, so that errors name it.
-
-    Args:
-        check: says what is wrong with an item; None for a stage that need not give any.
-    """
-    where = f"the {kind} {name}"
-
-    def checked(items: Iterator[Any], fault: Fault) -> Iterator[Any]:
-        made: Any = None
-        try:
-            made = stage(items)
-            if not isinstance(made, Iterable):
-                if check is None:
-                    return
-                raise StageError(f"{where} gave {type(made).__name__} where an iterator is needed")
-            for item in made:
-                if check and (what := check(item)):
-                    raise StageError(f"{where} gave {what}")
-                yield item
-        except Exception as error:
-            if error is run.failure:  # a stage before this one has raised it
-                raise
-            if not isinstance(error, StageError):
-                raise run.fail(StageError(f"{where} raised {type(error).__name__}: {error}")) from error
-            raise run.fail(error)  # noqa: B904  # it is the same one
-        finally:
-            close(made)
-
-    return checked
-
-
-def at_shard(run: Run) -> Fault:
-    """What to call with faulty samples of the shard that is being read."""
-    return lambda error: run.fault(error.at(shard=run.shard))
+            line.close()
 
 
 def check_sample(item: Any) -> str | None:
@@ -441,7 +371,7 @@ def check_example(item: Any) -> str | None:
     return f"a TFExample with {found}" if (found := unfit(item)) else None
 
 
-def close(iterator: Any) -> None:
+def _close(iterator: Any) -> None:
     """Let a generator clean up; one that a thread of a stage's is still in does so by itself."""
     if isinstance(iterator, Generator):
         try:

@@ -13,20 +13,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
-import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from io import TextIOBase
 from typing import Any
 
-from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SampleError, SinkError, UsageError, write_failed
+from tar2tf_cli.conversion.targets import prepared
+from tar2tf_cli.errors import DamagedShardError, SampleError, UsageError
 from tar2tf_cli.features.tf_example import TFExample
 from tar2tf_cli.formats.compression import open_stream
 from tar2tf_cli.formats.example import Encoder, Feature
+from tar2tf_cli.formats.record_file import WholeFile
 from tar2tf_cli.formats.record_stream import RecordStream
 from tar2tf_cli.formats.tfrecord import FRAMING, MAX_RECORD, RecordReader, frame
 from tar2tf_cli.inputs.file_object import Readable, check_inputs, name_of, sources_of
-from tar2tf_cli.sinks import RecordFile
 from tar2tf_cli.spec.output_path import PathTemplate
 
 __all__ = ["TFRecordReader", "TFRecordWriter"]
@@ -106,16 +105,13 @@ class TFRecordWriter:
         self.size = 0
         self._overwrite = overwrite
         self._encoder = Encoder()
-        self._file: RecordFile | None = None
-        self._stream: RecordStream | None = None
+        self._file: WholeFile | None = None
+        self._out: WholeFile | RecordStream | None = None
         if isinstance(out, (str, os.PathLike)):
             self._name = os.fspath(out)
-            self._path = os.path.realpath(self._name)
-            self._check_free()
-            self._part = self._open_part()
+            self._out = self._file = WholeFile(prepared(self._name, overwrite=overwrite))
         else:
-            self._name = name_of(out, "<stream>")
-            self._stream = RecordStream(out, self._name)
+            self._out = RecordStream(out, name_of(out, "<stream>"))
 
     def write(self, example: TFExample | Mapping[str, bytes | Feature] | bytes) -> None:
         """Write one example, or one that is serialised already.
@@ -129,42 +125,32 @@ class TFRecordWriter:
                 raise SampleError(f"a record of {size:,} bytes; at most {MAX_RECORD:,} can be read again")
         else:
             parts, size = self._encoder.encode(example)
-        self.append(frame(parts, size), size + FRAMING)
-
-    def append(self, parts: Sequence[bytes], size: int) -> None:
-        """Write one record that is framed already, as parts of together `size` bytes."""
-        (self._file or self._open_stream()).write(parts, size)
+        if self._out is None:
+            raise ValueError("the writer is closed")
+        self._out.write(frame(parts, size), size + FRAMING)
         self.records += 1
-        self.size += size
+        self.size += size + FRAMING
 
     def close(self) -> None:
         """Publish the file: flush it to the disk and give it its name."""
-        if self._file is None:
-            self._open_stream().flush()
-            self._stream = None
-            return
-        try:
-            self._file.sync()
-            self._check_free()
-        except BaseException:
-            self.discard()
-            raise
-        file, self._file = self._file, None
-        try:
-            file.close()
-            os.replace(self._part, self._path)
-            _sync_folder(os.path.dirname(self._path))
-        except OSError as error:
-            self._remove_part()
-            raise write_failed(self._name, error) from None
+        if self._out is None:
+            raise ValueError("the writer is closed")
+        self._out.flush()
+        if self._file is not None:
+            try:
+                self._file.sync()
+                prepared(self._name, overwrite=self._overwrite)
+            except BaseException:
+                self.discard()
+                raise
+            self._file.close()
+        self._out = self._file = None
 
     def discard(self) -> None:
         """Give up: nothing stays at the path."""
-        self._stream = None
         if self._file is not None:
-            file, self._file = self._file, None
-            file.__exit__(SinkError, None, None)  # closes without writing more
-            self._remove_part()
+            self._file.abandon()
+        self._out = self._file = None
 
     def __enter__(self) -> TFRecordWriter:
         return self
@@ -172,42 +158,8 @@ class TFRecordWriter:
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         if kind is not None:
             self.discard()
-        elif self._file is not None or self._stream is not None:
+        elif self._out is not None:
             self.close()
-
-    def _open_stream(self) -> RecordStream:
-        if self._stream is None:
-            raise ValueError("the writer is closed")
-        return self._stream
-
-    def _open_part(self) -> str:
-        """Open a file of another, hidden name beside the path."""
-        folder, base = os.path.split(self._path)
-        part = os.path.join(folder, f".{base}.{secrets.token_hex(4)}.part")
-        try:
-            os.makedirs(folder, exist_ok=True)
-        except OSError as error:
-            raise write_failed(self._name, error) from None
-        self._file = RecordFile(part)
-        return part
-
-    def _check_free(self) -> None:
-        try:
-            mode = os.lstat(self._path).st_mode
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise write_failed(self._name, error) from None
-        if stat.S_ISDIR(mode):
-            raise UsageError(f"the output path {self._name!r} names a directory", hint="such as 'out/train.record'")
-        if not stat.S_ISREG(mode):
-            raise UsageError(f"{self._name!r} is no regular file", hint="open it, and give the open file")
-        if not self._overwrite:
-            raise OutputExistsError("is there already", shard=self._name, hint="choose another path or overwrite=True")
-
-    def _remove_part(self) -> None:
-        with contextlib.suppress(OSError):
-            os.unlink(self._part)
 
 
 def check_output(out: Any) -> None:
@@ -224,11 +176,3 @@ def check_output(out: Any) -> None:
         path = os.fspath(out)
         if os.path.basename(path) in ("", ".", ".."):
             raise UsageError(f"the output path {path!r} names no file", hint="such as 'out/train.record'")
-
-
-def _sync_folder(path: str) -> None:
-    descriptor = os.open(path or ".", os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -237,7 +237,7 @@ def test_faulty_samples_are_passed_over_when_asked(tmp_path: Path, workers: int)
     assert done.records == 38
     assert [(error["shard"], error["key"]) for error in done.errors] == [(str(tar), "0003"), (str(tar), "0033")]
     (tmp_path / "out.record").unlink()
-    with pytest.raises(Tar2tfError, match="2 samples failed, more than max_errors=1 allows"):
+    with pytest.raises(Tar2tfError, match="2 samples failed, more than --max-errors 1 allows"):
         run(max_errors=1)
     assert not (tmp_path / "out.record").exists()
 

@@ -216,7 +216,7 @@ def test_the_manifest_holds_stages_and_no_objects(small: Path, tmp_path: Path) -
     pipeline.to_tf_record(tmp_path / "train-<>.record").do()
     stages = load(tmp_path)["spec"]["input"]["stages"]
     assert [next(iter(stage)) for stage in stages] == ["ops", "SamplesStage", "types", "ops"]
-    assert stages[1]["SamplesStage"][0] == "test_pipeline_shards:straight"
+    assert stages[1]["SamplesStage"][0] == "pipelines:straight"
 
 
 def test_the_pipelines_of_the_readme_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

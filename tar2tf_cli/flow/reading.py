@@ -1,0 +1,229 @@
+"""One input being read: stored bytes in, samples, examples or records out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, TypeAlias
+
+from tar2tf_cli.errors import DamagedShardError, SampleError
+from tar2tf_cli.features.tf_example import TFExample, unfit
+from tar2tf_cli.flow.sample_flow import Faults, OnFault, Steps, context_of, feature_map_of, flow
+from tar2tf_cli.formats.compression import PlainStream, open_stream
+from tar2tf_cli.formats.example import Encoder, Features
+from tar2tf_cli.formats.tar import TarReader
+from tar2tf_cli.formats.tfrecord import FRAMING, frame
+from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.samples.grouping import KEY, Grouper, Sample
+from tar2tf_cli.spec.conversion import Conversion, Input
+from tar2tf_cli.stores import ObjectInfo, Source
+
+__all__ = ["Reading"]
+
+Record: TypeAlias = tuple[str, list[bytes], int]
+"""A record with the key of its sample: key, bytes in parts, their size together."""
+
+
+class Reading:
+    """Reads one input of a conversion from front to back, or a part of it.
+
+    Args:
+        conversion: whose key rule, types and policy for faulty samples hold.
+        source: where the input is.
+        item: the input.
+        on_bytes: called with the number of stored bytes after each read.
+        sizes_only: entries are their sizes in bytes; the data is skipped, where the stream can seek without
+            being read.
+        trusted: the input was read before, so neighbouring samples are not compared again.
+        threads: how many threads make examples of samples; what comes out does not depend on it.
+        on_fault: called with each faulty sample's error; by default it is raised, or noted in the report, as the
+            conversion says.
+
+    Attributes:
+        name: the input's path or URL.
+        steps: what is done to each sample.
+        report: filled in as the input is read; whole when the reading is closed.
+        seekable: whether samples can be read by their offset.
+
+    Raises:
+        SourceError: when the input cannot be opened or read, or is damaged.
+    """
+
+    def __init__(
+        self,
+        conversion: Conversion,
+        source: Source,
+        item: ObjectInfo,
+        *,
+        on_bytes: Callable[[int], None] | None = None,
+        sizes_only: bool = False,
+        trusted: bool = False,
+        threads: int = 1,
+        on_fault: OnFault | None = None,
+    ) -> None:
+        self.name = source.locate(item.name)
+        self.report = InputReport()
+        self._on_fault = on_fault or Faults(skip=conversion.on_error == "skip", noted=self.report.errors)
+        self._sizes_only = sizes_only
+        self._threads = threads
+        self._encoder = Encoder()
+        feature_map = feature_map_of(conversion)
+        self.steps = Steps(context_of(conversion), conversion.ops, feature_map.features, conversion.example_ops)
+        changed = bool(conversion.ops or conversion.example_ops)
+        self._make: Callable[[Sample], Any] = (
+            self.steps if changed else lambda sample: map(feature_map.features, (sample,))
+        )
+        self._note: Callable[[Features], None] = self.report.schema.add
+        self._input: _Tar | _List
+        samples = source.samples(item, self.report, self._fault, on_bytes)
+        if samples is None:
+            self._input = _Tar(conversion.input, source, item, self._fault, on_bytes, sizes_only, trusted)
+            if feature_map.plain and not changed:
+                self._note = self.report.schema.add_plain
+        else:
+            self._input = _List(samples)
+            if source.gives_examples:
+                self._make = lambda example: (example,)
+        self.seekable = self._input.seekable
+
+    @property
+    def offset(self) -> int:
+        """Where in the tar the current sample begins."""
+        return self._input.offset or 0
+
+    def where(self) -> dict[str, Any]:
+        """Where the sample read last is from."""
+        return {"shard": self.name, "member": self._input.member, "offset": self._input.offset}
+
+    def seek(self, offset: int) -> None:
+        """Begin at a sample's offset instead of the front; only where `seekable`."""
+        self._input.seek(offset)
+
+    def samples(self) -> Iterator[Sample]:
+        """The samples; where faults are skipped, up to the first damage of the shard itself."""
+        try:
+            yield from self._input.samples()
+        except DamagedShardError as error:
+            self._fault(error)
+
+    def records(self) -> Iterator[Record]:
+        """The framed record of each example."""
+        return self._flow(self._framed)
+
+    def sizes(self) -> Iterator[int]:
+        """The size of each record in bytes; with `sizes_only` the headers of the tar give it."""
+        if not self._sizes_only:
+            for _, _, size in self._flow(self._encoded):
+                yield size + FRAMING
+            return
+        size_of, signatures, report = self._encoder.size, self.report.schema.signatures, self.report
+        for sample in self.samples():
+            sample[KEY] = len(sample[KEY].encode("utf-8", "surrogateescape"))
+            try:
+                size = size_of(sample) + FRAMING
+            except SampleError as error:
+                raise error.at(shard=self.name, offset=self.offset) from None
+            signatures[tuple(sample)] += 1
+            report.samples += 1
+            yield size
+
+    def _flow(self, finish: Callable[[str, Any], Record]) -> Iterator[Record]:
+        threads = self._threads
+        return flow(self.samples(), self._make, self._on_fault, where=self.where, finish=finish, threads=threads)
+
+    def _encoded(self, key: str, features: Features) -> Record:
+        """The encoded example of features, which are noted in the report."""
+        if type(features) is TFExample and (found := unfit(features)):
+            raise SampleError(f"the example has {found}")
+        parts, size = self._encoder.encode(features)
+        self._note(features)
+        self.report.samples += 1
+        return key, parts, size
+
+    def _framed(self, key: str, features: Features) -> Record:
+        key, parts, size = self._encoded(key, features)
+        return key, frame(parts, size), size + FRAMING
+
+    def __enter__(self) -> Reading:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close the input; the report is now whole."""
+        self._input.close(self.report)
+        del self._input  # or it and this would hold each other, and its buffers, until garbage is collected
+
+    def _fault(self, error: SampleError | DamagedShardError) -> None:
+        self._on_fault(error.at(**self.where()))
+
+
+class _Tar:
+    """A tar as samples: entries are its members.
+
+    Attributes:
+        member: what a fault is to be named by besides its key; of tars, the one who finds it says so.
+        seekable: whether samples can be read by their offset.
+    """
+
+    member = None
+
+    def __init__(
+        self,
+        spec: Input,
+        source: Source,
+        item: ObjectInfo,
+        fault: Callable[[SampleError], None],
+        on_bytes: Callable[[int], None] | None,
+        sizes_only: bool,
+        trusted: bool,
+    ) -> None:
+        name = source.locate(item.name)
+        self._stream = open_stream(source.open(item), name, on_bytes)
+        self.seekable = source.seekable and isinstance(self._stream, PlainStream)
+        self._tar = TarReader(
+            self._stream, name, headers_only=sizes_only and self.seekable, need_end=not spec.ignore_missing_end
+        )
+        self._grouper = Grouper(
+            name, fault, key_split=spec.key_split, regroup=spec.regroup, sizes_only=sizes_only, trusted=trusted
+        )
+
+    @property
+    def offset(self) -> int:
+        return self._grouper.offset
+
+    def seek(self, offset: int) -> None:
+        self._tar.start_at(offset)
+
+    def samples(self) -> Iterator[Sample]:
+        return self._grouper.samples(self._tar)
+
+    def close(self, report: InputReport) -> None:
+        self._stream.close()
+        report.skipped = self._grouper.skipped + self._tar.skipped
+        report.archives = self._tar.archives
+        report.split_differs = self._grouper.split_differs
+        report.errors.sort(key=lambda error: error["offset"] or 0)  # what threads found was noted later
+
+
+class _List:
+    """A part of a list of files or rows as samples, or what a pipeline's stages give.
+
+    Attributes:
+        member: the file or row that the current sample is made of.
+    """
+
+    seekable = False
+    offset = None
+
+    def __init__(self, samples: Generator[tuple[str, Sample], None, None]) -> None:
+        self.member: str | None = None
+        self._samples = samples
+
+    def seek(self, offset: int) -> None:
+        raise NotImplementedError
+
+    def samples(self) -> Iterator[Sample]:
+        for member, sample in self._samples:
+            self.member = member or None
+            yield sample
+
+    def close(self, report: InputReport) -> None:
+        self._samples.close()
