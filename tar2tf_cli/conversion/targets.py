@@ -161,7 +161,7 @@ class FilesTarget(_WithoutManifest):
         """Beside the first file, so that files need not be copied to get their names."""
         first = next(self._names, None)
         if first is None:
-            raise UsageError("there are no paths for the shards", hint="give a path for each")
+            raise UsageError("no paths were given for the shards", hint="give one for each")
         self._first = first
         return os.path.dirname(prepared(first, overwrite=self._overwrite))
 
@@ -171,7 +171,7 @@ class FilesTarget(_WithoutManifest):
         for number in range(len(self._reports)):
             name = next(self._names, None) if number else self._first
             if name is None or name in names:
-                raise UsageError(f"there are {number} paths for {len(self._reports)} shards", hint="give one for each")
+                raise UsageError(f"{number} paths were given for {len(self._reports)} shards", hint="give one for each")
             names.append(name)
         paths = [prepared(name, overwrite=self._overwrite) for name in names]
         for number, path in enumerate(paths):

@@ -175,9 +175,9 @@ def test_paths_come_from_a_generator(bucket: str, tmp_path: Path) -> None:
 
 def test_a_generator_with_too_few_paths_is_an_error_and_writes_nothing(bucket: str, tmp_path: Path) -> None:
     data = Dataset(bucket, conversions=[Decode("jpg"), Resize("jpg", (16, 16))])
-    with pytest.raises(UsageError, match="gave 1 paths for"):
+    with pytest.raises(UsageError, match="1 paths were given for"):
         data.load(ALL, path=[str(tmp_path / "one")], max_shard_size="30kB", num_workers=1)
-    with pytest.raises(UsageError, match="gave none"):
+    with pytest.raises(UsageError, match="no paths were given"):
         data.load(ALL, path=iter(()), num_workers=1)
     assert tree(tmp_path) == {}
 
@@ -280,11 +280,41 @@ def test_record_to_pair_sees_what_the_conversions_made(bucket: str) -> None:
     assert (image.shape, label.numpy()) == ((4, 6, 3), b"0\n")
 
 
-def test_a_plain_name_is_a_directory_where_there_is_one(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_can_only_be_a_path_is_one_beside_a_proxy_url_too(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(os.path.dirname(bucket))
-    data = Dataset(os.path.basename(bucket), "http://127.0.0.1:1", conversions=[], selections=["cls"])
-    assert len(list(data.load("train-0.tar"))) == 8
-    assert len(list(Dataset(Path(bucket), conversions=[], selections=["cls"]).load())) == COUNT
+    for name in (bucket, f"./{os.path.basename(bucket)}", Path(bucket)):
+        data = Dataset(name, "http://127.0.0.1:1", conversions=[], selections=["cls"])
+        assert len(list(data.load("train-0.tar"))) == 8
+
+
+def test_path_and_record_to_example_may_be_positional(bucket: str, tmp_path: Path) -> None:
+    def to_example(sample: dict[str, Any]) -> tf.train.Example:
+        cls = tf.train.Feature(int64_list=tf.train.Int64List(value=[int(sample["cls"])]))
+        return tf.train.Example(features=tf.train.Features(feature={"cls": cls}))
+
+    for number, load in enumerate((Dataset(bucket).load, AisDataset(bucket).load_from_tar)):
+        made = load("train-0.tar", str(tmp_path / f"{number}.record"), to_example)
+        paths = made if number == 0 else [str(tmp_path / "1.record")]
+        assert [sorted(features) for features in examples(*map(Path, paths))] == [["cls"]] * 8
+
+
+@pytest.mark.parametrize("path", [None, ""])
+def test_no_path_and_an_empty_one_mean_in_memory(path: Any, bucket: str, tmp_path: Path) -> None:
+    data = AisDataset(bucket, conversions=[], selections=["cls"])
+    for made in (data.load("train-0.tar", path), data.load_from_tar("train-0.tar", path)):
+        assert len(list(made)) == 8
+
+
+def test_remote_execution_gives_a_warning_and_runs_here(bucket: str) -> None:
+    data = Dataset(bucket, conversions=[], selections=["cls"], remote_exec=True)
+    with pytest.warns(UserWarning, match="remote execution is not available") as caught:
+        assert len(list(data.load("train-0.tar"))) == 8
+    assert caught[0].filename == __file__
+    assert len(list(data.load("train-0.tar", remote_exec=False))) == 8
+    pairs = AisDataset(bucket, remote_exec=True)
+    with pytest.warns(UserWarning, match="remote execution is not available") as caught:
+        assert len(list(pairs.load_from_tar("train-0.tar", record_to_pair=lambda sample: (0, 1)))) == 8
+    assert caught[0].filename == __file__
 
 
 # --- With a path: the very conversion of the command line ---

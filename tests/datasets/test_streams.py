@@ -14,8 +14,8 @@ import tensorflow as tf
 from datasets_shared import ALL, COUNT, IMAGES
 from shards import write_tar
 from tar2tf_cli import AisDataset, Dataset
-from tar2tf_cli.datasets import dataset
 from tar2tf_cli.errors import DamagedShardError, SourceError, UsageError
+from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.ops import (
     Decode,
     Func,
@@ -114,7 +114,7 @@ def test_no_samples_and_no_shards_are_errors(bucket: str, tmp_path: Path) -> Non
 
 
 def test_arguments_that_do_not_go_together_are_usage_errors(bucket: str, tmp_path: Path) -> None:
-    for options in ({"max_shard_size": "1MB"}, {"record_to_example": lambda sample: {}}, {"remote_exec": True}):
+    for options in ({"max_shard_size": "1MB"}, {"record_to_example": lambda sample: {}}):
         with pytest.raises(UsageError):
             Dataset(bucket).load(ALL, **options)
     data = Dataset(bucket, conversions=[], selections=[SelectJSON("json", "box"), SelectJSON("json", "name")])
@@ -151,14 +151,14 @@ def test_shuffled_shards_hold_the_same_samples_in_another_order(bucket: str) -> 
 def counting(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Keys of the samples that were read, as they are read."""
     read: list[str] = []
-    original = dataset.Reading.samples
+    original = Reading.samples
 
     def samples(self: Any) -> Iterator[Any]:
         for sample in original(self):
             read.append(sample["__key__"])
             yield sample
 
-    monkeypatch.setattr(dataset.Reading, "samples", samples)
+    monkeypatch.setattr(Reading, "samples", samples)
     return read
 
 

@@ -1,0 +1,160 @@
+"""Elements of a dataset: what is selected of a sample, and the TensorFlow specs of its values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from tar2tf_cli.errors import SampleError, UsageError
+from tar2tf_cli.ops import Func, Op, Rename, Resize, SelectDict, Selection, SelectList
+from tar2tf_cli.samples.grouping import Sample
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+__all__ = ["as_leaf", "as_structure", "entries_of_fixed_size", "fixed_leaves", "given_spec", "picked", "tensor_spec"]
+
+_INTEGER_ENTRIES: Final = frozenset(["cls", "cls2", "class", "count", "index", "inx", "id"])
+"""Entries that hold a whole number as text, as webdataset's default decoder has them."""
+
+
+def entries_of_fixed_size(ops: Sequence[Op]) -> set[str]:
+    """Entries whose height and width are the same in all samples: those that a Resize made, and nothing undid."""
+    sized: set[str] = set()
+    for op in ops:
+        if isinstance(op, Resize):
+            sized.add(op.ext)
+        elif isinstance(op, (Func, Rename)):
+            sized.clear()
+    return sized
+
+
+def fixed_leaves(selection: Selection, value: Any, sized: set[str]) -> list[bool]:
+    """For each leaf of a selected value, in the order of tf.nest, whether it is an image of fixed size."""
+    import tensorflow as tf
+
+    if isinstance(selection, SelectDict):
+        inner = [(selection.selections[name], value[name]) for name in sorted(selection.selections)]
+        return [flag for item, part in inner for flag in fixed_leaves(item, part, sized)]
+    if isinstance(selection, SelectList):
+        flags = zip(selection.selections, value, strict=True)
+        return [flag for item, part in flags for flag in fixed_leaves(item, part, sized)]
+    return [selection.ext_name in sized] * len(tf.nest.flatten(value))
+
+
+class _Number(bytes):
+    """Text of an entry that holds whole numbers, such as `cls`."""
+
+    def fits_int32(self) -> bool:
+        """Whether it is a number of 32 bits."""
+        try:
+            return -(2**31) <= int(self) < 2**31
+        except ValueError:
+            return False
+
+
+def picked(selection: Selection, sample: Sample) -> Any:
+    """What is selected of a sample, as tf.nest has it."""
+    if isinstance(selection, SelectDict):
+        return {name: picked(item, sample) for name, item in selection.selections.items()}
+    if isinstance(selection, SelectList):
+        return tuple(picked(item, sample) for item in selection.selections)
+    value = selection.select(sample)
+    if isinstance(value, bytes) and selection.ext_name in _INTEGER_ENTRIES:
+        return _Number(value)
+    return as_structure(value)
+
+
+def as_structure(value: Any) -> Any:
+    """Nested selections as tf.nest has them: lists of selections become tuples, lists of numbers arrays."""
+    import numpy as np
+
+    if isinstance(value, dict):
+        return {name: as_structure(item) for name, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(as_structure(item) for item in value)
+    if isinstance(value, list):
+        plain = all(isinstance(item, (bool, int, float, str)) for item in value)
+        return np.asarray(value) if plain and value else tuple(as_structure(item) for item in value)
+    return value
+
+
+def given_spec(types: Any, shapes: Any) -> Any:
+    """The element spec that dtypes and shapes of the same structure mean.
+
+    Raises:
+        UsageError: when their structures differ.
+    """
+    import tensorflow as tf
+
+    try:
+        if isinstance(types, dict):
+            return {name: given_spec(dtype, shapes[name]) for name, dtype in types.items()}
+        if isinstance(types, (list, tuple)):
+            return tuple(given_spec(dtype, shape) for dtype, shape in zip(types, shapes, strict=True))
+        return tf.TensorSpec(shapes, types)
+    except (KeyError, TypeError, ValueError):
+        raise UsageError(f"output_shapes {shapes!r} do not fit output_types {types!r}") from None
+
+
+def tensor_spec(value: Any, size_is_fixed: bool, key: str) -> tf.TensorSpec:
+    """The spec that a value suggests: of images the channels, and height and width where their size is fixed.
+
+    Raises:
+        SampleError: when it cannot become a tensor.
+    """
+    import numpy as np
+    import tensorflow as tf
+
+    if isinstance(value, (bytes, str)):
+        return tf.TensorSpec([], tf.int32 if isinstance(value, _Number) and value.fits_int32() else tf.string)
+    shape: list[int | None] = list(np.shape(value))
+    if len(shape) == 3 and not size_is_fixed:
+        shape[:2] = [None, None]
+    elif len(shape) != 3:
+        shape = [None] * len(shape)
+    if hasattr(value, "dtype"):
+        return tf.TensorSpec(shape, tf.as_dtype(value.dtype))
+    natural = {int: tf.int64, bool: tf.bool, float: tf.float32}
+    if type(value) not in natural:
+        raise SampleError(f"{value!r} cannot become a tensor", key=key)
+    return tf.TensorSpec(shape, natural[type(value)])
+
+
+def as_leaf(value: Any, leaf: tf.TensorSpec, key: str) -> Any:
+    """A value as the spec of its place demands.
+
+    Raises:
+        SampleError: when it is of another shape, or cannot be of the dtype.
+    """
+    import numpy as np
+
+    typed = _as_dtype(value, leaf.dtype, key)
+    shape = np.shape(typed)
+    if not leaf.shape.is_compatible_with(shape):
+        raise SampleError(f"has a value of shape {list(shape)} where {leaf.shape} is expected", key=key)
+    return typed
+
+
+def _as_dtype(value: Any, dtype: tf.DType, key: str) -> Any:
+    """A value as an array of a dtype; bytes where a number is asked for are read as text.
+
+    Raises:
+        SampleError: when it cannot be, or its number would change.
+    """
+    import numpy as np
+
+    if dtype.name == "string":
+        return value if isinstance(value, (bytes, str)) or hasattr(value, "dtype") else str(value)
+    try:
+        if isinstance(value, (bytes, str)):
+            value = int(value) if dtype.is_integer else float(value)
+        elif value is None:
+            raise TypeError
+        array = np.asarray(value)
+        typed = array.astype(dtype.as_numpy_dtype, copy=False)
+        if not array.shape and dtype.is_integer and typed != array:
+            raise OverflowError
+    except (ValueError, TypeError, OverflowError):
+        raise SampleError(f"{value!r} cannot be read as {dtype.name}", key=key) from None
+    return typed

@@ -1,0 +1,191 @@
+"""Samples as a `tf.data.Dataset`: read in order, converted by threads, given out as tensors in order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from tar2tf_cli.conversion.run import Plan
+from tar2tf_cli.datasets.elements import (
+    as_leaf,
+    as_structure,
+    entries_of_fixed_size,
+    fixed_leaves,
+    given_spec,
+    picked,
+    tensor_spec,
+)
+from tar2tf_cli.errors import SampleError, SourceError
+from tar2tf_cli.flow.reading import Reading
+from tar2tf_cli.flow.sample_flow import Faults, Steps, context_of, flow
+from tar2tf_cli.formats.image.buffers import buffer
+from tar2tf_cli.ops import Selection
+from tar2tf_cli.ops.func import label
+from tar2tf_cli.samples.grouping import Sample
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+__all__ = ["Stream"]
+
+_CHUNK: Final = 4  # samples that a thread gets at once: what is made of them is large, and waits in memory
+_CHUNK_BYTES: Final = 8 << 20
+_SHUFFLED: Final = 1000  # samples that wait in memory while a shard is shuffled
+
+
+class Stream:
+    """Elements of a dataset, made anew of the shards each time.
+
+    Args:
+        plan: whose inputs are read, and whose ops are applied.
+        make: the selections an element consists of, or a function from a sample to an element.
+        workers: how many samples are converted at once.
+        shuffle: whether the samples of each shard are shuffled, 1,000 at a time.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        make: Sequence[Selection] | Callable[[Sample], Any],
+        workers: int,
+        *,
+        shuffle: bool = False,
+    ) -> None:
+        self._plan = plan
+        self._make = make
+        self._workers = max(workers, 1)
+        self._shuffle = shuffle
+        self._steps = Steps(context_of(plan.conversion), plan.conversion.ops, self._element)
+
+    def dataset(self, types: Any, shapes: Any) -> tf.data.Dataset:
+        """The `tf.data.Dataset`; its element spec is as given, or as the first element looks."""
+        import tensorflow as tf
+
+        spec = self._spec(types) if types is None or shapes is None else None
+        if shapes is not None:
+            spec = given_spec(types if spec is None else tf.nest.map_structure(lambda leaf: leaf.dtype, spec), shapes)
+        leaves = tf.nest.flatten(spec)
+        length = _chunk_length(leaves)
+
+        def structures() -> Iterator[Any]:
+            elements = self._leaves(leaves)
+            for values in elements if length == 1 else _chunks(elements, length):
+                yield tf.nest.pack_sequence_as(spec, values)
+
+        if length == 1:
+            return tf.data.Dataset.from_generator(structures, output_signature=spec)
+        chunk_spec = tf.nest.map_structure(lambda leaf: tf.TensorSpec([None, *leaf.shape], leaf.dtype), spec)
+        return tf.data.Dataset.from_generator(structures, output_signature=chunk_spec).unbatch()
+
+    def _leaves(self, leaves: Sequence[tf.TensorSpec]) -> Iterator[list[Any]]:
+        """The values of each element as their specs demand."""
+        import tensorflow as tf
+
+        for key, element in self._elements(self._workers):
+            values = tf.nest.flatten(element)
+            if len(values) != len(leaves):
+                raise SampleError(f"is made of {len(values)} values where {len(leaves)} are expected", key=key)
+            yield [as_leaf(value, leaf, key) for value, leaf in zip(values, leaves, strict=True)]
+
+    def _spec(self, types: Any) -> Any:
+        """The element spec that the first element suggests, as far as it is not given."""
+        import tensorflow as tf
+
+        first = next(self._elements(1), None)
+        if first is None:
+            raise SourceError("holds no samples to take dtypes and shapes from", shard=self._plan.source.bucket)
+        key, element = first
+        leaves = tf.nest.flatten(element)
+        fixed = [False] * len(leaves)
+        if not callable(self._make):
+            parts = [element] if len(self._make) == 1 else element
+            sized = entries_of_fixed_size(self._plan.conversion.ops)
+            fixed = [
+                flag for item, part in zip(self._make, parts, strict=True) for flag in fixed_leaves(item, part, sized)
+            ]
+        specs = [tensor_spec(value, flag, key) for value, flag in zip(leaves, fixed, strict=True)]
+        if types is not None:
+            given = tf.nest.flatten(types)
+            specs = [tf.TensorSpec(item.shape, dtype) for item, dtype in zip(specs, given, strict=True)]
+        return tf.nest.pack_sequence_as(element, specs)
+
+    def _elements(self, threads: int) -> Iterator[tuple[str, Any]]:
+        """Key and element of each sample, in order."""
+        shard = {"shard": ""}
+
+        def samples() -> Iterator[Sample]:
+            for item in self._plan.inputs:
+                with Reading(self._plan.conversion, self._plan.source, item) as reading:
+                    shard["shard"] = reading.name
+                    yield from _shuffled(reading.samples()) if self._shuffle else reading.samples()
+
+        return flow(
+            samples(),
+            self._steps,
+            Faults(),
+            where=shard.copy,
+            finish=lambda key, element: (key, element),
+            threads=threads,
+            chunk=_CHUNK,
+        )
+
+    def _element(self, sample: Sample) -> Any:
+        if callable(self._make):
+            try:
+                return as_structure(self._make(sample))
+            except Exception as error:
+                what = f"the function {label(self._make)} raised {type(error).__name__}: {error}"
+                raise SampleError(what) from error
+        parts = tuple(picked(item, sample) for item in self._make)
+        return parts[0] if len(parts) == 1 else parts
+
+
+def _chunk_length(leaves: Sequence[tf.TensorSpec]) -> int:
+    """How many elements are handed to TensorFlow at once: a call into Python costs as much as copying a megabyte."""
+    if not all(leaf.shape.is_fully_defined() for leaf in leaves):
+        return 1
+    size = sum((leaf.shape.num_elements() or 1) * (leaf.dtype.size or _CHUNK_BYTES // 64) for leaf in leaves)
+    return max(1, min(64, _CHUNK_BYTES // max(size, 1)))
+
+
+def _chunks(elements: Iterator[list[Any]], length: int) -> Iterator[list[Any]]:
+    """Elements stacked leaf by leaf; what came before an error is given out before it is raised."""
+    import numpy as np
+
+    waiting: list[list[Any]] = []
+    error: Exception | None = None
+    while error is None:
+        try:
+            waiting.extend(islice(elements, length))
+        except Exception as fault:
+            error = fault
+        if waiting:
+            yield [
+                np.array(column, dtype=object) if isinstance(column[0], (bytes, str)) else _stacked(column)
+                for column in zip(*waiting, strict=True)
+            ]
+        if len(waiting) < length and error is None:
+            return
+        waiting = []
+    raise error
+
+
+def _stacked(arrays: Sequence[Any]) -> Any:
+    """Arrays of one shape and dtype as one with a dimension more."""
+    import numpy as np
+
+    first = np.asarray(arrays[0])
+    return np.stack(arrays, out=buffer((len(arrays), *first.shape), first.dtype.name))
+
+
+def _shuffled(samples: Iterator[Sample]) -> Iterator[Sample]:
+    """Samples in another order, some of which wait in memory."""
+    waiting: list[Sample] = []
+    for sample in samples:
+        waiting.append(sample)
+        if len(waiting) == _SHUFFLED:
+            yield waiting.pop(random.randrange(_SHUFFLED))
+    random.shuffle(waiting)
+    yield from waiting
