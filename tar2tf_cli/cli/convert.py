@@ -2,122 +2,87 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
-from tar2tf_cli.cli.options import (
-    Choice,
-    conversion_of,
-    endpoint_option,
-    input_options,
-    output_options,
-    workers_option,
-)
+from tar2tf_cli.cli.options import endpoint_option, input_options, option, output_options, words, workers_option
 from tar2tf_cli.cli.output import Terminal
+
+if TYPE_CHECKING:
+    from tar2tf_cli.spec.conversion import Conversion
 
 __all__ = ["command"]
 
 
-@click.command("convert", context_settings={"auto_envvar_prefix": "TAR2TF"})
+@click.command("convert")
 @click.argument("bucket", required=False)
 @click.argument("template", nargs=-1)
-@click.option(
-    "-o",
-    "--output",
-    "path",
-    envvar="TAR2TF_OUTPUT",
-    metavar="PATH",
-    help="Path template of the shards; - is standard output.",
-)
-@click.option("--max-shard-size", metavar="SIZE", help="Most bytes a shard takes on disk, such as 100MB or 1GiB.")
-@click.option("--num-shards", metavar="N", help="Make N shards of equal count (within one).")
-@click.option("--records-per-shard", metavar="N", help="Most records a shard holds.")
+@option("-o", "--output", "path", metavar="PATH", help="Path template of the shards; - is standard output.")
+@option("--max-shard-size", metavar="SIZE", help="Most bytes a shard takes on disk, such as 100MB or 1GiB.")
+@option("--num-shards", metavar="N", help="Make N shards of equal count (within one).")
+@option("--records-per-shard", metavar="N", help="Most records a shard holds.")
 @workers_option
-@click.option(
+@option(
     "--type",
     "types",
-    envvar="TAR2TF_TYPE",
     multiple=True,
     metavar="NAME=TYPE",
     help="Type of a feature: int64, float, bytes, or one of these with _list.",
 )
-@click.option(
+@option(
     "--op",
     "ops",
-    envvar="TAR2TF_OP",
     multiple=True,
     metavar="OP",
     help="An op on each sample, such as resize:jpg,224x224; repeatable, in order.",
 )
-@click.option(
+@option(
     "--select",
     multiple=True,
     metavar="SEL",
     help="Entries that become features: jpg,cls or label=json:annotations.0.label.",
 )
-@click.option("--preset", metavar="NAME", help="A known set of features: image-label, imagenet, imagenet-tensor.")
-@click.option("--image-size", metavar="N", help="Crop and scale images of imagenet-tensor to N x N.")
-@click.option("--max-pixels", metavar="N", help="Refuse to decode larger images.  [default: 134217728]")
-@click.option(
-    "--spec",
-    "spec_path",
-    envvar="TAR2TF_SPEC",
-    metavar="FILE",
-    help="Read the conversion from a YAML file; - is standard input.",
-)
-@click.option(
+@option("--preset", metavar="NAME", help="A known set of features: image-label, imagenet, imagenet-tensor.")
+@option("--image-size", metavar="N", help="Crop and scale images of imagenet-tensor to N x N.")
+@option("--max-pixels", metavar="N", help="Refuse to decode larger images.  [default: 134217728]")
+@option("--spec", "spec_path", metavar="FILE", help="Read the conversion from a YAML file; - is standard input.")
+@option(
     "--from",
     "kind",
-    envvar="TAR2TF_FROM",
-    type=Choice(["tar", "imagefolder", "examples"]),
-    default="tar",
-    show_default=True,
+    **words("tar", "imagefolder", "examples"),
     help="What BUCKET holds: tars, a folder of images per class, or rows of a CSV file.",
 )
-@click.option(
+@option(
     "--labels",
     metavar="FILE",
     help="Numbers and texts of an image folder's classes: JSON, or lines of CLASS or CLASS<TAB>TEXT.",
 )
-@click.option(
+@option(
     "--example-class", metavar="WHERE", help="The class that makes examples of rows: FILE.py:CLASS or MODULE:CLASS."
 )
-@click.option(
+@option(
     "--example-arg",
     "example_args",
-    envvar="TAR2TF_EXAMPLE_ARG",
     multiple=True,
     metavar="NAME=VALUE",
     help="An argument of its methods; a VALUE that is JSON is read as JSON.",
 )
 @endpoint_option
 @input_options
-@click.option("--shuffle", is_flag=True, help="Shuffle the records of all shards with each other.")
-@click.option("--seed", metavar="N", help="Random seed of --shuffle and of ops that draw numbers.  [default: 0]")
-@click.option("--limit", metavar="N", help="Convert N samples at most.")
-@click.option("--split", metavar="NAME=FRACTION,…", help="Split by a hash of the key, such as train=0.9,val=0.1.")
-@click.option(
-    "--compression", type=Choice(["none", "gzip"]), default="none", show_default=True, help="Compress the shards."
-)
-@click.option("--index", is_flag=True, help="Write SHARD.idx beside each shard: offset and size of each record.")
-@click.option(
-    "--on-error",
-    type=Choice(["fail", "skip"]),
-    default="fail",
-    show_default=True,
-    help="What to do with a faulty sample.",
-)
-@click.option("--max-errors", metavar="N", help="Give up after more than N faulty samples.")
-@click.option(
-    "--errors",
-    "errors_path",
-    envvar="TAR2TF_ERRORS",
-    metavar="FILE",
-    help="Write faulty samples here, one JSON document per line.",
-)
-@click.option("--overwrite", is_flag=True, help="Replace files that this conversion did not write.")
-@click.option("--dry-run", is_flag=True, help="Show the plan and the first sample; write nothing.")
+@option("--shuffle", is_flag=True, help="Shuffle the records of all shards with each other.")
+@option("--seed", metavar="N", help="Random seed of --shuffle and of ops that draw numbers.  [default: 0]")
+@option("--limit", metavar="N", help="Convert N samples at most.")
+@option("--split", metavar="NAME=FRACTION,…", help="Split by a hash of the key, such as train=0.9,val=0.1.")
+@option("--compression", **words("none", "gzip"), help="Compress the shards.")
+@option("--index", is_flag=True, help="Write SHARD.idx beside each shard: offset and size of each record.")
+@option("--on-error", **words("fail", "skip"), help="What to do with a faulty sample.")
+@option("--max-errors", metavar="N", help="Give up after more than N faulty samples.")
+@option("--errors", "errors_path", metavar="FILE", help="Write faulty samples here, one JSON document per line.")
+@option("--overwrite", is_flag=True, help="Replace files that this conversion did not write.")
+@option("--dry-run", is_flag=True, help="Show the plan and the first sample; write nothing.")
 @output_options
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> int:
@@ -142,7 +107,7 @@ def command(ctx: click.Context, /, **options: Any) -> int:
     from tar2tf_cli.cli.summary import print_plan, print_summary
     from tar2tf_cli.conversion.run import convert, make_plan
 
-    conversion, as_json = conversion_of(ctx), options["as_json"]
+    conversion, as_json = _conversion(ctx), options["as_json"]
     if as_json and conversion.output.path == "-" and not options["dry_run"]:
         raise click.UsageError("--json would print among the records on standard output: use one of the two")
     if options["dry_run"]:
@@ -170,3 +135,25 @@ def _note_lost_field(terminal: Terminal, path: str) -> None:
     """Warn of a path that ends as if the shell had taken its `<>` for a redirection."""
     if path.endswith(("-", "_")) and path != "-" and not {"<", "{"} & set(path):
         terminal.note(f"note: the output path ends with {path[-1]!r}: a <> needs quotes, such as -o '{path}<>.record'")
+
+
+_PATHS: Final = ("bucket", "path", "labels")
+"""A path with <> has to be quoted, and then the shell leaves ~ alone."""
+
+
+def _conversion(context: click.Context) -> Conversion:
+    """The conversion that the options mean: flags over environment over spec file."""
+    from tar2tf_cli.spec.conversion import Conversion
+    from tar2tf_cli.spec.yaml_file import SECTIONS, build, read, spec_fields
+
+    flags: dict[str, Any] = {section: {} for section in SECTIONS}
+    labels = {param.name: param.opts[-1] for param in context.command.params}
+    for section, kind in {**SECTIONS, "": Conversion}.items():
+        for key, field in spec_fields(kind).items():
+            value = context.params.get(field.name)
+            default = context.get_parameter_source(field.name) in (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
+            if value not in (None, ()) and not default:
+                value = os.path.expanduser(value) if field.name in _PATHS else value
+                flags.get(section, flags)[key] = field.check(value, labels[field.name])
+    path = context.params["spec_path"]
+    return read(path, flags) if path else build(flags)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tar2tf_cli.cli.options import endpoint_option, input_options, output_options, workers_option
+from tar2tf_cli.cli.options import endpoint_option, input_options, option, output_options, workers_option
 from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, size
 from tar2tf_cli.cli.table import table, terminal_width
 
@@ -21,10 +21,10 @@ _MOST_ENTRIES: Final = 100
 _MOST_EXAMPLE: Final = 60
 
 
-@click.command("inspect", context_settings={"auto_envvar_prefix": "TAR2TF"})
+@click.command("inspect")
 @click.argument("bucket")
 @click.argument("template", nargs=-1)
-@click.option(
+@option(
     "-n", "samples", type=click.IntRange(1), metavar="N", help="Print the first N samples instead; with --json, too."
 )
 @workers_option

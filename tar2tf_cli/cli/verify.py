@@ -19,7 +19,7 @@ __all__ = ["command"]
 _MOST_LINES: Final = 3
 
 
-@click.command("verify", context_settings={"auto_envvar_prefix": "TAR2TF"})
+@click.command("verify")
 @click.argument("bucket")
 @click.argument("template", nargs=-1)
 @workers_option
