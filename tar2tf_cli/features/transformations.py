@@ -20,7 +20,7 @@ from tar2tf_cli.formats.example_parser import values_of
 from tar2tf_cli.ops import Func, Op
 from tar2tf_cli.ops.base import Kind, OpContext, apply_ops
 from tar2tf_cli.ops.fields import NameRule, keep, move_first, names_with
-from tar2tf_cli.ops.func import label, source_digest, told
+from tar2tf_cli.ops.func import is_identified, label, source_digest
 from tar2tf_cli.samples.grouping import Sample
 
 __all__ = [
@@ -238,7 +238,7 @@ def transform(example: TFExample, ops: Sequence[Op], context: OpContext) -> Iter
 
 def unknown_in(ops: Iterable[Op]) -> Iterator[str]:
     """Functions and ops of the user's of which nothing tells whether they are the ones of an earlier run."""
-    yield from (label(value) for op in ops for value in op.bound if not told(value))
+    yield from (label(value) for op in ops for value in op.bound if not is_identified(value))
 
 
 def _written(name: str, bound: Any) -> Any:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import pickle
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from hashlib import blake2b
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, ClassVar, Final
 
@@ -18,7 +19,7 @@ from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.ops.base import Op, OpContext, register
 from tar2tf_cli.samples.grouping import KEY, Sample
 
-__all__ = ["Func", "label", "load_object", "source_digest", "told"]
+__all__ = ["Func", "is_identified", "label", "load_object", "source_digest"]
 
 
 @register
@@ -45,32 +46,19 @@ class Func(Op):
         """The function."""
         return [self.func]
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the function: by where it is if that was given, else by cloudpickle, which takes lambdas too."""
         if self._where:
-            return {"where": self._where}
+            return Func, (self._where,)
         import cloudpickle
 
         try:
-            return {"pickled": cloudpickle.dumps(self.func), "label": self.label, "digest": self._digest}
+            return _unpickled, (cloudpickle.dumps(self.func), self.label, self._digest)
         except Exception as error:
             raise UsageError(
                 f"the function {self.label} cannot be pickled: {error}",
                 hint="use one worker, or a function of a module",
             ) from None
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if "where" in state:
-            self.__init__(state["where"])  # type: ignore[misc]
-        else:
-            import pickle
-
-            self._where = None
-            self.func, self.label, self._digest = pickle.loads(state["pickled"]), state["label"], state["digest"]
-
-    @classmethod
-    def parse(cls, text: str) -> Op:
-        return cls(text)
 
     @classmethod
     def from_value(cls, value: Any) -> Op:
@@ -115,6 +103,12 @@ class Func(Op):
         return SampleError(f"the function {self.label} {what}", key=key)
 
 
+def _unpickled(data: bytes, name: str, digest: str | None) -> Func:
+    op = Func.__new__(Func)
+    op.func, op.label, op._where, op._digest = pickle.loads(data), name, None, digest
+    return op
+
+
 def label(func: Any) -> str:
     """What to call a function: `module:name`."""
     if isinstance(func, partial):
@@ -123,41 +117,36 @@ def label(func: Any) -> str:
 
 
 def source_digest(func: Any, *, with_globals: bool = True) -> str | None:
-    """What tells that the code behind a function changed: a hash of the file it stands in, and of what it is bound to.
+    """A hash that changes when the code behind a function does: of its file, and of what the function is bound to.
 
-    A lambda or inner function is told from others by its line, one without a file (in a notebook) by its code.
+    The line of a lambda or inner function counts, too. Of a function without a file (in a notebook), its code counts.
 
     Args:
-        with_globals: whether globals count, which a program may have set; those of a file that is loaded for its
+        with_globals: whether globals count, which a program may have set. Those of a file that is loaded for its
             function are as the file says.
     """
     inner = func.func if isinstance(func, partial) else func
-    code = getattr(inner, "__code__", None)
-    if path := _file_of(inner):
-        with open(path, "rb") as file:
-            digest = blake2b(file.read(), digest_size=8)
-        bound = [code.co_firstlineno] if code and "<" in inner.__qualname__ else []
-    elif code:
-        digest, bound = blake2b(_code_text(code).encode(), digest_size=8), []
-    else:
+    code, path = getattr(inner, "__code__", None), _file_of(inner)
+    if code is None and path is None:
         return None
-    bound += _bound(func, with_globals=with_globals)
-    if bound:
-        texts = [_told(item, inner.__module__) or type(item).__name__ for item in bound]
+    digest = blake2b(Path(path).read_bytes() if path else _code_text(inner.__code__).encode(), digest_size=8)
+    line = [code.co_firstlineno] if path and code and "<" in inner.__qualname__ else []
+    if bound := line + _bound(func, with_globals=with_globals):
+        texts = [_identity(item, inner.__module__) or type(item).__name__ for item in bound]
         digest.update(repr(texts).encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 
 
-def told(value: Any) -> bool:
-    """Whether a value's text, or a function's name and `source_digest`, tell it from all others.
+def is_identified(value: Any) -> bool:
+    """Whether a value's text, or a function's name and `source_digest`, distinguish it from all others.
 
-    They do not for a function that stands in no file, or is bound to an object of which nothing is known but its type.
-    What modules that it imports do is taken for granted.
+    They do not for a function without a file, or one that is bound to an object of which only the type is known. The
+    modules that it imports are not looked into.
     """
     if not isinstance(value, (FunctionType, partial)):
-        return _told(value, None) is not None
+        return _identity(value, None) is not None
     inner = value.func if isinstance(value, partial) else value
-    return _file_of(inner) is not None and _told(value, inner.__module__) is not None
+    return _file_of(inner) is not None and _identity(value, inner.__module__) is not None
 
 
 def _file_of(func: Any) -> str | None:
@@ -186,31 +175,31 @@ def _names(code: CodeType) -> set[str]:
     return set(code.co_names).union(*inner)
 
 
-def _told(value: Any, home: str | None, above: tuple[Any, ...] = ()) -> str | None:
-    """A text that tells a value from others; None where nothing does.
+def _identity(value: Any, home: str | None, above: tuple[Any, ...] = ()) -> str | None:
+    """A text that distinguishes a value from others; None where nothing does.
 
     Args:
-        home: the module whose file is known; functions that stand in it are told by what they are bound to.
-        above: functions that are being told.
+        home: the module whose file is known; its functions are distinguished by what they are bound to.
+        above: functions whose text is being made.
     """
     if isinstance(value, (*_PLAIN, PurePath)):
         return repr(value)
     if isinstance(value, re.Pattern):
         return f"{value.pattern!r} {value.flags}"
     if isinstance(value, (tuple, list, dict, set, frozenset)):
-        texts = [_told(item, home, above) for item in (value.items() if isinstance(value, dict) else value)]
+        texts = [_identity(item, home, above) for item in (value.items() if isinstance(value, dict) else value)]
         known = [text for text in texts if text is not None]
         kind = type(value).__name__
         return f"{kind} {known if kind in ('tuple', 'list', 'dict') else sorted(known)}" if known == texts else None
     if isinstance(value, ModuleType):
         return value.__name__
     if isinstance(value, (MethodType, BuiltinFunctionType)):
-        owner = _told(value.__self__, home, above)
+        owner = _identity(value.__self__, home, above)
         return None if owner is None else f"{owner}.{value.__name__}"
     if isinstance(value, partial):
-        return _told((value.func, value.args, value.keywords), home, above)
+        return _identity((value.func, value.args, value.keywords), home, above)
     if isinstance(value, FunctionType) and value.__module__ == home and value not in above:
-        texts = [_told(item, home, (*above, value)) for item in _bound(value)]
+        texts = [_identity(item, home, (*above, value)) for item in _bound(value)]
         return None if None in texts else f"{label(value)} {value.__code__.co_firstlineno} {texts}"
     return label(value) if hasattr(value, "__qualname__") else None
 

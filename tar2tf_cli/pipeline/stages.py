@@ -21,7 +21,7 @@ from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.stages import Tar
 from tar2tf_cli.ops import Op
 from tar2tf_cli.ops.base import OpContext
-from tar2tf_cli.ops.func import label, source_digest, told
+from tar2tf_cli.ops.func import is_identified, label, source_digest
 from tar2tf_cli.ops.select import Selection
 from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
@@ -277,7 +277,7 @@ class Own:
     @property
     def unknown(self) -> Iterator[str]:
         """The function, where it may be another one than in an earlier run."""
-        return iter([] if told(self.function) else [label(self.function)])
+        return iter([] if is_identified(self.function) else [label(self.function)])
 
     def described(self) -> dict[str, Any]:
         """The stage as the manifest has it."""

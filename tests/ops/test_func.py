@@ -161,7 +161,7 @@ def test_a_function_that_cannot_be_pickled_is_named_and_works_in_this_process(bu
         with lock:
             return sample
 
-    with pytest.raises(UsageError, match=r"test_ops:.*locked.*pickled") as caught:
+    with pytest.raises(UsageError, match=r"test_func:.*locked.*pickled") as caught:
         run(bucket, tmp_path / "two", Func(locked), workers=2)
     assert "one worker" in (caught.value.hint or "")
     assert run(bucket, tmp_path / "one", Func(locked), workers=1).records == 6

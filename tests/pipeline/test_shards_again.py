@@ -30,7 +30,7 @@ from shards import (
     write_tar,
 )
 from tar2tf_cli.errors import OutputExistsError
-from tar2tf_cli.ops.func import told
+from tar2tf_cli.ops.func import is_identified
 from tar2tf_cli.pipeline import (
     Pipeline,
     PipelineSummary,
@@ -156,7 +156,7 @@ def test_what_tells_a_function() -> None:
 
     known = [straight, bound(3), bound(b"x"), bound({"a": [1, (2.5, None)]}), bound({1, 2}), bound(Path("x"))]
     known += [bound(factor), factor, recursive, bound(os), bound(Counter), partial(tagged, tag=b""), list]
-    assert [value for value in known if not told(value)] == []
+    assert [value for value in known if not is_identified(value)] == []
     unknown = [bound(NOTHING), nothing, bound(nothing), bound([NOTHING]), partial(tagged, tag=NOTHING), NOTHING]
     unknown += [
         partial(Counter, NOTHING),
@@ -164,7 +164,7 @@ def test_what_tells_a_function() -> None:
         NOTHING.stage,
         eval("lambda: 3", {}),
     ]  # which stands in no file
-    assert [value for value in unknown if told(value)] == []
+    assert [value for value in unknown if is_identified(value)] == []
 
 
 PROGRAM = """
