@@ -1,4 +1,4 @@
-"""Numbers in the names of shards, and where a series of them leaves one out."""
+"""Numbers in the names of shards, and where a series of them lacks one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OF_TOTAL: Final = re.compile(r"(\d+)(-of-(\d+))(?!.*-of-\d)")
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Neighbouring shards that a series leaves out.
+    """Neighbouring shards that a series lacks.
 
     Attributes:
         first: the name of the first of them.
@@ -45,10 +45,10 @@ _Series: TypeAlias = list[_Place]
 
 
 def find_gaps(names: Iterable[str]) -> list[Gap]:
-    """Where names that differ in one number leave numbers out.
+    """Where names that differ in one number lack numbers.
 
     `train-00003-of-00010` belongs to a series of ten. Without a total, numbers count as numbering when they begin at
-    0 or 1, are padded with zeros, or are there for the most part: `cifar10` and `cifar100` leave nothing out.
+    0 or 1, are padded with zeros, or are there for the most part: `cifar10` and `cifar100` lack nothing.
     """
     totals: dict[tuple[str, str], _Series] = defaultdict(list)
     shapes: dict[str, list[str]] = defaultdict(list)
@@ -86,9 +86,9 @@ def _series(names: list[str]) -> Iterable[_Series]:
 
 def _is_numbering(series: _Series) -> bool:
     numbers = {place.number for place in series}
-    left_out = max(numbers) - min(numbers) + 1 - len(numbers)
+    absent = max(numbers) - min(numbers) + 1 - len(numbers)
     padded = any(place.digits != str(place.number) for place in series)
-    return min(numbers) <= 1 or padded or left_out <= len(numbers)
+    return min(numbers) <= 1 or padded or absent <= len(numbers)
 
 
 def _gaps(series: _Series, total: int = 0) -> list[Gap]:

@@ -7,14 +7,13 @@ even read.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from typing import Any, Final
 
 from tar2tf_cli.checking.content import Look, Stats, example_of, look_at, shortened
-from tar2tf_cli.engines.gather import gather
+from tar2tf_cli.checking.files import FileContext, read_files
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.compression import PlainStream
@@ -23,9 +22,9 @@ from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import Format, OpenShard, TarRules, is_folder, list_files, nothing_found
 from tar2tf_cli.samples.grouping import KEY, Grouper, Sample
-from tar2tf_cli.stores import ObjectInfo, Source, open_source
+from tar2tf_cli.stores import ObjectInfo, open_source
 
-__all__ = ["Contents", "Shown", "first_samples", "inspect"]
+__all__ = ["Contents", "ShardContents", "add_record", "add_sample", "inspect", "refuse_file", "sample_grouper"]
 
 _LOOKS: Final = 100
 """About how many values of each entry are looked at, in all shards together."""
@@ -44,8 +43,8 @@ class ShardContents:
         samples: how many samples or records.
         bytes: its size as stored.
         entries: of each entry or feature.
-        faulty: samples at fault, which are not counted: a key that comes back, a last sample cut short.
-        foreign: records that are no tf.train.Example.
+        faulty: samples at fault, which are not counted: a key that appears again, a last sample cut short.
+        foreign: records that are not a tf.train.Example.
     """
 
     path: str
@@ -75,11 +74,11 @@ class Contents:
 
     Attributes:
         shards: the shards, in order.
-        left_out: names of files of a directory that are neither tar nor TFRecord.
+        skipped: names of files of a directory that are neither tar nor TFRecord.
     """
 
     shards: list[ShardContents] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
 
     @property
     def format(self) -> str:
@@ -139,50 +138,30 @@ def inspect(
     Raises:
         SourceError: when there is nothing to look into, a shard is damaged or cannot be read.
     """
-    events = events or Events()
     source = open_source(bucket, endpoint=endpoint)
     inputs = list_files(source, templates)
-    sizes = [item.size for item in inputs]
-    known = [size or 0 for size in sizes]
-    events.planned(len(inputs), None if None in sizes else sum(known))
     looks = -(-_LOOKS // max(len(inputs), 1))
-    found: list[ShardContents] = gather(
-        [InspectShard(item, looks) for item in inputs],
-        Context(source, rules or TarRules()),
-        costs=known,
-        workers=workers,
-        progress=events.progress,
-    )
-    contents = Contents([shard for shard in found if shard.format in ("tar", "tfrecord")])
-    for shard in found:
-        if shard.format not in ("tar", "tfrecord"):
-            contents.left_out.append(_must_be_optional(shard, bucket, templates))
+    tasks = [InspectShard(item, looks) for item in inputs]
+    context = FileContext(source, rules or TarRules())
+    contents = Contents()
+    for shard in read_files(inputs, tasks, context, workers, events or Events()):
+        if shard.format in ("tar", "tfrecord"):
+            contents.shards.append(shard)
+        else:
+            refuse_file(shard.path, shard.bytes, bucket, templates)
+            contents.skipped.append(shard.name)
     if not contents.shards:
         raise nothing_found(bucket)
     return contents
 
 
-def _must_be_optional(shard: ShardContents, bucket: str, templates: Sequence[str]) -> str:
-    """The name of a file that is no shard; an error where just this file was asked for."""
+def refuse_file(path: str, size: int | None, bucket: str, templates: Sequence[str]) -> None:
+    """Raise the error for a file that is not a shard where just this file was asked for, and not all of a folder."""
     if templates or not is_folder(bucket):
-        raise _no_shard(shard.path, shard.bytes)
-    return shard.name
-
-
-def _no_shard(path: str, size: int | None) -> SourceError:
-    return SourceError("is empty" if size == 0 else "is neither a tar nor a TFRecord", shard=path)
+        raise SourceError("is empty" if size == 0 else "is neither a tar nor a TFRecord", shard=path)
 
 
 # --- One shard ---
-
-
-@dataclass(slots=True)
-class Context:
-    """What the tasks of one run share: where shards are, and how tars are read."""
-
-    source: Source
-    rules: TarRules
-    on_bytes: Callable[[int], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +179,7 @@ class InspectShard:
     def __str__(self) -> str:
         return self.item.name
 
-    def run(self, context: Context) -> ShardContents:
+    def run(self, context: FileContext) -> ShardContents:
         """What it holds.
 
         Raises:
@@ -221,17 +200,17 @@ class InspectShard:
         return contents
 
 
-def _read_tar(shard: OpenShard, context: Context, contents: ShardContents, looks: int) -> None:
+def _read_tar(shard: OpenShard, context: FileContext, contents: ShardContents, looks: int) -> None:
     """Count all samples; where the tar can be sought in, by its headers alone, and then look at a few samples."""
     direct = shard.plain if context.source.seekable and not context.rules.regroup else None
     need_end = not context.rules.ignore_missing_end
     tar = TarReader(direct or shard, shard.name, headers_only=direct is not None, need_end=need_end)
-    grouper = _grouper(shard.name, context.rules, contents, sizes_only=direct is not None)
+    grouper = sample_grouper(shard.name, context.rules, contents, sizes_only=direct is not None)
     wanted: deque[int] = deque()
     for sample in grouper.samples(tar):
         contents.samples += 1
         if direct is None:
-            _add_sample(contents, sample, looks)
+            add_sample(contents, sample, looks)
         elif _add_sizes(contents, sample, looks):
             wanted.append(grouper.offset)
     if direct:
@@ -239,7 +218,9 @@ def _read_tar(shard: OpenShard, context: Context, contents: ShardContents, looks
             _look_at_sample(contents, sample, looks)
 
 
-def _grouper(name: str, rules: TarRules, contents: ShardContents, **options: bool) -> Grouper:
+def sample_grouper(name: str, rules: TarRules, contents: ShardContents, **options: bool) -> Grouper:
+    """Groups members into samples, and counts those at fault."""
+
     def count(error: SampleError) -> None:
         contents.faulty += 1
 
@@ -251,7 +232,7 @@ def _samples_at(stream: PlainStream, offsets: deque[int], name: str, rules: TarR
     while offsets:
         tar = TarReader(stream, name, need_end=False)
         tar.start_at(offsets[0])
-        grouper = _grouper(name, rules, ShardContents("", ""), trusted=True)
+        grouper = sample_grouper(name, rules, ShardContents("", ""), trusted=True)
         for sample in grouper.samples(tar):
             if not offsets or grouper.offset != offsets[0]:
                 break
@@ -270,7 +251,7 @@ def _add_sizes(contents: ShardContents, sample: Sample, looks: int) -> bool:
     return wanted
 
 
-def _add_sample(contents: ShardContents, sample: Sample, looks: int) -> None:
+def add_sample(contents: ShardContents, sample: Sample, looks: int) -> None:
     """Take note of a sample with its data."""
     _look_at_sample(contents, sample, looks)
     for name, data in sample.items():
@@ -290,10 +271,10 @@ def _read_records(shard: OpenShard, contents: ShardContents, looks: int) -> None
     """Count all records and their features; the CRCs of the data are left to `verify`."""
     for _, record in RecordReader(shard, shard.name, check_data=False):
         contents.samples += 1
-        _add_record(contents, record, looks)
+        add_record(contents, record, looks)
 
 
-def _add_record(contents: ShardContents, record: bytes, looks: int) -> None:
+def add_record(contents: ShardContents, record: bytes, looks: int) -> None:
     """Take note of a record's features."""
     try:
         found = parse(record)
@@ -328,85 +309,3 @@ def _numbers(values: Sequence[float]) -> str:
     if len(values) == 1:
         return shown[0]
     return f"[{', '.join(shown)}{', …' if len(values) > _MOST_NUMBERS else ''}]"
-
-
-# --- Single samples ---
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """One sample to be looked at.
-
-    Attributes:
-        path: its shard.
-        number: its number in the shard, from 0.
-        key: its key; None for a record that has no `__key__`.
-        entries: each entry or feature, with its value as the example.
-    """
-
-    path: str
-    number: int
-    key: str | None
-    entries: dict[str, Stats]
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
-        values = {
-            name: {"kind": stats.kind, "unit": stats.unit, "size": stats.most, "value": stats.example}
-            for name, stats in self.entries.items()
-        }
-        return {"path": self.path, "number": self.number, "key": self.key, "entries": values}
-
-
-def first_samples(
-    bucket: str,
-    templates: Sequence[str] = (),
-    *,
-    most: int,
-    rules: TarRules | None = None,
-    endpoint: str | None = None,
-) -> Iterator[Shown]:
-    """The first samples of a bucket's shards; no more is read than they take.
-
-    Raises:
-        SourceError: when there is no shard, or one is damaged before so many samples are found.
-    """
-    source = open_source(bucket, endpoint=endpoint)
-    rules = rules or TarRules()
-    found = False
-    for item in list_files(source, templates):
-        if most < 1:
-            return
-        with OpenShard(source, item) as shard:
-            if shard.damage:
-                raise shard.damage
-            if shard.format in ("tar", "tfrecord"):
-                found = True
-            elif templates or not is_folder(bucket):
-                raise _no_shard(shard.name, item.size)
-            reader = {"tar": _shown_samples, "tfrecord": _shown_records}.get(shard.format or "")
-            for shown in islice(reader(shard, rules), most) if reader else ():
-                most -= 1
-                yield shown
-    if not found:
-        raise nothing_found(bucket)
-
-
-def _shown_samples(shard: OpenShard, rules: TarRules) -> Iterator[Shown]:
-    tar = TarReader(shard, shard.name, need_end=not rules.ignore_missing_end)
-    grouper = _grouper(shard.name, rules, ShardContents("", ""))
-    for number, sample in enumerate(grouper.samples(tar)):
-        contents = ShardContents("", "")
-        _add_sample(contents, sample, 1)
-        yield Shown(shard.name, number, sample[KEY], contents.entries)
-
-
-def _shown_records(shard: OpenShard, rules: TarRules) -> Iterator[Shown]:
-    for number, (_, record) in enumerate(RecordReader(shard, shard.name)):
-        contents = ShardContents("", "")
-        _add_record(contents, record, 1)
-        if contents.foreign:
-            contents.stats("(no tf.train.Example)").look(look_at(record), partial(example_of, record))
-            contents.stats("(no tf.train.Example)").add(len(record))
-        key = contents.entries.get(KEY)
-        yield Shown(shard.name, number, key.example if key else None, contents.entries)

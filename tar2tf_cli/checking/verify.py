@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from tar2tf_cli.checking.example_checker import expected
+from tar2tf_cli.checking.files import read_files
 from tar2tf_cli.checking.gaps import Gap, find_gaps
-from tar2tf_cli.checking.verify_file import CheckFile, Context, Fault, FileReport
+from tar2tf_cli.checking.verify_file import CheckContext, CheckFile, Fault, FileReport
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
-from tar2tf_cli.engines.gather import gather
 from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError, read_failed
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.open_shard import TarRules, is_folder, list_files, nothing_found
@@ -34,12 +34,12 @@ class Report:
     Attributes:
         files: every file that was checked, and every one that should be there; in the order of their names, or of
             the manifest.
-        left_out: names of files of a directory that are neither tar nor TFRecord.
-        manifest: a manifest lying in the directory, which was not made use of.
+        skipped: names of files of a directory that are neither tar nor TFRecord.
+        manifest: a manifest in the directory, which was skipped, too.
     """
 
     files: list[FileReport] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
     manifest: str | None = None
 
     @property
@@ -84,7 +84,7 @@ def verify(
     Raises:
         SourceError: when there is nothing to check, or something cannot be read. Damage is no error but a fault.
     """
-    run = _Run(rules or TarRules(), workers, events or Events())
+    run = _Verification(rules or TarRules(), workers, events or Events())
     if document := _open_document(bucket, endpoint):
         if templates:
             raise UsageError("a manifest names its shards itself, so it takes no template")
@@ -92,8 +92,8 @@ def verify(
     return run.bucket(open_source(bucket, endpoint=endpoint), templates)
 
 
-class _Run:
-    """One verification: with which rules, how many workers, and who hears of it."""
+class _Verification:
+    """One verification: with which rules, how many workers, and what hears of it."""
 
     def __init__(self, rules: TarRules, workers: int | None, events: Events) -> None:
         self._rules = rules
@@ -103,10 +103,10 @@ class _Run:
     def bucket(self, source: Source, templates: Sequence[str]) -> Report:
         """Check what templates stand for, or all that is a shard by its content."""
         inputs = list_files(source, templates)
-        report = Report(self._check(Context(source, self._rules), [CheckFile(item) for item in inputs]))
+        report = Report(self._check(CheckContext(source, self._rules), [CheckFile(item) for item in inputs]))
         names = [item.name for item in inputs]
         if is_folder(source.bucket) and not templates:
-            names = _set_aside(names, report)
+            names = _skip_others(names, report)
         if not report.files:
             raise nothing_found(source.bucket)
         if not templates or any(is_glob(name) or is_numbered(name) for name in templates):
@@ -125,7 +125,7 @@ class _Run:
         tasks = [CheckFile(item, shard) for item, shard in zip(found, manifest.shards, strict=True) if item]
         schema = {name: expected(described) for name, described in manifest.features.items()}
         required = frozenset(name for name in schema if manifest.features[name].get("count") == manifest.records)
-        checked = iter(self._check(Context(source, self._rules, schema, required), tasks))
+        checked = iter(self._check(CheckContext(source, self._rules, schema=schema, required=required), tasks))
         there = zip(found, manifest.shards, strict=True)
         report = Report([next(checked) if item else _missing(source, shard) for item, shard in there])
         if template:
@@ -150,13 +150,9 @@ class _Run:
             self._events.note(f"note: shards that the manifest does not list are not looked for: {error}")
             return {}
 
-    def _check(self, context: Context, tasks: list[CheckFile]) -> list[FileReport]:
-        sizes = [task.item.size for task in tasks]
-        known = [size or 0 for size in sizes]
-        self._events.planned(len(tasks), None if None in sizes else sum(known))
-        reports: list[FileReport] = gather(
-            tasks, context, costs=known, workers=self._workers, progress=self._events.progress
-        )
+    def _check(self, context: CheckContext, tasks: list[CheckFile]) -> list[FileReport]:
+        items = [task.item for task in tasks]
+        reports: list[FileReport] = read_files(items, tasks, context, self._workers, self._events)
         for report in reports:
             if report.status == "ok":
                 self._events.shard(report.path, report.records, report.bytes)
@@ -169,8 +165,8 @@ _SUFFIXES: Final = (".tar", ".tar.gz", ".tgz", ".record", ".tfrecord", ".tfrecor
 _DIGITS: Final = re.compile(r"\d+")
 
 
-def _set_aside(names: list[str], report: Report) -> list[str]:
-    """Leave out what is no shard; the names of the rest.
+def _skip_others(names: list[str], report: Report) -> list[str]:
+    """Skip what is not a shard; the names of the rest.
 
     A file whose first bytes are lost stays, and is a fault: it has the name of a shard, or one like its neighbours.
     """
@@ -182,7 +178,7 @@ def _set_aside(names: list[str], report: Report) -> list[str]:
         elif _is_shard(found) or _shape(name) in shapes or name.lower().endswith(_SUFFIXES):
             kept.append((name, found))
         else:
-            report.left_out.append(name)
+            report.skipped.append(name)
     report.files = [found for _, found in kept]
     return [name for name, _ in kept]
 
@@ -204,9 +200,9 @@ def _add_gaps(source: Source, names: list[str], report: Report) -> None:
 
 
 def _gap(source: Source, gap: Gap) -> FileReport:
-    message = "the numbering leaves this shard out"
+    message = "the numbering lacks this shard"
     if gap.count > 1:
-        message = f"the numbering leaves {gap.count:,} shards out, up to {gap.last}"
+        message = f"the numbering lacks {gap.count:,} shards, up to {gap.last}"
     return FileReport(source.locate(gap.first), "tfrecord", faults=[Fault("gap", message)], missing=True)
 
 
@@ -248,7 +244,7 @@ def _parse(document: _Document) -> tuple[Manifest, dict[str, Any]]:
     """A manifest, and the totals it states.
 
     Raises:
-        DamagedShardError: when it is no manifest.
+        DamagedShardError: when it is not a manifest.
     """
     manifest = Manifest.from_bytes(document.data, document.path)
     totals = json.loads(document.data).get("totals", {})

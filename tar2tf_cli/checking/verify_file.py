@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tar2tf_cli.checking.example_checker import Checker, Expected
+from tar2tf_cli.checking.files import FileContext
 from tar2tf_cli.conversion.manifest import ShardEntry, digest
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.formats.bytestream import ByteStream
@@ -15,9 +16,9 @@ from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import RecordReader, crc32c
 from tar2tf_cli.inputs.open_shard import Format, OpenShard, TarRules
 from tar2tf_cli.samples.grouping import Grouper
-from tar2tf_cli.stores import ObjectInfo, Source
+from tar2tf_cli.stores import ObjectInfo
 
-__all__ = ["CheckFile", "Context", "Fault", "FileReport"]
+__all__ = ["CheckContext", "CheckFile", "Fault", "FileReport"]
 
 _MOST_FAULTS: Final = 1000
 
@@ -98,21 +99,16 @@ class FileReport:
 
 
 @dataclass(slots=True)
-class Context:
+class CheckContext(FileContext):
     """What the checks of one run share.
 
     Attributes:
-        rules: how tars are read.
         schema: what is expected of each feature; None where there is no manifest.
         required: the features that every example must have.
-        on_bytes: called with the number of stored bytes after each read of an input.
     """
 
-    source: Source
-    rules: TarRules
     schema: Mapping[str, Expected] | None = None
     required: frozenset[str] = frozenset()
-    on_bytes: Callable[[int], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +126,7 @@ class CheckFile:
     def __str__(self) -> str:
         return self.item.name
 
-    def run(self, context: Context) -> FileReport:
+    def run(self, context: CheckContext) -> FileReport:
         """The report.
 
         Raises:
@@ -163,7 +159,7 @@ def _unknown(head: bytes) -> Fault:
 
 
 def _fault(error: DamagedShardError, record: int | None = None, *, last: bool = True) -> Fault:
-    """The fault that an error tells of; with `last`, one behind which nothing can be found any more."""
+    """The fault that an error stands for; with `last`, one behind which nothing can be read."""
     member = f"{error.member}: " if error.member and record is None else ""
     rest = "; the rest of the file cannot be read" if last and error.kind != "truncated" else ""
     return Fault(error.kind, f"{member}{error.message}{rest}", record, error.offset)
@@ -173,7 +169,7 @@ def _fault(error: DamagedShardError, record: int | None = None, *, last: bool = 
 
 
 def _check_records(shard: OpenShard, checker: Checker, report: FileReport) -> None:
-    """Check every record; behind a damaged length nothing can be found any more."""
+    """Check every record; behind a damaged length nothing can be read."""
     reader = RecordReader(shard, shard.name)
     check = checker.check
     while True:
@@ -216,9 +212,7 @@ def _check_tar(shard: OpenShard, rules: TarRules, report: FileReport) -> None:
         report.add(_fault(error))
     if not report.records and not report.faults:
         reasons = ", ".join(f"{count:,} x {reason}" for reason, count in (tar.skipped + grouper.skipped).items())
-        report.add(
-            Fault("empty", "the tar holds no samples" + (f"; members passed over: {reasons}" if reasons else ""))
-        )
+        report.add(Fault("empty", "the tar holds no samples" + (f"; members skipped: {reasons}" if reasons else "")))
 
 
 def _of_key(error: SampleError) -> str:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tar2tf_cli.cli.options import endpoint_option, input_options, option, output_options, workers_option
-from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, size
+from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, print_skipped, size
 from tar2tf_cli.cli.table import table, terminal_width
 
 if TYPE_CHECKING:
     from tar2tf_cli.checking.content import Stats
-    from tar2tf_cli.checking.inspect import Contents, Shown
+    from tar2tf_cli.checking.inspect import Contents
+    from tar2tf_cli.checking.show import Shown
 
 __all__ = ["command"]
 
@@ -45,7 +46,8 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     Every sample is counted. Of each entry, or feature, about a hundred values are looked at to tell what they are:
     images with width x height x channels, text, JSON, arrays; sizes are in bytes, of lists of numbers in values.
     """
-    from tar2tf_cli.checking.inspect import first_samples, inspect
+    from tar2tf_cli.checking.inspect import inspect
+    from tar2tf_cli.checking.show import first_samples
     from tar2tf_cli.inputs.open_shard import TarRules
 
     rules = TarRules(options["key_split"], options["regroup"], options["ignore_missing_end"])
@@ -138,10 +140,8 @@ def _print_sample(shown: Shown) -> None:
 
 def _print_notes(contents: Contents) -> None:
     """What was not counted, on standard error."""
-    if contents.left_out:
-        names = ", ".join(contents.left_out[:3]) + (", …" if len(contents.left_out) > 3 else "")
-        message(f"{count(len(contents.left_out), 'file')} left out, as neither tar nor TFRecord: {names}")
+    print_skipped(contents.skipped)
     if faulty := sum(shard.faulty for shard in contents.shards):
         message(f"{count(faulty, 'sample')} at fault and not counted: tar2tf verify names them")
     if foreign := sum(shard.foreign for shard in contents.shards):
-        message(f"{count(foreign, 'record')} that are no tf.train.Example: tar2tf verify names them")
+        message(f"{count(foreign, 'record')} that are not a tf.train.Example: tar2tf verify names them")

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO, Any, Final
 
 import click
@@ -15,7 +15,7 @@ import click
 from tar2tf_cli.errors import Tar2tfError, write_failed
 from tar2tf_cli.events import Events
 
-__all__ = ["Terminal", "count", "echo", "message", "print_error", "print_json", "printable", "size"]
+__all__ = ["Terminal", "count", "echo", "message", "print_error", "print_json", "print_skipped", "printable", "size"]
 
 _PLAIN_SECONDS: Final = 30
 _UNITS: Final = ("KB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB")
@@ -33,6 +33,13 @@ def size(number: int) -> str:
 def count(number: int, noun: str) -> str:
     """`1 shard`, `2 shards`, `12,000 records`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def print_skipped(names: Sequence[str]) -> None:
+    """How many files of a directory are not shards, with the first three by name."""
+    if names:
+        shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+        message(f"{count(len(names), 'file')} skipped, as neither tar nor TFRecord: {shown}")
 
 
 def print_json(document: Any) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tar2tf_cli.cli.options import endpoint_option, input_options, output_options, workers_option
-from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, size
+from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, print_skipped, size
 
 if TYPE_CHECKING:
     from tar2tf_cli.checking.verify import Report
@@ -96,11 +96,9 @@ def _print_summary(report: Report) -> None:
     total = (
         f"{count(len(checked), 'file')}, {count(report.records, 'sample' if tars else 'record')}, {size(report.bytes)}"
     )
-    if report.left_out:
-        names = ", ".join(report.left_out[:3]) + (", …" if len(report.left_out) > 3 else "")
-        message(f"{count(len(report.left_out), 'file')} left out, as neither tar nor TFRecord: {names}")
+    print_skipped(report.skipped)
     if report.manifest:
-        message(f"{report.manifest} was left aside: verify it to have counts, digests and features checked, too")
+        message(f"{report.manifest} was skipped: verify it to check counts, digests and features, too")
     if report.ok:
         message(f"whole: {total}")
         return

@@ -20,7 +20,6 @@ from tar2tf_cli.datasets.elements import (
 from tar2tf_cli.errors import SampleError, SourceError
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.flow.sample_flow import Faults, Steps, context_of, flow
-from tar2tf_cli.formats.image.buffers import buffer
 from tar2tf_cli.ops import Selection
 from tar2tf_cli.ops.func import label
 from tar2tf_cli.samples.grouping import Sample
@@ -176,8 +175,7 @@ def _stacked(arrays: Sequence[Any]) -> Any:
     """Arrays of one shape and dtype as one with a dimension more."""
     import numpy as np
 
-    first = np.asarray(arrays[0])
-    return np.stack(arrays, out=buffer((len(arrays), *first.shape), first.dtype.name))
+    return np.stack(arrays)
 
 
 def _shuffled(samples: Iterator[Sample]) -> Iterator[Sample]:

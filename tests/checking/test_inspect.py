@@ -17,7 +17,7 @@ import tensorflow as tf
 from checked import Ran, a_tar, in_a_process, write
 from inspected import a_jpeg, a_png, look_into
 from shards import PHOTOS
-from tar2tf_cli.checking.inspect import first_samples
+from tar2tf_cli.checking.show import first_samples
 from tar2tf_cli.inputs.open_shard import TarRules
 from tar2tf_cli.stores.directory import DirectorySource
 
@@ -122,7 +122,7 @@ def test_records_that_are_no_example_are_counted_and_said(tmp_path: Path, run_in
     path = write_records(tmp_path / "x", [an_example(a=1), b"hello", a_png()])
     ran = run_inspect(path, "--json")
     assert (ran.code, ran.json["samples"], ran.json["entries"]["a"]["count"]) == (0, 3, 1)
-    assert "2 records that are no tf.train.Example" in ran.err
+    assert "2 records that are not a tf.train.Example" in ran.err
 
 
 def test_a_directory_of_both_is_mixed(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
@@ -134,7 +134,7 @@ def test_a_directory_of_both_is_mixed(tmp_path: Path, run_inspect: Callable[...,
     assert ran.json["format"] == "mixed"
     assert [shard["format"] for shard in ran.json["shards"]] == ["tar", "tfrecord"]
     assert ran.json["entries"]["jpg"]["count"] == 2
-    assert ran.err == "1 file left out, as neither tar nor TFRecord: README\n"
+    assert ran.err == "1 file skipped, as neither tar nor TFRecord: README\n"
     assert "2 tar and TFRecord shards, 2 samples" in run_inspect(tmp_path).out
 
 
@@ -260,7 +260,7 @@ def test_records_without_a_key_are_printed_by_number(tmp_path: Path, run_inspect
         f"{path}: record 0",
         "  label  int64  2  [5, 6]",
         f"{path}: record 1",
-        "  (no tf.train.Example)  text  10 B  no example",
+        "  (not a tf.train.Example)  text  10 B  no example",
     ]
 
 

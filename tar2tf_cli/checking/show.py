@@ -1,0 +1,102 @@
+"""The first samples of shards, one by one; no more is read than they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any, Final
+
+from tar2tf_cli.checking.content import Stats, example_of, look_at
+from tar2tf_cli.checking.inspect import ShardContents, add_record, add_sample, refuse_file, sample_grouper
+from tar2tf_cli.formats.tar import TarReader
+from tar2tf_cli.formats.tfrecord import RecordReader
+from tar2tf_cli.inputs.open_shard import OpenShard, TarRules, list_files, nothing_found
+from tar2tf_cli.samples.grouping import KEY
+from tar2tf_cli.stores import open_source
+
+__all__ = ["Shown", "first_samples"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One sample to be looked at.
+
+    Attributes:
+        path: its shard.
+        number: its number in the shard, from 0.
+        key: its key; None for a record that has no `__key__`.
+        entries: each entry or feature, with its value as the example.
+    """
+
+    path: str
+    number: int
+    key: str | None
+    entries: dict[str, Stats]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        values = {
+            name: {"kind": stats.kind, "unit": stats.unit, "size": stats.most, "value": stats.example}
+            for name, stats in self.entries.items()
+        }
+        return {"path": self.path, "number": self.number, "key": self.key, "entries": values}
+
+
+def first_samples(
+    bucket: str,
+    templates: Sequence[str] = (),
+    *,
+    most: int,
+    rules: TarRules | None = None,
+    endpoint: str | None = None,
+) -> Iterator[Shown]:
+    """The first samples of a bucket's shards; no more is read than they take.
+
+    Raises:
+        SourceError: when there is no shard, or one is damaged before so many samples are found.
+    """
+    source = open_source(bucket, endpoint=endpoint)
+    rules = rules or TarRules()
+    found = False
+    for item in list_files(source, templates):
+        if most < 1:
+            return
+        with OpenShard(source, item) as shard:
+            if shard.damage:
+                raise shard.damage
+            reader = _READERS.get(shard.format or "")
+            if not reader:
+                refuse_file(shard.name, item.size, bucket, templates)
+                continue
+            found = True
+            for shown in islice(reader(shard, rules), most):
+                most -= 1
+                yield shown
+    if not found:
+        raise nothing_found(bucket)
+
+
+def _shown_samples(shard: OpenShard, rules: TarRules) -> Iterator[Shown]:
+    tar = TarReader(shard, shard.name, need_end=not rules.ignore_missing_end)
+    grouper = sample_grouper(shard.name, rules, ShardContents("", ""))
+    for number, sample in enumerate(grouper.samples(tar)):
+        contents = ShardContents("", "")
+        add_sample(contents, sample, 1)
+        yield Shown(shard.name, number, sample[KEY], contents.entries)
+
+
+def _shown_records(shard: OpenShard, rules: TarRules) -> Iterator[Shown]:
+    for number, (_, record) in enumerate(RecordReader(shard, shard.name)):
+        contents = ShardContents("", "")
+        add_record(contents, record, 1)
+        if contents.foreign:
+            stats = contents.stats("(not a tf.train.Example)")
+            stats.look(look_at(record), partial(example_of, record))
+            stats.add(len(record))
+        key = contents.entries.get(KEY)
+        yield Shown(shard.name, number, key.example if key else None, contents.entries)
+
+
+_READERS: Final = {"tar": _shown_samples, "tfrecord": _shown_records}
