@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from checked import Ran, convert
-from servers import FaultyServer, faulty_server, gcs_server, moto_server
+from servers import FaultyServer, faulty_server, gcs_server, moto_server, read_aws_models_once
 from shards import PHOTOS
 from tar2tf_cli.cli import main
 from tar2tf_cli.stores import network
@@ -24,6 +24,18 @@ settings.register_profile("tar2tf", deadline=None)
 settings.load_profile("tar2tf")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background starts without
+
+
+GROUPS = {"moto": "s3", "gcs": "gcs"}
+"""Fixtures that start a server, and the groups of tests that run in one process since they use it."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have each server started by one process only, whatever number of them pytest-xdist starts."""
+    for item in items:
+        for name in GROUPS.keys() & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group(GROUPS[name]))
 
 
 @pytest.fixture(scope="module")
@@ -48,23 +60,25 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network, "READ_SECONDS", 0.5)
 
 
-@pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
+@pytest.fixture(scope="session")
+def moto() -> Iterator[str]:
+    """The endpoint of moto's S3, started once."""
     pytest.importorskip("s3fs", reason="no s3fs: pip install 'tar2tf-cli[s3]'")
     pytest.importorskip("moto.server", reason="no moto: pip install 'moto[server]'")
-    before = dict(os.environ)
+    read_aws_models_once()
     with moto_server() as url:
-        os.environ.update(
-            AWS_ENDPOINT_URL=url,
-            AWS_ACCESS_KEY_ID="testing",
-            AWS_SECRET_ACCESS_KEY="testing",
-            AWS_DEFAULT_REGION="us-east-1",
-        )
-        try:
-            yield url
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
+        yield url
+
+
+@pytest.fixture(scope="module")
+def s3(moto: str) -> Iterator[str]:
+    """The endpoint of an S3, which the environment names."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", moto)
+        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        yield moto
 
 
 @pytest.fixture(scope="module")

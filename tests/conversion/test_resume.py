@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import random
-import resource
 import shutil
 import signal
 import subprocess
@@ -40,6 +39,8 @@ from shards import (
     wait_until,
     write_tar,
 )
+
+pytestmark = pytest.mark.xdist_group("kill")
 
 
 def assert_whole(found: dict[str, bytes], expected: dict[str, bytes]) -> None:
@@ -96,11 +97,7 @@ def test_a_full_disk_is_told_and_the_same_command_continues(
 ) -> None:
     command = ["convert", bucket, "-o", tmp_path / "train-<>.record", "-j", workers, *WAYS[way]]
 
-    def small_files() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
-
-    done = tar2tf(*command, preexec_fn=small_files)
+    done = tar2tf(*command, file_size=300_000)
     assert done.returncode == 3
     first = done.stderr.splitlines()[0]
     assert str(tmp_path) in first

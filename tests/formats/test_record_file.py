@@ -6,8 +6,6 @@ import errno
 import fcntl
 import os
 import random
-import resource
-import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -158,11 +156,7 @@ def test_conversions_give_the_same_bytes_either_way(
 def test_a_limit_on_file_size_is_told_and_the_same_command_continues(tars: Path, tmp_path: Path) -> None:
     command = ["convert", tars, "-o", tmp_path / "out/t-<>.record", "--max-shard-size", "25MB"]
 
-    def small_files() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (9_000_000, 9_000_000))
-
-    failed = tar2tf(*command, preexec_fn=small_files)
+    failed = tar2tf(*command, file_size=9_000_000)
     assert failed.returncode == 3
     assert failed.stderr.count("error:") == 1
     assert os.strerror(errno.EFBIG) in failed.stderr

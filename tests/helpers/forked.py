@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import pkgutil
+import resource
 import runpy
 import select
 import signal
@@ -22,6 +23,7 @@ import sys
 import tempfile
 import threading
 import traceback
+import types
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -39,7 +41,8 @@ class _Server:
         self.folder = tempfile.TemporaryDirectory(prefix="forked-")
         self.path = str(Path(self.folder.name) / "s")
         self.owner = os.getpid()
-        self.process = subprocess.Popen([sys.executable, __file__, self.path], stdin=subprocess.PIPE)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self.process = subprocess.Popen([sys.executable, __file__, self.path], stdin=subprocess.PIPE, env=environment)
         atexit.register(self.end)
 
     def connect(self) -> socket.socket:
@@ -86,8 +89,14 @@ def run(
     input: bytes | None = None,
     stdin: int | None = None,
     timeout: float = 60,
+    code: str | None = None,
+    file_size: int | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run the command with these arguments, and capture what it writes.
+
+    Args:
+        code: Python to run instead, as `python -c` does.
+        file_size: the most bytes that the process may have in a file.
 
     Raises:
         subprocess.TimeoutExpired: when it takes longer; it is killed.
@@ -102,7 +111,8 @@ def run(
         with _connect() as connection:
             socket.send_fds(connection, [b"."], [reader, out.fileno(), err.fileno()])
             os.close(reader)
-            asked = {"arguments": arguments, "env": env, "cwd": os.fspath(cwd or os.getcwd())}
+            asked = {"arguments": arguments, "env": env, "cwd": os.fspath(cwd or os.getcwd()), "code": code}
+            asked["file_size"] = file_size
             connection.sendall(json.dumps(asked).encode() + b"\n")
             if writer is not None:
                 threading.Thread(target=_feed, args=(writer, input), daemon=True).start()
@@ -164,10 +174,18 @@ def serve(path: str) -> None:
 
 def _import_for(arguments: list[str]) -> None:
     """Import once what every command on a bucket would import."""
-    for scheme, name in (("s3://", "s3fs"), ("ais://", "aistore.sdk")):
-        if any(scheme in argument for argument in arguments):
-            with contextlib.suppress(ImportError):
-                importlib.import_module(name)
+    schemes = {argument.partition("://")[0] for argument in arguments if "://" in argument}
+    with contextlib.suppress(ImportError):
+        if "ais" in schemes:
+            importlib.import_module("aistore.sdk")
+        if "s3" in schemes and "s3fs" not in sys.modules:
+            importlib.import_module("s3fs")
+            from botocore.session import Session
+
+            from servers import read_aws_models_once
+
+            read_aws_models_once()
+            Session().create_client("s3", "us-east-1", aws_access_key_id="-", aws_secret_access_key="-")
 
 
 def _attend(connection: socket.socket, files: list[int], asked: dict[str, Any]) -> NoReturn:
@@ -195,13 +213,19 @@ def _become(asked: dict[str, Any]) -> NoReturn:
     os.environ.clear()
     os.environ.update(asked["env"])
     sys.path[0] = os.getcwd()
-    sys.argv = ["tar2tf", *asked["arguments"]]
+    sys.argv = ["-c", *asked["arguments"]]
+    if asked["file_size"]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (asked["file_size"],) * 2)
     sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
     sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = sys.__stderr__ = open(2, "w", closefd=False, errors="backslashreplace", buffering=1)  # noqa: SIM115
     code = 1
     try:
-        runpy.run_module("tar2tf_cli", run_name="__main__", alter_sys=True)
+        if asked["code"]:
+            sys.modules["__main__"] = types.ModuleType("__main__")
+            exec(asked["code"], vars(sys.modules["__main__"]))
+        else:
+            runpy.run_module("tar2tf_cli", run_name="__main__", alter_sys=True)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
     except BaseException:

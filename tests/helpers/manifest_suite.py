@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,12 @@ def none(out: Path) -> None:
 DAMAGES = [none, flip, cut, swap, remove, leave_out, miscount, mistype]
 
 
+@lru_cache(maxsize=1)
+def store_of(place: str) -> Any:
+    """The store of a place, opened once for all that one test puts there."""
+    return open_store(place)
+
+
 class ManifestSuite:
     """What holds for every store; `place` is an empty folder in it."""
 
@@ -73,7 +80,7 @@ class ManifestSuite:
         return Path(shutil.copytree(converted, tmp_path / "out"))
 
     def put(self, place: str, path: Path) -> None:
-        open_store(place).put(path.name, str(path))
+        store_of(place).put(path.name, str(path))
 
     def upload(self, place: str, out: Path) -> str:
         """Have a folder's files in the store; the manifest's URL."""

@@ -156,11 +156,12 @@ def keys(*paths: Path) -> list[str]:
 def tar2tf(*args: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own, output captured; a traceback on either stream fails the test.
 
-    The process is forked from a warm one, unless options ask for what only a real start can give it.
+    The process is forked from a warm one, unless options ask for what only a real start can give it: those are
+    options of `subprocess.run`, and variables of the interpreter.
     """
     changed = options.pop("env", {})
     words, environment = [*map(str, args)], {**os.environ, **changed}
-    if options.keys() <= {"cwd", "input", "stdin", "timeout"} and not any(
+    if options.keys() <= {"cwd", "input", "stdin", "timeout", "code", "file_size"} and not any(
         name.startswith("PYTHON") for name in changed
     ):
         if "input" in options:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import resource
-import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shards import tar2tf
+from shards import start, tar2tf
 from sources import read_all, tar_of
 from tar2tf_cli.errors import NothingFoundError, SinkError
 from tar2tf_cli.sinks import Sink, open_sink
@@ -207,12 +204,13 @@ class RemoteSinkSuite(SinkSuite):
 
     def test_a_killed_run_continues(self, place: str, shards: Path, tmp_path: Path) -> None:
         command = ["convert", str(shards), "-o", f"{place}/t-<>.record", "--records-per-shard", "3", "-j", "1"]
-        process = subprocess.Popen([sys.executable, "-m", "tar2tf_cli", *command], stderr=subprocess.DEVNULL)
+        process = start(*command, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 60
         found = 0
         while found < 4 and process.poll() is None and time.monotonic() < deadline:
             fresh = open_sink(f"{place}/t-<>.record")
             found = len(list(fresh.walk(fresh.inside(place), nested=False)))
+            time.sleep(0.02)
         assert process.poll() is None, "it was too quick to be killed"
         process.kill()
         process.wait()
@@ -234,11 +232,12 @@ class RemoteSinkSuite(SinkSuite):
         command = ["convert", str(shards), "-o", f"{place}/t-<000>-of-<total>.record", "-j", "1"]
         command += ["--op", f"func:{slow}:down"]
         limit = ["--records-per-shard", "3"]
-        process = subprocess.Popen([sys.executable, "-m", "tar2tf_cli", *command, *limit], stderr=subprocess.DEVNULL)
+        process = start(*command, *limit, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 60
         waiting = []
         while len(self.staged(place)) < 10 and process.poll() is None and time.monotonic() < deadline:
             waiting.append(len(list(cache.glob("tar2tf/*/shard-*.part"))))
+            time.sleep(0.02)
         assert process.poll() is None, "it was too quick to be killed"
         process.kill()
         process.wait()
@@ -297,24 +296,13 @@ class RemoteSinkSuite(SinkSuite):
         self, place: str, shards: Path, tmp_path: Path, room: int
     ) -> None:
         command = ("convert", shards, "-o", f"{place}/t-<>.record", "--records-per-shard", "30", "-j", "1")
-        failed = script(FULL_DISK, str(room), *command)
+        failed = tar2tf(str(room), *command, code=FULL_DISK)
         words = (os.strerror(errno.ENOSPC), str(tmp_path / "cache"))
         self.assert_the_same_command_continues(failed, place, shards, tmp_path, *words)
 
     def test_a_file_that_may_not_grow_is_told_by_workers_too(self, place: str, shards: Path, tmp_path: Path) -> None:
-        def small_files() -> None:
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
-
-        command = ["convert", str(shards), "-o", f"{place}/t-<>.record", "--records-per-shard", "30", "-j", "2"]
-        failed = subprocess.run(
-            [sys.executable, "-m", "tar2tf_cli", *command],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            preexec_fn=small_files,
-            check=False,
-        )
+        command = ("convert", shards, "-o", f"{place}/t-<>.record", "--records-per-shard", "30", "-j", "2")
+        failed = tar2tf(*command, file_size=300_000)
         words = (os.strerror(errno.EFBIG), str(tmp_path / "cache"))
         self.assert_the_same_command_continues(failed, place, shards, tmp_path, *words)
 
@@ -327,7 +315,7 @@ class RemoteSinkSuite(SinkSuite):
         self, place: str, shards: Path, tmp_path: Path, fault: str, words: str, most: int
     ) -> None:
         command = ("convert", shards, "-o", f"{place}/t-<>.record", "--records-per-shard", "30", "-j", "1")
-        failed = script(REFUSED_UPLOAD, place, fault, str(most), *command)
+        failed = tar2tf(place, fault, str(most), *command, code=REFUSED_UPLOAD)
         self.assert_the_same_command_continues(failed, place, shards, tmp_path, words, f"{place}/t-")
 
 
@@ -371,9 +359,3 @@ store.put = refuse
 resume._PAUSES = (0.01,) * 4
 main(sys.argv[1:])
 """
-
-
-def script(code: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process that does something wrong to it."""
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

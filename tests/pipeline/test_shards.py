@@ -14,7 +14,6 @@ import pytest
 
 from pipelines import load, shards_of, straight, tars_in
 from readme import README
-from servers import moto_server
 from shards import (
     PHOTOS,
     convert,
@@ -300,33 +299,24 @@ def test_outputs_that_cannot_be_are_refused_at_once(arguments: dict[str, Any], m
         Pipeline().to_tf_record(**arguments)
 
 
-def test_shards_go_from_bucket_to_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("s3fs", reason="no s3fs: pip install 'tar2tf-cli[s3]'")
-    pytest.importorskip("moto.server", reason="no moto: pip install 'moto[server]'")
-    import boto3
-
+def test_shards_go_from_bucket_to_bucket(s3_client: Any, tmp_path: Path) -> None:
     tars = small_shards(tmp_path / "in")
-    with moto_server() as url:
-        for name, value in (("ENDPOINT_URL", url), ("ACCESS_KEY_ID", "testing"), ("SECRET_ACCESS_KEY", "testing"),
-                            ("DEFAULT_REGION", "us-east-1")):  # fmt: skip
-            monkeypatch.setenv(f"AWS_{name}", value)
-        client = boto3.client("s3")
-        client.create_bucket(Bucket="bucket")
-        for path in tars_in(tars):
-            client.upload_file(str(path), "bucket", f"in/{path.name}")
+    s3_client.create_bucket(Bucket="bucket")
+    for path in tars_in(tars):
+        s3_client.upload_file(str(path), "bucket", f"in/{path.name}")
 
-        def run() -> PipelineSummary:
-            pipeline = Pipeline().from_tar("s3://bucket/in/").sample_to_tf_example()
-            return pipeline.to_tf_record("s3://bucket/out/t-<>.record", max_shard_size="20kB", num_workers=2).do()
+    def run() -> PipelineSummary:
+        pipeline = Pipeline().from_tar("s3://bucket/in/").sample_to_tf_example()
+        return pipeline.to_tf_record("s3://bucket/out/t-<>.record", max_shard_size="20kB", num_workers=2).do()
 
-        done = run()
-        assert done.shards == [f"s3://bucket/out/t-{number}.record" for number in range(1, len(done.shards) + 1)]
-        assert done.manifest == "s3://bucket/out/t-manifest.json"
-        assert run().up_to_date
-        stored = [
-            client.get_object(Bucket="bucket", Key=path.removeprefix("s3://bucket/"))["Body"].read()
-            for path in done.shards
-        ]
+    done = run()
+    assert done.shards == [f"s3://bucket/out/t-{number}.record" for number in range(1, len(done.shards) + 1)]
+    assert done.manifest == "s3://bucket/out/t-manifest.json"
+    assert run().up_to_date
+    stored = [
+        s3_client.get_object(Bucket="bucket", Key=path.removeprefix("s3://bucket/"))["Body"].read()
+        for path in done.shards
+    ]
     convert(tars, "-o", tmp_path / "t-<>.record", "--max-shard-size", "20kB")
     assert stored == [path.read_bytes() for path in shards_in(tmp_path)]
 

@@ -13,7 +13,10 @@ import pytest
 
 from shards import SECONDS, children, end, start
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+pytestmark = [
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc"),
+    pytest.mark.xdist_group("memory"),
+]
 
 MOST = 120e6
 WAYS = {
