@@ -1,4 +1,4 @@
-"""What a value is, by its bytes: an image of which size, text, JSON, an array; and what many values have in common."""
+"""What a value is, by its bytes: an image and its size, text, JSON, an array; and what many values have in common."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _text_kind(data: bytes) -> str:
 
 
 def _text(data: bytes) -> str | None:
-    """How a text begins; None when the bytes are no text."""
+    """How a text begins; None when the bytes are not text."""
     head = data[:_TEXT_HEAD]
     try:
         text = head.decode("utf-8")

@@ -1,4 +1,4 @@
-"""Many files looked at by workers: what they are told, what they find, and which files are not shards."""
+"""Many files read by workers: what all of them are given, and what they find."""
 
 from __future__ import annotations
 

@@ -241,7 +241,7 @@ def _samples_at(stream: PlainStream, offsets: deque[int], name: str, rules: TarR
 
 
 def _add_sizes(contents: ShardContents, sample: Sample, looks: int) -> bool:
-    """Take note of a sample's sizes; whether it has an entry of which too few have come before."""
+    """Take note of a sample's sizes; whether too few of one of its entries have come before."""
     wanted = False
     for name, size in sample.items():
         if name != KEY:

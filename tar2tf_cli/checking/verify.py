@@ -82,7 +82,7 @@ def verify(
         events: hears of progress.
 
     Raises:
-        SourceError: when there is nothing to check, or something cannot be read. Damage is no error but a fault.
+        SourceError: when there is nothing to check, or something cannot be read. Damage is a fault, not an error.
     """
     run = _Verification(rules or TarRules(), workers, events or Events())
     if document := _open_document(bucket, endpoint):
@@ -136,7 +136,7 @@ class _Verification:
         return report
 
     def _nearby(self, source: Source, manifest: Manifest, template: PathTemplate | None) -> dict[str, ObjectInfo]:
-        """The files that may be a manifest's shards, by name; none where that cannot be told."""
+        """The files that may be a manifest's shards, by name; empty where there is no listing."""
         prefix = re.split("[<{]", template.text)[0] if template else ""
         if re.search(r"[*?\[\]{}%@\\]", prefix):  # it would not stand for itself
             prefix = ""

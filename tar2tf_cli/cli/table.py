@@ -46,7 +46,7 @@ def table(
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal that standard output is; None when it is none."""
+    """Columns of the terminal on standard output; None when it is not a terminal."""
     if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
         return shutil.get_terminal_size().columns
     return None

@@ -228,7 +228,7 @@ def _ints(packed: bytes) -> list[int]:
 def _fields(data: bytes, position: int, end: int, depth: int, closing: int = -1) -> Iterator[tuple[int, int, int]]:
     """The fields of a message at a depth: tag, and start and end of the content.
 
-    With `closing`, of a group, of which it is the last tag.
+    With `closing`, those of a group that ends with this tag.
     """
     while position < end:
         tag, start = data[position], position + 1

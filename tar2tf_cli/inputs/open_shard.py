@@ -67,7 +67,7 @@ def nothing_found(bucket: str) -> NothingFoundError:
 
 
 class OpenShard:
-    """An open input, decompressed where it is gzip, of which the first bytes have been looked at.
+    """An open input, decompressed where it is gzip, its format known by its first bytes.
 
     Args:
         source: where the input is.

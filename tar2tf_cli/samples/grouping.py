@@ -17,6 +17,8 @@ KEY: Final = "__key__"
 Sample: TypeAlias = dict[str, Any]
 """`__key__` (str: the member path without extension) and one entry per extension; bytes as they come."""
 
+_SORT: Final = "make the shard again with its members sorted, or pass --regroup, which buffers a shard"
+
 KeySplit: TypeAlias = Literal["first", "last"]
 
 
@@ -24,7 +26,7 @@ def split_name(name: str, rule: KeySplit) -> tuple[str, str]:
     """Key and extension of a member; both empty when there is no dot to split at, or nothing before or behind it.
 
     `first` splits at the first dot of the base name, as WebDataset does, and lower-cases the extension as it does;
-    `last` splits at the last dot, as the AIS tar2tf client and go-tfdata do, and leaves the case alone.
+    `last` splits at the last dot, as the AIS tar2tf client and go-tfdata do, and keeps the case.
     """
     base = name.rfind("/") + 1
     dot = name.find(".", base) if rule == "first" else name.rfind(".", base)
@@ -42,11 +44,11 @@ class Grouper:
         key_split: where a name is split into key and extension.
         regroup: buffer the whole shard, so that members of one sample may stand apart.
         sizes_only: entries are sizes in bytes (int) instead of data.
-        trusted: leave out the comparison of samples with each other, which was done before.
-        report: called with each faulty sample; when it returns, the sample is passed over.
+        trusted: do not compare samples with each other, as that was done before.
+        report: called with each faulty sample; when it returns, the sample is skipped.
 
     Attributes:
-        skipped: how many members were passed over, by reason.
+        skipped: how many members were skipped, by reason.
         split_differs: the first member that the other key rule would name differently.
         offset: where the header of the current sample's first member lies.
     """
@@ -76,7 +78,7 @@ class Grouper:
         """The samples of a shard's members, in the order of their first members.
 
         Raises:
-            SampleError: through `report`, for a key that comes back, a member that comes twice and a last sample
+            SampleError: through `report`, for a key that appears again, a member that appears twice and a last sample
                 that lacks what all others have.
         """
         groups = self._regrouped(members) if self._regroup else self._adjacent(members)
@@ -101,12 +103,8 @@ class Grouper:
                 good = trusted or seen.add(key)
                 current, prefix, sample, first = key, key + ".", {KEY: key}, offset
                 if not good:
-                    self._fault(
-                        f"the key {key!r} comes back after another key began",
-                        name,
-                        offset,
-                        "make the shard again with its members sorted, or pass --regroup, which buffers a shard",
-                    )
+                    message = f"the key {key!r} appears again; its members are not adjacent"
+                    self._fault(message, name, offset, _SORT)
                 if extension == KEY:
                     good = False
                     self._taken(name, extension, offset)
@@ -119,23 +117,20 @@ class Grouper:
             yield sample
 
     def _regrouped(self, members: Iterable[Member]) -> Iterator[Sample]:
-        samples: dict[str, Sample] = {}
+        samples: dict[str, tuple[int, Sample]] = {}
         bad: set[str] = set()
-        offsets: dict[str, int] = {}
         for name, data, size, offset in members:
             key, extension = self._split(name)
             if not key:
                 continue
-            offsets.setdefault(key, offset)
-            sample = samples.setdefault(key, {KEY: key})
+            _, sample = samples.setdefault(key, (offset, {KEY: key}))
             if extension in sample:
                 bad.add(key)
                 self._taken(name, extension, offset)
             sample[extension] = size if self._sizes_only else data
         for key in list(samples):
-            sample = samples.pop(key)
+            self.offset, sample = samples.pop(key)
             if key not in bad:
-                self.offset = offsets[key]
                 yield sample
 
     def _whole(self, samples: Iterator[Sample]) -> Iterator[Sample]:
@@ -168,7 +163,7 @@ class Grouper:
                 f"the last sample lacks {', '.join(missing)}, which all others have: the shard was cut short",
                 None,
                 held_offset,
-                "fetch or make the shard again, or pass over such samples with --on-error skip",
+                "fetch or make the shard again, or skip such samples with --on-error skip",
                 key=held[KEY],
             )
         else:
@@ -190,14 +185,10 @@ class Grouper:
         return key, extension
 
     def _taken(self, name: str, extension: str, offset: int) -> None:
+        message, hint = "the same member appears twice in one sample", "make the shard again with one of the two"
         if extension == KEY:
-            self._fault(
-                f"an entry cannot be named {KEY!r}, as the key is", name, offset, "give the member another name"
-            )
-        else:
-            self._fault(
-                "the same member comes twice in one sample", name, offset, "make the shard again with one of the two"
-            )
+            message, hint = f"an entry cannot be named {KEY!r}, as the key is", "give the member another name"
+        self._fault(message, name, offset, hint)
 
     def _fault(self, message: str, member: str | None, offset: int, hint: str, *, key: str | None = None) -> None:
         key = key or split_name(member or "", self._key_split)[0]
@@ -205,7 +196,7 @@ class Grouper:
 
 
 def _unwanted(name: str) -> str | None:
-    """Why a member is no part of a sample: AppleDouble files, WebDataset's metadata."""
+    """Why a member is not part of a sample: AppleDouble files, WebDataset's metadata."""
     base = name[name.rfind("/") + 1 :]
     if base.startswith("._"):
         return "AppleDouble (._*)"

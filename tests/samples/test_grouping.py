@@ -40,7 +40,7 @@ def keys_of(names: list[str], **options: object) -> list[str]:
 
 
 def faults(names: list[str], **options: object) -> tuple[list[SampleError], list[str]]:
-    """Errors, each passed over, and the keys of the samples that are left."""
+    """Errors, each skipped, and the keys of the samples that are left."""
     errors: list[SampleError] = []
     grouper = Grouper("x.tar", errors.append, **options)
     return errors, [sample[KEY] for sample in grouper.samples(members_of(names))]
@@ -50,7 +50,7 @@ def faults(names: list[str], **options: object) -> tuple[list[SampleError], list
 
 
 def by_webdataset(names: list[str]) -> list[dict[str, object]]:
-    """WebDataset's samples; raises ValueError for a member that comes twice."""
+    """WebDataset's samples; raises ValueError for a member that appears twice."""
     data = [{"fname": name, "data": b"%d" % place, "__url__": "x.tar"} for place, name in enumerate(names)]
     samples = list(group_by_keys(data))
     return [{name: value for name, value in sample.items() if name != "__url__"} for sample in samples]
@@ -60,11 +60,11 @@ def as_webdataset_or_an_error(names: list[str]) -> None:
     try:
         wanted = by_webdataset(names)
     except ValueError:
-        fault = r"comes twice|comes back"
+        fault = r"appears twice|appears again"
     else:
         entries = [set(sample) for sample in wanted]
         if len({sample[KEY] for sample in wanted}) < len(wanted):
-            fault = "comes back"
+            fault = "appears again"
         elif len(wanted) > 1 and not set.intersection(*entries[:-1]) <= entries[-1]:
             fault = "lacks"
         else:
@@ -131,7 +131,7 @@ def test_extensions_are_lower_cased_by_the_first_dot_rule_only():
 
 
 def test_upper_and_lower_case_of_one_member_collide_by_the_first_dot_rule_only():
-    with pytest.raises(SampleError, match="comes twice"):
+    with pytest.raises(SampleError, match="appears twice"):
         samples_of(["a.JPG", "a.jpg"])
     assert samples_of(["a.JPG", "a.jpg"], key_split="last") == [{KEY: "a", "JPG": b"0", "jpg": b"1"}]
 
@@ -195,7 +195,7 @@ def test_a_key_that_comes_back_is_an_error_with_shard_key_and_remedy():
         samples_of(["a.jpg", "b.jpg", "b.cls", "a.cls"])
     error = caught.value
     assert (error.shard, error.key, error.member, error.offset) == ("x.tar", "a", "a.cls", 1003)
-    assert "the key 'a' comes back after another key began" in str(error)
+    assert "the key 'a' appears again; its members are not adjacent" in str(error)
     assert "--regroup" in str(error)
 
 
@@ -225,7 +225,7 @@ def test_a_member_that_comes_twice_is_an_error_with_its_name(regroup):
         samples_of(["a.jpg", "a.jpg"], regroup=regroup)
     error = caught.value
     assert (error.shard, error.key, error.member, error.offset) == ("x.tar", "a", "a.jpg", 1001)
-    assert "comes twice" in str(error)
+    assert "appears twice" in str(error)
     errors, keys = faults(["a.jpg", "b.jpg", "b.cls", "b.jpg", "c.jpg"], regroup=regroup)
     assert [error.member for error in errors] == ["b.jpg"]
     assert keys == ["a", "c"]

@@ -122,9 +122,9 @@ def _decode_png(data: bytes) -> NDArray[np.uint8]:
 
 
 def _png_essentials(data: bytes) -> bytes:
-    """Check every chunk that pixels depend on, and leave out the others.
+    """Check every chunk that pixels depend on, and skip the others.
 
-    Left out are those of which OpenCV makes something and TensorFlow nothing (animation, transparent colours
+    Skipped are those of which OpenCV makes something and TensorFlow nothing (animation, transparent colours
     outside a palette), and those about which libpng would complain on stderr.
 
     Raises:

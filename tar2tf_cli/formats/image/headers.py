@@ -47,7 +47,7 @@ def header(data: bytes) -> ImageHeader:
 
 
 def describe(data: bytes, name: str | None) -> str:
-    """What data that is no JPEG, PNG or BMP starts with."""
+    """What data that is not a JPEG, PNG or BMP starts with."""
     text = data[:6].decode("latin-1")
     start = text if text.isascii() and text.isprintable() else data[:6].hex(" ")
     return (f"starts with {start}" if data else "it is empty") + (f" ({name.upper()})" if name else "")
@@ -130,7 +130,7 @@ def png_chunk_is_intact(data: bytes, start: int, end: int) -> bool:
 
 
 def _palette_has_alpha(data: bytes, most_entries: int) -> bool:
-    """Look for a tRNS chunk that libpng heeds: whole, between PLTE and IDAT, no longer than the palette."""
+    """Look for a tRNS chunk that libpng uses: whole, between PLTE and IDAT, no longer than the palette."""
     entries = 0
     for kind, start, end in png_chunks(data):
         if kind == b"IDAT":
