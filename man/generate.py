@@ -18,15 +18,15 @@ ROOT = Path(__file__).parent.parent
 
 EXIT_STATUS = {
     0: "Done; for convert also when everything was up to date.",
-    1: "Findings: verify found faults, or convert finished and passed samples over.",
-    2: "The command, template or spec cannot be carried out, or something is in the way of the output.",
+    1: "Findings: verify found faults, or convert finished and skipped samples.",
+    2: "The command, template or spec is wrong, or something else stands where the output goes.",
     3: "An input or output failed; the same command continues.",
     130: "Interrupted; the same command continues.",
 }
 
 FILES = {
     "PATH with its fields read as `manifest`, suffix .json": "The manifest: spec, inputs, shards, features.",
-    ".NAME-manifest.tar2tf/": "Unfinished work beside the output; it goes when the manifest stands.",
+    ".NAME-manifest.tar2tf/": "Unfinished work beside the output; removed when the manifest is written.",
     "SHARD.idx": "With --index: one line of byte offset and size, framing included, for each record.",
 }
 
@@ -94,7 +94,7 @@ def _command_page(context: click.Context) -> Iterator[str]:
         yield _escape(LIMIT)
         yield ".SH OPS"
         for op in OPS.values():
-            yield f".TP\n.B {_escape(op.usage)}\n{_escape((op.__doc__ or '').partition(chr(10))[0])}"
+            yield f".TP\n.B {_escape(op.usage)}\n{_escape(op.help())}"
         yield ".SH FILES"
         for path, meaning in FILES.items():
             yield f".TP\n.I {_escape(path)}\n{_escape(meaning)}"
@@ -108,7 +108,7 @@ def _head(name: str, summary: str) -> Iterator[str]:
 
 def _tail() -> Iterator[str]:
     yield ".SH ENVIRONMENT"
-    yield ".TP\n.B TAR2TF_*\nOptions by their long names in capitals, such as TAR2TF_NUM_WORKERS=8; flags go over them."
+    yield ".TP\n.B TAR2TF_*\nOptions by their long names in capitals, such as TAR2TF_NUM_WORKERS=8; flags override them."
     yield ".TP\n.B NO_COLOR, FORCE_COLOR, TERM=dumb\nColours off, on, and neither colours nor bars."
     yield ".SH EXIT STATUS"
     for code, meaning in EXIT_STATUS.items():

@@ -77,7 +77,7 @@ input_options = _together(
 output_options = _together(
     option("--json", "as_json", is_flag=True, help="Print the result as one JSON document on standard output."),
     option("-q", "--quiet", is_flag=True, help="Print errors only."),
-    option("-v", "--verbose", is_flag=True, help="Print each shard, too."),
+    option("-v", "--verbose", is_flag=True, help="Print each shard as well."),
     option(
         "--progress/--no-progress",
         default=None,

@@ -98,7 +98,7 @@ class Terminal(Events):
 
     Args:
         quiet: nothing but errors.
-        verbose: each shard, too.
+        verbose: print each shard as well.
         progress: a bar or lines; None decides by whether standard error is a terminal.
         errors_path: where faulty samples are written, one JSON document per line.
     """

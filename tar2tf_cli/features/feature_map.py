@@ -19,7 +19,7 @@ from tar2tf_cli.samples.grouping import KEY, Sample
 
 __all__ = ["FeatureMap", "Schema", "describe"]
 
-_SKIP_HINT: Final = "correct the sample, or pass over such samples with --on-error skip"
+_SKIP_HINT: Final = "correct the sample, or skip such samples with --on-error skip"
 
 
 class FeatureMap:
@@ -54,7 +54,7 @@ class FeatureMap:
         """The features of a sample.
 
         Raises:
-            SampleError: when an entry is missing, or a value is not of its type or of none that a feature has.
+            SampleError: when an entry is missing, or a value does not have its type or any type of a feature.
         """
         key = sample[KEY]
         if self._select is not None:
@@ -71,7 +71,7 @@ class FeatureMap:
             try:
                 values[name] = _typed(values[name], kind)
             except (ValueError, OverflowError, TypeError) as error:
-                raise SampleError(f"{name!r} is no {kind}: {error}", hint=_SKIP_HINT) from None
+                raise SampleError(f"{name!r} is not of type {kind}: {error}", hint=_SKIP_HINT) from None
         return _as_features(values)
 
 
@@ -97,7 +97,7 @@ def _as_features(values: dict[str, Any]) -> Features:
 
 
 def _by_value(value: Any) -> bytes | Feature:
-    """A value that is no bytes as a feature."""
+    """A value other than bytes as a feature."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
     if isinstance(value, (bool, int)):
@@ -110,7 +110,7 @@ def _by_value(value: Any) -> bytes | Feature:
         return bytes(value)
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return _array(value)
-    raise TypeError(f"{type(value).__name__} is no type of a feature; select a part of it")
+    raise TypeError(f"a feature cannot be a {type(value).__name__}; select a part of it")
 
 
 @lru_cache(maxsize=4096)
@@ -151,7 +151,7 @@ def _array(value: Any) -> bytes | Feature:
         return packed_floats(data, array.shape, "float16" if dtype == "float16" else "float32")
     if array.dtype.kind in "iub":
         return int64_list(array.ravel().tolist(), array.shape, dtype)
-    raise TypeError(f"an array of {dtype} has no kind of feature")
+    raise TypeError(f"an array of {dtype} cannot be a feature")
 
 
 def describe(value: bytes | Feature) -> str:
@@ -221,7 +221,7 @@ class Schema:
     Attributes:
         signatures: how many examples had each combination of names.
         looks: encoding, dtype and shape of each feature, a dimension None where it differs; features that are one
-            bytes value may be left out.
+            bytes value need not be listed.
     """
 
     signatures: Counter[tuple[str, ...]] = field(default_factory=Counter)

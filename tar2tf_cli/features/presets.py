@@ -68,7 +68,7 @@ def imagenet_tensor(sample: Sample, context: OpContext) -> dict[str, Any]:
     value = _image(sample)
     pixels = image.decode(value, max_pixels=context.max_pixels) if isinstance(value, bytes) else value
     if not isinstance(pixels, np.ndarray) or pixels.ndim != 3:
-        raise SampleError(f"the preset imagenet-tensor needs an image, and this is {type(pixels).__name__}")
+        raise SampleError(f"the preset imagenet-tensor needs an image, not {type(pixels).__name__}")
     if pixels.shape[2] != 3:
         pixels = np.repeat(pixels[:, :, :1], 3, axis=2) if pixels.shape[2] < 3 else pixels[:, :, :3]
     dtype = pixels.dtype
@@ -113,9 +113,7 @@ def of_record_to_example(function: Callable[[Sample], Any]) -> Preset:
             return parse_features(example if isinstance(example, bytes) else example.SerializeToString())
         except (AttributeError, ValueError):
             given = type(example).__name__
-            raise SampleError(
-                f"the function {label(function)} returned {given}, which is no tf.train.Example"
-            ) from None
+            raise SampleError(f"the function {label(function)} returned {given}, not a tf.train.Example") from None
 
     return features
 
@@ -149,7 +147,7 @@ def _encoded(sample: Sample, preset: str) -> bytes:
     if not isinstance(value, bytes):
         raise SampleError(
             f"the preset {preset} stores the encoded image, and this one is decoded",
-            hint="put an encode op behind, or leave decode out",
+            hint="add an encode op at the end, or remove decode",
         )
     return value
 
@@ -163,7 +161,7 @@ def _label(sample: Sample) -> int:
                     raise ValueError
                 return int(value)
             except (TypeError, ValueError, OverflowError):
-                raise SampleError(f"the label {sample[name]!r} is no whole number") from None
+                raise SampleError(f"the label {sample[name]!r} is not a whole number") from None
     raise SampleError(
         f"has none of the entries {', '.join(LABEL_ENTRIES)} to be the label",
         hint="name it: --select image=ENTRY,label=ENTRY",

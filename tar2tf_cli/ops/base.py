@@ -41,7 +41,6 @@ class OpContext:
 class Op:
     """An op. Subclasses are frozen dataclasses with a `name`, a `usage` for `--op`, and `apply`.
 
-    The docstring's first sentence is the op's help.
 
     Attributes:
         unlocked: whether the work is done by libraries that let other threads run meanwhile.
@@ -65,6 +64,11 @@ class Op:
             SampleError: when the sample cannot be treated so.
         """
         raise NotImplementedError
+
+    @classmethod
+    def help(cls) -> str:
+        """What the op does, in one sentence: the first paragraph of its docstring."""
+        return " ".join((cls.__doc__ or "").partition("\n\n")[0].split())
 
     @classmethod
     def parse(cls, text: str) -> Op:

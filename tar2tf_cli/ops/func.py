@@ -47,7 +47,7 @@ class Func(Op):
         return [self.func]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the function: by where it is if that was given, else by cloudpickle, which takes lambdas too."""
+        """Pickle the function: by its place if that was given, else by cloudpickle, which also takes lambdas."""
         if self._where:
             return Func, (self._where,)
         import cloudpickle
@@ -79,9 +79,7 @@ class Func(Op):
             return self._checked(result, key) if result is not None else None
         if isinstance(result, Iterable) and not isinstance(result, (str, bytes)):
             return self._several(result, key)
-        raise self._failure(
-            f"returned {type(result).__name__}; a sample, None or an iterable of samples is needed", key
-        )
+        raise self._failure(f"returned {type(result).__name__}; return a sample, None or an iterable of samples", key)
 
     def _several(self, results: Iterable[Any], key: str) -> Iterator[Sample]:
         try:

@@ -54,7 +54,7 @@ class _ImageOp(Op):
 
 @register
 class Decode(_ImageOp):
-    """JPEG, PNG or BMP bytes to a uint8 array (height, width, channels), as `tf.io.decode_image` does."""
+    """Decode JPEG, PNG or BMP bytes to a uint8 array (height, width, channels), as `tf.io.decode_image` does."""
 
     name: ClassVar[str] = "decode"
     usage: ClassVar[str] = "decode:EXT"
@@ -99,7 +99,7 @@ class Convert(_DtypeOp):
 
 @register
 class Cast(_DtypeOp):
-    """Change the dtype and keep the values, saturating at its ends, as `tf.saturate_cast` does."""
+    """Change the dtype and keep the values, limited to its range, as `tf.saturate_cast` does."""
 
     name: ClassVar[str] = "cast"
     usage: ClassVar[str] = "cast:EXT,DTYPE"
@@ -186,7 +186,7 @@ def _quality(quality: Any) -> int:
 @register
 @dataclass(frozen=True)
 class Encode(_ImageOp):
-    """A uint8 array back to JPEG or PNG bytes; quality (1 to 100) is for JPEG."""
+    """Encode a uint8 array as JPEG or PNG bytes; quality (1 to 100) is for JPEG."""
 
     name: ClassVar[str] = "encode"
     usage: ClassVar[str] = "encode:EXT,jpeg|png[,quality=Q]"

@@ -196,22 +196,22 @@ class Conversion:
 
     @property
     def is_light(self) -> bool:
-        """Whether entries are at most picked, parsed and looked into, which costs less again than a copy of them."""
+        """Whether entries are at most picked and parsed, so that a second reading costs less than a copy of them."""
         worked_on = self.ops or self.example_ops or self.record_to_example
         return not worked_on and self.preset in (None, "image-label")
 
     @property
     def gains_by_threads(self) -> bool:
-        """Whether an input may be worked on by several threads, and is done sooner so.
+        """Whether several threads may work on one input, and finish it sooner.
 
-        Functions of the user's may not count on being alone; a limit is not to be read beyond.
+        A function of the user need not be safe in threads, and reading stops at a limit.
         """
         own = self.example_ops or self.record_to_example or any(isinstance(op, Func) for op in self.ops)
         unlocked = any(op.unlocked for op in self.ops) or self.preset in ("imagenet", "imagenet-tensor")
         return unlocked and not own and (self.limit is None or self.shuffle)
 
     def canonical(self) -> dict[str, Any]:
-        """The spec as the manifest holds it: defaults left out, the output path as seen from the manifest.
+        """The spec as the manifest holds it: without defaults, the output path relative to the manifest.
 
         A spec file may hold the same.
         """
@@ -229,7 +229,7 @@ class Conversion:
 
 
 def _changed(spec: Input | Output | Conversion) -> dict[str, Any]:
-    """The fields of a spec that are not as they are by default, nested specs, ops and selections left out."""
+    """The fields of a spec that differ from their defaults, without nested specs, ops and selections."""
     changed: dict[str, Any] = {}
     for name, field in fields_of(type(spec)).items():
         value = getattr(spec, name)

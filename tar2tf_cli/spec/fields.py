@@ -47,8 +47,8 @@ class Checked(Generic[Given, Kept]):
     """A field of a frozen dataclass: takes what is `Given`, holds what a rule makes of it.
 
     Args:
-        rule: from a value and what to call it in errors to what is kept; it takes what it gave, too.
-        default: what stands for a field that is not given; where it is None, None is kept.
+        rule: takes a value, and the name to use in errors; gives what is kept, and takes that as well.
+        default: the value of a field that is not given; a field whose default is None may be None.
     """
 
     def __init__(self, rule: Callable[[Any, str], Kept], default: Any = _REQUIRED) -> None:

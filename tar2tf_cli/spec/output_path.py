@@ -81,8 +81,8 @@ class PathTemplate:
     def manifest(self) -> str:
         """The manifest's path: everything from the first field to the last read as `manifest`, suffix `.json`.
 
-        A `.gz` goes with the suffix. Folders that hold a field are left out, so that one manifest stands above all it
-        describes.
+        A `.gz` goes with the suffix. Folders with a field in their name are skipped, so that one manifest stands above
+        all shards.
         """
         folder, slash, base = self.text.rpartition("/")
         while _FIELD.search(folder):

@@ -48,14 +48,14 @@ def expand(template: str) -> list[str]:
         count = _count(template)
         if count > MAX_NAMES:
             raise UsageError(
-                f"the template {template!r} stands for {count:,} names; {MAX_NAMES:,} are the most",
+                f"the template {template!r} stands for {count:,} names, more than {MAX_NAMES:,}",
                 hint="use a narrower range or a glob",
             )
         return list(braceexpand(template))
     except UnbalancedBracesError:
         raise UsageError(f"the braces of the template {template!r} do not balance") from None
     except (ValueError, RecursionError):
-        raise UsageError(f"the braces of the template {template[:80]!r} hold too much to be expanded") from None
+        raise UsageError(f"the braces of the template {template[:80]!r} are too deep or too large to expand") from None
 
 
 def _count(pattern: str) -> int:
@@ -114,7 +114,7 @@ def number_regex(template: str) -> re.Pattern[str]:
     """The regular expression of a template with one `%d` or `%06d`, which its only group matches; the rest is a glob.
 
     `%06d` is what printf writes for a number: six digits, or more if it does not begin with 0. `%d` is any digits, so
-    that padded names are not left out.
+    that padded names match as well.
 
     Raises:
         UsageError: for a range of characters that runs backwards.
@@ -147,7 +147,7 @@ def glob_regex(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(_GLOB_TOKEN.sub(translate, pattern) + r"\Z")
     except re.error as error:
-        raise UsageError(f"the template {pattern!r} is no glob: {error.msg}") from None
+        raise UsageError(f"the template {pattern!r} is not a glob: {error.msg}") from None
 
 
 def resolve(
@@ -163,10 +163,10 @@ def resolve(
         templates: as the user gave them; none stands for `SHARD_TEMPLATES`.
         listing: names of the bucket's objects that begin with a prefix.
         exists: whether the bucket has an object of a name.
-        numbers: whether `%d` and `%06d` stand for numbers, whose names come in the numbers' order.
+        numbers: whether `%d` and `%06d` stand for numbers; their names are sorted by number.
 
     Raises:
-        NothingFoundError: for names and globs that nothing answers to, the first few named.
+        NothingFoundError: for names and globs that nothing matches, naming the first few.
     """
     chosen = list(templates)
     if not chosen:

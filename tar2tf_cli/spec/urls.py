@@ -27,7 +27,7 @@ def without_secrets(url: str) -> str:
 def check_url(url: str) -> None:
     """Refuse what may be secret in the URL of a store, which would end up in names, logs and manifests.
 
-    Web addresses may hold it: it is sent, and kept nowhere.
+    Web addresses may hold it: it is sent, but never stored.
 
     Raises:
         UsageError: which does not repeat it.

@@ -187,8 +187,8 @@ def test_a_selection_names_other_entries_for_a_preset(tmp_path: Path) -> None:
     [
         ({"cls": b"1"}, "none of the entries image, jpg"),
         ({"jpg": encoded(8, 9)}, "none of the entries label, cls"),
-        ({"jpg": encoded(8, 9), "cls": b"cat"}, "label b'cat' is no whole number"),
-        ({"jpg": encoded(8, 9), "cls": b"1.5"}, "label b'1.5' is no whole number"),
+        ({"jpg": encoded(8, 9), "cls": b"cat"}, "label b'cat' is not a whole number"),
+        ({"jpg": encoded(8, 9), "cls": b"1.5"}, "label b'1.5' is not a whole number"),
         ({"jpg": b"text", "cls": b"1"}, "not a BMP, JPEG or PNG"),
         ({"jpg": b"", "cls": b"1"}, "not a BMP, JPEG or PNG"),
     ],
@@ -206,7 +206,7 @@ def test_a_label_out_of_json_must_be_a_whole_number(tmp_path: Path) -> None:
     from tar2tf_cli.ops import SelectJSON
 
     select = {"image": Select("jpg"), "label": SelectJSON("json", "y")}
-    with pytest.raises(SampleError, match=r"3\.7 is no whole number"):
+    with pytest.raises(SampleError, match=r"3\.7 is not a whole number"):
         run(tmp_path, {"jpg": encoded(8, 9), "json": b'{"y": 3.7}'}, "image-label", select=select)
     path = run(tmp_path / "2", {"jpg": encoded(8, 9), "json": b'{"y": 3.0}'}, "image-label", select=select)
     assert parsed(path, IMAGE_LABEL)["label"] == 3

@@ -265,7 +265,7 @@ def test_selected_values_take_the_type_they_are_given(source: str, kind: str, va
 def test_a_value_that_is_not_of_its_type_is_an_error_naming_both(
     source: str, kind: str, word: str, bucket: Path
 ) -> None:
-    with pytest.raises(SampleError, match=rf"sample 0001.*'x' is no {kind}.*{word}"):
+    with pytest.raises(SampleError, match=rf"sample 0001.*'x' is not of type {kind}.*{word}"):
         chosen(bucket, {"x": source}, [f"x={kind}"])
 
 
@@ -286,7 +286,7 @@ def test_numbers_that_an_example_cannot_hold_are_errors(bucket: Path, tmp_path: 
     for source in ("json:i", "json:f"):
         with pytest.raises(SampleError, match="'x' cannot become a feature"):
             chosen(tmp_path / "big", {"x": source})
-    with pytest.raises(SampleError, match="'x' is no float"):
+    with pytest.raises(SampleError, match="'x' is not of type float"):
         chosen(tmp_path / "big", {"x": "json:f"}, ["x=float"])
 
 

@@ -218,7 +218,7 @@ def test_a_value_of_another_type_names_shard_and_sample(tmp_path: Path, workers:
     good, bad = write_tar(tmp_path / "good.tar", samples(40)), write_tar(tmp_path / "bad.tar", contents)
     out = tmp_path / "out.record"
     pipeline = Pipeline().from_tar(good, bad).sample_to_tf_example({"cls": "int64"})
-    with pytest.raises(SampleError, match=r"bad\.tar, sample 0033: 'cls' is no int64"):
+    with pytest.raises(SampleError, match=r"bad\.tar, sample 0033: 'cls' is not of type int64"):
         pipeline.to_tf_record(out, num_workers=workers).do()
     assert not out.exists()
 

@@ -52,14 +52,14 @@ def test_faulty_samples_are_passed_over_when_asked(faulty: list[Path], tmp_path:
     assert [(error["shard"], error["key"]) for error in done.errors] == [
         (str(faulty[1]), "0103"), (str(faulty[1]), "0133"),
     ]  # fmt: skip
-    assert "'cls' is no int64" in done.errors[0]["message"]
+    assert "'cls' is not of type int64" in done.errors[0]["message"]
     options = ["--records-per-shard", "30", "--type", "cls=int64", "--on-error", "skip"]
     assert tar2tf("convert", tmp_path / "in", "-o", tmp_path / "theirs" / "train-<>.record", *options).returncode == 1
     assert shards_of(tmp_path / "skip") == shards_of(tmp_path / "theirs")
     with pytest.raises(Tar2tfError, match=r"2 samples failed, more than .*max.errors.1 allows"):
         run("most", on_error="skip", max_errors=1)
     assert not list((tmp_path / "most").glob("*manifest.json"))
-    with pytest.raises(SampleError, match=r"b\.tar.*sample 0103.*'cls' is no int64"):
+    with pytest.raises(SampleError, match=r"b\.tar.*sample 0103.*'cls' is not of type int64"):
         run("fail")
     assert not list((tmp_path / "fail").glob("*manifest.json"))
     assert len(shards_in(tmp_path / "fail")) <= 1  # what comes before the faulty tar may stand

@@ -96,7 +96,7 @@ TOO_MANY = {
 @pytest.mark.parametrize("template", TOO_MANY.values(), ids=TOO_MANY)
 def test_names_are_counted_before_they_are_made(template):
     began = time.monotonic()
-    with pytest.raises(UsageError, match=r"names; 1,000,000 are the most; use a narrower range or a glob"):
+    with pytest.raises(UsageError, match=r"names, more than 1,000,000; use a narrower range or a glob"):
         expand(template)
     assert time.monotonic() - began < 1
 
@@ -114,7 +114,7 @@ def test_braces_that_do_not_balance_are_refused(template):
 
 @pytest.mark.parametrize("template", ["{" * 5000 + "}" * 5000, "{1" + "0" * 5000 + "..2}"], ids=["deep", "long"])
 def test_braces_beyond_reason_are_refused(template):
-    with pytest.raises(UsageError, match="hold too much to be expanded"):
+    with pytest.raises(UsageError, match="are too deep or too large to expand"):
         expand(template)
 
 
@@ -171,7 +171,7 @@ def test_two_stars_inside_a_name_are_one_star(pattern):
 
 
 def test_a_range_of_characters_that_runs_backwards_is_refused():
-    with pytest.raises(UsageError, match=r"'\[z-a\]\*\.tar' is no glob: bad character range"):
+    with pytest.raises(UsageError, match=r"'\[z-a\]\*\.tar' is not a glob: bad character range"):
         glob_regex("[z-a]*.tar")
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shlex
 import subprocess
 import sys
 
-import click
 import pytest
 
 from readme import README, ROOT, block
 from tar2tf_cli.cli import cli
 from tar2tf_cli.features.presets import PRESETS
+from tar2tf_cli.formats.image import DEFAULT_MAX_PIXELS
 from tar2tf_cli.ops import OPS
 
 
@@ -23,24 +24,28 @@ def generator():
     return module
 
 
-@pytest.mark.parametrize("name", cli.list_commands(None))
-def test_the_man_page_of_a_command_tells_of_its_every_option(name):
-    page = (ROOT / "man" / f"tar2tf-{name}.1").read_text(encoding="utf-8").replace("\\-", "-")
-    assert page.startswith(".TH TAR2TF-")
-    for param in cli.get_command(None, name).params:
-        if isinstance(param, click.Option):
-            assert param.opts[-1] in page, f"run python man/generate.py: {param.opts[-1]} is missing"
+GENERATED = generator().generated()
 
 
-def test_the_man_page_of_convert_tells_of_every_op():
-    page = (ROOT / "man" / "tar2tf-convert.1").read_text(encoding="utf-8").replace("\\-", "-")
-    for op in OPS.values():
-        assert op.usage in page
+@pytest.mark.parametrize("path", GENERATED, ids=lambda path: path.name)
+def test_man_pages_and_completions_are_what_the_commands_generate(path):
+    assert path.read_text(encoding="utf-8") == GENERATED[path], "run python man/generate.py"
 
 
-def test_pages_are_generated_for_every_command_and_shell():
-    names = {path.name for path in generator().generated()}
-    assert names == {path.name for folder in ("man", "completions") for path in (ROOT / folder).glob("tar2tf*")}
+def test_nothing_else_is_among_them():
+    assert set(GENERATED) == {path for folder in ("man", "completions") for path in (ROOT / folder).glob("tar2tf*")}
+
+
+def test_the_help_names_the_default_of_max_pixels():
+    (option,) = [param for param in cli.get_command(None, "convert").params if param.name == "max_pixels"]
+    assert f"[default: {DEFAULT_MAX_PIXELS}]" in option.help
+
+
+@pytest.mark.parametrize("op", OPS.values(), ids=OPS)
+def test_every_op_has_help_of_one_sentence_and_usage_that_begins_with_its_name(op):
+    assert re.fullmatch(r"[A-Z][^\n]*\.", op.help())
+    assert op.usage.startswith(op.name)
+    assert op.usage.replace("-", "\\-") in GENERATED[ROOT / "man" / "tar2tf-convert.1"]
 
 
 @pytest.mark.parametrize("name", ["-h", *(f"{name} -h" for name in cli.list_commands(None))])
