@@ -108,7 +108,7 @@ def _head(name: str, summary: str) -> Iterator[str]:
 
 def _tail() -> Iterator[str]:
     yield ".SH ENVIRONMENT"
-    yield ".TP\n.B TAR2TF_*\nOptions by their long names in capitals, such as TAR2TF_NUM_WORKERS=8; flags override them."
+    yield ".TP\n.B TAR2TF_*\nOptions by their long names in capitals: TAR2TF_NUM_WORKERS=8. Flags override them."
     yield ".TP\n.B NO_COLOR, FORCE_COLOR, TERM=dumb\nColours off, on, and neither colours nor bars."
     yield ".SH EXIT STATUS"
     for code, meaning in EXIT_STATUS.items():

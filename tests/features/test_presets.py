@@ -19,7 +19,8 @@ from shards import PHOTOS, records, tar2tf, write_tar
 from tar2tf_cli import default_record_parser, load_dataset
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.errors import SampleError, UsageError
-from tar2tf_cli.ops import Decode, Resize, Select
+from tar2tf_cli.features.presets import PRESETS
+from tar2tf_cli.ops import Decode, OpContext, Resize, Select
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 
@@ -240,3 +241,16 @@ def test_presets_work_from_the_command_line(tmp_path: Path) -> None:
     wrong = tar2tf("convert", PHOTOS, "-o", tmp_path / "x.record", "--preset", "imagenet-tensro")
     assert wrong.returncode == 2
     assert "imagenet-tensor" in wrong.stderr
+
+
+def test_more_pixels_than_by_default_reach_the_preset_imagenet(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def decode(data: bytes, *, max_pixels: int) -> np.ndarray:
+        seen.append(max_pixels)
+        return np.zeros((8, 9, 3), np.uint8)
+
+    monkeypatch.setattr("tar2tf_cli.formats.image.codecs.decode", decode)
+    sample = {"__key__": "0", "png": encoded(8, 9, "PNG"), "cls": b"1"}
+    assert PRESETS["imagenet"](sample, OpContext(max_pixels=2**30))["image/encoded"][:2] == b"\xff\xd8"
+    assert seen == [2**30]
