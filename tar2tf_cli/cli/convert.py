@@ -105,7 +105,8 @@ def command(ctx: click.Context, /, **options: Any) -> int:
     the input's name. The manifest stands beside the shards. The same command continues an interrupted run.
     """
     from tar2tf_cli.cli.summary import print_plan, print_summary
-    from tar2tf_cli.conversion.run import convert, make_plan
+    from tar2tf_cli.conversion.plan import make_plan
+    from tar2tf_cli.conversion.run import convert
 
     conversion, as_json = _conversion(ctx), options["as_json"]
     if as_json and conversion.output.path == "-" and not options["dry_run"]:

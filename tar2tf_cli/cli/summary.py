@@ -11,7 +11,8 @@ import click
 from tar2tf_cli.cli.output import count, message, print_json, size
 
 if TYPE_CHECKING:
-    from tar2tf_cli.conversion.run import Plan, Summary
+    from tar2tf_cli.conversion.plan import Plan
+    from tar2tf_cli.conversion.run import Summary
 
 __all__ = ["print_plan", "print_summary"]
 

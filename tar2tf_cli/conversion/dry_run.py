@@ -11,7 +11,7 @@ from tar2tf_cli.formats.example import Feature
 from tar2tf_cli.samples.grouping import KEY
 
 if TYPE_CHECKING:
-    from tar2tf_cli.conversion.run import Plan
+    from tar2tf_cli.conversion.plan import Plan
 
 __all__ = ["Step", "trace"]
 

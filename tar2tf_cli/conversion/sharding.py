@@ -29,6 +29,7 @@ class Piece(NamedTuple):
         units: how many of them.
         start: where the first unit begins: bytes into the spool, or into the tar where there is none.
         size: bytes that the units take on disk.
+        spooled: whether there is a spool.
     """
 
     source: int
@@ -36,6 +37,7 @@ class Piece(NamedTuple):
     units: int
     start: int
     size: int
+    spooled: bool
 
 
 @dataclass(slots=True)
@@ -59,6 +61,11 @@ class Shard:
     def part(self, folder: str) -> str:
         """Where the shard is written in a working folder before it is published; an `--index` goes beside it."""
         return os.path.join(folder, f"shard-{self.lane}-{self.number:05d}.part")
+
+    @property
+    def sources(self) -> set[int]:
+        """Numbers of the inputs that its pieces lie in."""
+        return {piece.source for piece in self.pieces}
 
     def add(self, piece: Piece, records: int) -> None:
         """Append a piece, joined with the last where it follows on."""
@@ -189,9 +196,10 @@ class ShardPlanner:
                 yield self._closed(lane)
                 continue
             stop = max(stop, unit + 1)
-            shard.add(
-                Piece(source, unit, stop - unit, index.start(unit), index.size(unit, stop)), index.count(unit, stop)
+            piece = Piece(
+                source, unit, stop - unit, index.start(unit), index.size(unit, stop), spooled=not index.offsets
             )
+            shard.add(piece, index.count(unit, stop))
             unit = stop
 
     def _room(self, shard: Shard, index: SpoolIndex, unit: int) -> int:

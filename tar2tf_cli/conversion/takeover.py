@@ -131,6 +131,7 @@ class Takeover:
         self.stale = {path for path in replaced if self._sink.exists(path)}
         self.sealed: dict[tuple[str, int], ShardReport] = {}
         if ours and claim.resumable:
+            folder.clear(strays=True)
             self._resume(entries, folder.path)
         else:
             folder.clear()

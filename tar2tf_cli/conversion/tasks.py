@@ -19,6 +19,7 @@ from tar2tf_cli.conversion.spool import Spool, gzip_stream, spool_is_whole
 from tar2tf_cli.conversion.spool_index import SpoolIndex, load_index, save_index
 from tar2tf_cli.errors import SourceError, Tar2tfError, changed
 from tar2tf_cli.flow.reading import Reading
+from tar2tf_cli.formats.record_file import WholeFile
 from tar2tf_cli.formats.tfrecord import FRAMING, RecordReader
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.sinks import RecordFile, shard_file
@@ -72,11 +73,9 @@ class ReadInputs:
 
     Attributes:
         numbers: the inputs' numbers in the plan.
-        need_spool: whether an index without its spool is not enough.
     """
 
     numbers: tuple[int, ...]
-    need_spool: bool = False
 
     def run(self, worker: Worker) -> list[InputReport | Tar2tfError]:
         """The reports of inputs whose index is in place, up to the first error, which comes last."""
@@ -97,9 +96,7 @@ class ReadInputs:
         found = load_index(index_path)
         if found:
             left = InputReport.from_json(found[1])
-            if left.spool_crc is None or spool_is_whole(spool_path, left.spool_crc):
-                return left
-            if not self.need_spool and not os.path.exists(spool_path):
+            if left.spool_crc is None or not os.path.exists(spool_path) or spool_is_whole(spool_path, left.spool_crc):
                 return left
         index = SpoolIndex()
         measured = _measured(worker, number, index) if _may_be_direct(worker) else None
@@ -136,7 +133,7 @@ def _spooled(worker: Worker, number: int, index: SpoolIndex) -> InputReport:
     """Write an input's records to its spool, and fill in the index."""
     with (
         worker.read(number, on_bytes=worker.on_bytes, threads=worker.threads) as reading,
-        RecordFile(worker.path(number, "spool")) as file,
+        WholeFile(worker.path(number, "spool"), lasting=False) as file,
     ):
         spool = Spool(worker.conversion, worker.inputs[number].name, file, index)
         spec = worker.conversion
@@ -145,6 +142,14 @@ def _spooled(worker: Worker, number: int, index: SpoolIndex) -> InputReport:
         spool.finish()
     reading.report.spool_crc = file.crc
     return reading.report
+
+
+def _respooled(worker: Worker, number: int) -> None:
+    """Write an input's spool again, which went with an interrupted run."""
+    found = load_index(worker.path(number, "index"))
+    report = _spooled(worker, number, SpoolIndex())
+    if found is None or report.spool_crc != found[1]["spool_crc"]:
+        raise changed(worker.source.locate(worker.inputs[number].name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +179,11 @@ class WriteShard:
             SinkError: when the shard cannot be written or flushed.
         """
         output, path = worker.conversion.output, self.shard.part(worker.folder)
-        report = self._taken_over(worker, path)
-        if report:
+        compressed_whole = output.compression == "gzip" and output.limit is None
+        if not (compressed_whole or output.index) and (report := self._taken_over(worker, path)):
             return report
         chunks = copied(worker, self.shard)
-        if output.compression == "gzip" and output.limit is None:
+        if compressed_whole:
             chunks = gzip_stream(chunks)
         with shard_file(path, self.shard.size) if worker.direct else RecordFile(path) as file:
             for parts, size in chunks:
@@ -189,25 +194,22 @@ class WriteShard:
 
     def _taken_over(self, worker: Worker, path: str) -> ShardReport | None:
         """Make a spool the shard, where it holds the shard's bytes and no others."""
-        output, pieces = worker.conversion.output, self.shard.pieces
-        if len(pieces) != 1 or output.index or (output.compression == "gzip" and output.limit is None):
+        first, *others = self.shard.pieces
+        spool = worker.path(first.source, "spool")
+        if others or not first.spooled or not os.path.exists(spool) or os.stat(spool).st_size != first.size:
             return None
-        spool, index = (worker.path(pieces[0].source, kind) for kind in ("spool", "index"))
-        if not os.path.exists(spool) or os.stat(spool).st_size != pieces[0].size:
-            return None
-        found = load_index(index)
-        if found is None or found[1]["spool_crc"] is None:
+        found = load_index(worker.path(first.source, "index"))
+        if found is None:
             return None
         os.replace(spool, path)
-        return ShardReport(pieces[0].size, self.shard.records, found[1]["spool_crc"])
+        return ShardReport(first.size, self.shard.records, found[1]["spool_crc"])
 
 
 def copied(worker: Worker, shard: Shard) -> Iterator[Chunk]:
     """The bytes of a shard, from the spools or inputs that its pieces lie in."""
     with _Spools(worker) as spools:
         for piece in shard.pieces:
-            spool = spools.open(piece.source)
-            yield from _from_input(worker, piece) if spool is None else _from_spool(spool, piece)
+            yield from _from_spool(spools.open(piece.source), piece) if piece.spooled else _from_input(worker, piece)
 
 
 class _Spools:
@@ -217,32 +219,27 @@ class _Spools:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._open: dict[int, int | None] = {}  # the one used last comes last
+        self._open: dict[int, int] = {}  # the one used last comes last
 
-    def open(self, source: int) -> int | None:
-        """A descriptor of an input's spool; None where there is none, as the input itself is read."""
+    def open(self, source: int) -> int:
+        """A descriptor of an input's spool; where that went with an interrupted run, it is written again."""
         if source in self._open:
             self._open[source] = self._open.pop(source)
         else:
             if len(self._open) >= self.MOST:
-                self._close(next(iter(self._open)))
-            try:
-                self._open[source] = os.open(self._worker.path(source, "spool"), os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                self._open[source] = None
+                os.close(self._open.pop(next(iter(self._open))))
+            path = self._worker.path(source, "spool")
+            if not os.path.exists(path):
+                _respooled(self._worker, source)
+            self._open[source] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return self._open[source]
-
-    def _close(self, source: int) -> None:
-        descriptor = self._open.pop(source)
-        if descriptor is not None:
-            os.close(descriptor)
 
     def __enter__(self) -> _Spools:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for source in list(self._open):
-            self._close(source)
+        for descriptor in self._open.values():
+            os.close(descriptor)
 
 
 def _from_spool(descriptor: int, piece: Piece) -> Iterator[Chunk]:

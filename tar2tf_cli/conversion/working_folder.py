@@ -76,15 +76,21 @@ class WorkingFolder:
         with write_errors(self._file(_JOURNAL)):
             write_all(lambda rest: os.write(self._journal, rest), _encode(entry))
 
-    def clear(self, *kept: str) -> None:
-        """Remove what an interrupted run made, but not its journal."""
+    def clear(self, *, strays: bool = False, journal: bool = False) -> None:
+        """Remove what an interrupted run made.
+
+        Args:
+            strays: only files that it was about to make, which nobody will look for.
+            journal: the journal, too.
+        """
+        kept = (_LOCK,) if journal else (_LOCK, _JOURNAL)
         for name in os.listdir(self.path):
-            if name not in (kept or (_LOCK, _JOURNAL)):
+            if name not in kept and (name.startswith(".") or not strays):
                 os.unlink(self._file(name))
 
     def remove(self) -> None:
         """Remove the folder, the lock last: the run that gets that next must find the folder empty."""
-        self.clear(_LOCK)
+        self.clear(journal=True)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._file(_LOCK))
         with contextlib.suppress(OSError):  # another run has begun

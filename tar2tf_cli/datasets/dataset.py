@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from tar2tf_cli.conversion.run import convert, make_plan
+from tar2tf_cli.conversion.plan import make_plan
+from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.targets import FilesTarget
 from tar2tf_cli.datasets.stream import Stream
 from tar2tf_cli.errors import UsageError

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+
 from tar2tf_cli.engines.base import Engine, Outcome
 
-__all__ = ["Engine", "Outcome", "make_engine"]
+__all__ = ["Engine", "Outcome", "cpu_count", "make_engine"]
+
+
+def cpu_count() -> int:
+    """CPUs that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def make_engine(workers: int) -> Engine:

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 from tar2tf_cli.errors import Tar2tfError, WorkerError
 
-__all__ = ["Context", "Engine", "Outcome", "Task", "attempt"]
+__all__ = ["Engine", "Outcome", "Task", "TaskContext", "attempt"]
 
 
-class Context(Protocol):
+class TaskContext(Protocol):
     """What all tasks of a run are given; forked or pickled, so each process has its own.
 
     Attributes:
@@ -37,7 +37,7 @@ class Outcome:
     error: Tar2tfError | None = None
 
 
-def attempt(task: Task, context: Context) -> Outcome:
+def attempt(task: Task, context: TaskContext) -> Outcome:
     """Run a task; whatever it raises is the outcome's error, unforeseen exceptions with their traceback in `details`.
 
     Raises:
@@ -78,7 +78,7 @@ class Engine(Protocol):
     @property
     def busy(self) -> int: ...
 
-    def start(self, context: Context) -> None:
+    def start(self, context: TaskContext) -> None:
         """Get ready; every task will be given this context or a copy of it."""
 
     def submit(self, task: Task) -> None:

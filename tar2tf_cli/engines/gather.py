@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
-from tar2tf_cli.engines import make_engine
-from tar2tf_cli.engines.base import Context, Outcome, Task
-from tar2tf_cli.errors import Tar2tfError, WorkerError
+from tar2tf_cli.engines import cpu_count, make_engine
+from tar2tf_cli.engines.base import Outcome, Task, TaskContext
+from tar2tf_cli.engines.loop import Schedule, run_tasks
+from tar2tf_cli.errors import Tar2tfError
 
-__all__ = ["cpu_count", "gather"]
-
-_TICK_SECONDS: Final = 0.2
-
-
-def cpu_count() -> int:
-    """CPUs that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+__all__ = ["gather"]
 
 
 def gather(
     tasks: Sequence[Task],
-    context: Context,
+    context: TaskContext,
     *,
     costs: Sequence[int],
     workers: int | None = None,
@@ -42,34 +35,26 @@ def gather(
     """
     if not tasks:
         return []
-    run = _Run(tasks, sorted(range(len(tasks)), key=lambda number: -costs[number]))
-    engine = make_engine(min(workers or cpu_count(), len(tasks)))
-    engine.on_progress = lambda: progress(engine.bytes_read)
-    try:
-        engine.start(context)
-        while True:
-            while engine.free and (task := run.next()):
-                engine.submit(task)
-            if not engine.busy:
-                return run.finish()
-            for outcome in engine.wait(_TICK_SECONDS):
-                run.take(outcome)
-            progress(engine.bytes_read)
-    finally:
-        engine.close()
+    schedule = _Longest(tasks, costs, progress)
+    run_tasks(schedule, make_engine(min(workers or cpu_count(), len(tasks))), context)
+    if schedule.error:
+        raise schedule.error
+    return schedule.results
 
 
-class _Run:
-    def __init__(self, tasks: Sequence[Task], order: list[int]) -> None:
+class _Longest(Schedule):
+    """The longest tasks first; none behind one that failed."""
+
+    def __init__(self, tasks: Sequence[Task], costs: Sequence[int], progress: Callable[[int], None]) -> None:
         self._tasks = tasks
-        self._left = order[::-1]
+        self._left = sorted(range(len(tasks)), key=lambda number: (costs[number], -number))
         self._numbers = {id(task): number for number, task in enumerate(tasks)}
-        self._results: list[Any] = [None] * len(tasks)
         self._failed = len(tasks)  # the first task that failed
-        self._error: Tar2tfError | None = None
+        self._progress = progress
+        self.results: list[Any] = [None] * len(tasks)
+        self.error: Tar2tfError | None = None
 
     def next(self) -> Task | None:
-        """The next task; none behind one that failed."""
         while self._left:
             number = self._left.pop()
             if number < self._failed:
@@ -77,15 +62,10 @@ class _Run:
         return None
 
     def take(self, outcome: Outcome) -> None:
-        """Take in how a task ended."""
         number = self._numbers[id(outcome.task)]
-        self._results[number] = outcome.result
-        if isinstance(outcome.error, WorkerError):
-            outcome.error.at(shard=str(outcome.task))
+        self.results[number] = outcome.result
         if outcome.error and number < self._failed:
-            self._failed, self._error = number, outcome.error
+            self._failed, self.error = number, outcome.error
 
-    def finish(self) -> list[Any]:
-        if self._error:
-            raise self._error
-        return self._results
+    def progress(self, size: int) -> None:
+        self._progress(size)

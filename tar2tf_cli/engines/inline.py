@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from tar2tf_cli.engines.base import Context, Outcome, Task, attempt
+from tar2tf_cli.engines.base import Outcome, Task, TaskContext, attempt
 
 __all__ = ["InlineEngine"]
 
@@ -21,7 +21,7 @@ class InlineEngine:
         self.on_progress: Callable[[], None] | None = None
         self._told = time.monotonic()
         self._task: Task | None = None
-        self._context: Context | None = None
+        self._context: TaskContext | None = None
 
     @property
     def free(self) -> int:
@@ -33,7 +33,7 @@ class InlineEngine:
         """1 when there is a task."""
         return int(self._task is not None)
 
-    def start(self, context: Context) -> None:
+    def start(self, context: TaskContext) -> None:
         """Take the context."""
         context.on_bytes = self._count
         self._context = context

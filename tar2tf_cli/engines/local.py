@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from tar2tf_cli.engines.base import Context, Outcome, Task, attempt
+from tar2tf_cli.engines.base import Outcome, Task, TaskContext, attempt
 from tar2tf_cli.errors import UsageError, WorkerError
 
 __all__ = ["LocalEngine"]
@@ -52,7 +52,7 @@ class LocalEngine:
         """Processes with a task."""
         return len(self._working)
 
-    def start(self, context: Context) -> None:
+    def start(self, context: TaskContext) -> None:
         """Start the processes; their sockets end with this process, and so do they.
 
         Raises:
@@ -141,7 +141,7 @@ def _no_interrupt() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _fork(context: Context, siblings: list[_Process]) -> _Process:
+def _fork(context: TaskContext, siblings: list[_Process]) -> _Process:
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid:
@@ -172,7 +172,7 @@ def _has_one_thread() -> bool:
 _SPAWNED: Final = "import sys; from tar2tf_cli.engines.local import serve_spawned; serve_spawned(int(sys.argv[1]))"
 
 
-def _spawn(context: Context) -> _Process:
+def _spawn(context: TaskContext) -> _Process:
     import cloudpickle
 
     try:
@@ -204,7 +204,7 @@ def serve_spawned(descriptor: int) -> None:
         _serve(channel, pickle.loads(_receive(channel)))
 
 
-def _serve(channel: socket.socket, context: Context) -> None:
+def _serve(channel: socket.socket, context: TaskContext) -> None:
     """Run the tasks that come in until the other end is closed."""
     threading.Thread(target=_end_with_parent, args=(channel.fileno(),), daemon=True).start()
     progress = _Progress(channel)
@@ -227,7 +227,7 @@ def _end_with_parent(descriptor: int) -> None:
     os._exit(1)
 
 
-def _answer(task: Task, context: Context) -> tuple[str, Any]:
+def _answer(task: Task, context: TaskContext) -> tuple[str, Any]:
     outcome = attempt(task, context)
     return ("error", outcome.error) if outcome.error else ("result", outcome.result)
 

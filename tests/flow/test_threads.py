@@ -12,7 +12,7 @@ import pytest
 
 from shards import PHOTOS, SECONDS, samples_of, tar2tf, tree, write_tar
 from tar2tf_cli import convert
-from tar2tf_cli.conversion.run import make_plan
+from tar2tf_cli.conversion.plan import make_plan
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.ops import Cast, Decode, Func, Resize, Rotate

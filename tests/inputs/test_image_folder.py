@@ -477,7 +477,7 @@ def test_verify_finds_it_whole_and_inspect_shows_it(photos, tmp_path):
 
 
 def test_a_file_that_changes_while_it_is_read_is_noticed(photos, tmp_path):
-    from tar2tf_cli.conversion.run import make_plan
+    from tar2tf_cli.conversion.plan import make_plan
     from tar2tf_cli.flow.reading import Reading
     from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
@@ -488,7 +488,7 @@ def test_a_file_that_changes_while_it_is_read_is_noticed(photos, tmp_path):
 
 
 def test_inputs_are_chunks_of_a_fixed_size(tmp_path):
-    from tar2tf_cli.conversion.run import make_plan
+    from tar2tf_cli.conversion.plan import make_plan
     from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
     photos = make(tmp_path / "photos", each=100)

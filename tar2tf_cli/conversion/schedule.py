@@ -1,0 +1,180 @@
+"""Which task of a conversion is next: inputs are read a little ahead, shards written once their records are there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import Final
+
+from tar2tf_cli.conversion.plan import Plan
+from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
+from tar2tf_cli.conversion.spool_index import SpoolIndex, load_index
+from tar2tf_cli.conversion.tally import Tally
+from tar2tf_cli.conversion.targets import Target
+from tar2tf_cli.conversion.tasks import ReadInputs, ShardReport, Worker, WriteShard
+from tar2tf_cli.engines.base import Outcome, Task
+from tar2tf_cli.engines.loop import Schedule
+from tar2tf_cli.errors import SinkError, Tar2tfError
+from tar2tf_cli.events import Events
+from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.sinks import Flusher
+from tar2tf_cli.spec.output_path import STDOUT
+
+__all__ = ["ConversionSchedule"]
+
+_AHEAD: Final = 4  # inputs per worker read ahead of the first unfinished one; bounds the space that spools take
+_SMALL_INPUTS: Final = 8  # that one task fetches at once
+_SMALL_BYTES: Final = 4 << 20  # of them together
+
+
+class ConversionSchedule(Schedule):
+    """Hands out inputs to be read and shards to be written, and hands what is whole to tally and target.
+
+    Args:
+        plan: the inputs.
+        worker: what the tasks are given.
+        readers: how many tasks may read inputs at once.
+        target: takes the shards.
+        tally: adds up what inputs and shards came to.
+        events: hears of progress.
+    """
+
+    def __init__(self, plan: Plan, worker: Worker, readers: int, target: Target, tally: Tally, events: Events) -> None:
+        self._plan = plan
+        self._worker = worker
+        self._readers = readers
+        self._target = target
+        self._tally = tally
+        self._events = events
+        self._planner = ShardPlanner(plan.work, [item.stem for item in plan.inputs], plan.records)
+        self._holds_all = self._planner.holds_all
+        self._reading = 0
+        self._next_input = 0
+        self._frontier = 0  # the first input whose records have no shards yet
+        self._read: dict[int, InputReport | Tar2tfError] = {}  # what came of inputs from the frontier on
+        self._failed = False
+        self._finished = False
+        self._ready: deque[Shard] = deque()
+        self._users: Counter[int] = Counter()  # shards to be written that need an input's spool
+        self._flusher: Flusher[tuple[Shard, ShardReport]] = Flusher()
+
+    def begin(self) -> None:
+        """Say how much there is to do."""
+        self._events.planned(len(self._plan.inputs), self._plan.size)
+        self._advance()
+
+    @property
+    def pending(self) -> int:
+        """Shards that are on their way to the disk."""
+        return self._flusher.pending
+
+    def next(self) -> Task | None:
+        """A shard that is ready, else an input, not too far ahead of the others."""
+        if self._ready:
+            return WriteShard(self._ready.popleft())
+        if self._failed or self._finished or self._reading == self._readers:
+            return None
+        first, self._next_input = self._next_input, self._next_behind()
+        if self._next_input == first:
+            return None
+        self._reading += 1
+        return ReadInputs(tuple(range(first, self._next_input)))
+
+    def _next_behind(self) -> int:
+        """Behind the inputs to be read next by one task: one, or where each costs a round trip several small ones."""
+        inputs, first = self._plan.inputs, self._next_input
+        most = _SMALL_INPUTS if self._plan.source.remote else 1
+        ahead = len(inputs) if self._holds_all else self._frontier + _AHEAD * most * self._readers
+        fair = -(-(len(inputs) - first) // (2 * self._readers))  # so that all workers have some to the end
+        stop, size = first, 0
+        while stop < min(len(inputs), ahead) and stop - first < max(1, min(most, fair)):
+            size += _SMALL_BYTES if inputs[stop].size is None else inputs[stop].size or 0
+            if stop > first and size > _SMALL_BYTES:
+                break
+            stop += 1
+        return stop
+
+    def take(self, outcome: Outcome) -> None:
+        """Take in how a task ended."""
+        task, result, error = outcome.task, outcome.result, outcome.error
+        if isinstance(task, ReadInputs):
+            self._reading -= 1
+            found = [error] if error else result
+            self._read.update(zip(task.numbers, found, strict=False))
+            self._failed = self._failed or isinstance(found[-1], Tar2tfError)
+            self._advance()
+        elif error:
+            raise error
+        elif isinstance(task, WriteShard):
+            self._flusher.submit(self._target.unsynced(task.shard), (task.shard, result))
+
+    def settle(self, timeout: float) -> None:
+        """Seal the shards that are on the disk by now."""
+        for shard, report in self._flusher.done(timeout):
+            self._seal(shard, report)
+
+    def progress(self, size: int) -> None:
+        """Report how much has been read, of inputs read twice no more than once."""
+        self._events.progress(size if self._plan.size is None else min(size, self._plan.size))
+
+    def name(self, task: Task) -> str | None:
+        """The shard that a task reads or writes."""
+        if isinstance(task, ReadInputs):
+            return self._plan.source.locate(self._plan.inputs[task.numbers[0]].name)
+        output = self._plan.conversion.output
+        if isinstance(task, WriteShard) and output.path != STDOUT:
+            return output.template.path(task.shard.number, split=task.shard.lane, stem=task.shard.lane)
+        return None
+
+    def close(self) -> None:
+        """Wait for no more shards."""
+        self._flusher.close()
+
+    def _advance(self) -> None:
+        """Divide inputs among shards as far as they have been read in input order; behind a limit they are skipped."""
+        if self._finished:
+            return
+        while self._frontier < len(self._plan.inputs) and not self._planner.full:
+            report = self._read.pop(self._frontier, None)
+            if report is None:
+                return
+            if isinstance(report, Tar2tfError):
+                raise report
+            self._tally.add_input(self._frontier, report)
+            self._frontier += 1
+            self._enqueue(list(self._planner.add(self._frontier - 1, self._load(self._frontier - 1))))
+        self._finished = True
+        self._enqueue(list(self._planner.finish()))
+
+    def _load(self, number: int) -> SpoolIndex:
+        """The index of an input that was read."""
+        path = self._worker.path(number, "index")
+        loaded = load_index(path)
+        if loaded is None:
+            raise SinkError("is damaged", shard=path, hint="run the same command again")
+        return loaded[0]
+
+    def _enqueue(self, shards: Sequence[Shard]) -> None:
+        """Have shards written, but for those that an interrupted run left whole."""
+        for shard in shards:  # all of them first, or a spool could go that a later one needs
+            self._users.update(shard.sources)
+        for shard in shards:
+            self._tally.add_shard(shard)
+            known = self._target.sealed.get(shard.place)
+            if known and known.records == shard.records:
+                self._seal(shard, known)
+            else:
+                self._ready.append(shard)
+
+    def _seal(self, shard: Shard, report: ShardReport) -> None:
+        """Hand a whole shard over, and remove the spools that no other one needs."""
+        self._target.seal(shard, report)
+        self._tally.summary.bytes += report.size
+        sources = shard.sources
+        self._users.subtract(sources)
+        for source in sources - self._planner.open_sources:
+            if not self._users[source]:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self._worker.path(source, "spool"))

@@ -1,0 +1,130 @@
+"""What a conversion came to: samples, skipped members, faults and features, added up in input order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
+from tar2tf_cli.conversion.plan import Plan
+from tar2tf_cli.conversion.sharding import Shard
+from tar2tf_cli.errors import SampleError, Tar2tfError
+from tar2tf_cli.events import Events
+from tar2tf_cli.features.feature_map import Schema
+from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.samples.grouping import split_name
+
+__all__ = ["Summary", "Tally"]
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a conversion came to.
+
+    Attributes:
+        shards: the shards, with paths as seen from the manifest's folder.
+        manifest: the manifest's path; None when records went to standard output.
+        features: the manifest's description of each feature.
+        errors: faulty samples that were passed over: shard, key, member, offset, message.
+        skipped: members passed over, by reason.
+        skipped_samples: how many faulty samples were passed over; `errors` is empty when up to date.
+        up_to_date: whether nothing had to be done.
+        oversized: shards of one record that is larger than the limit.
+    """
+
+    manifest: str | None = None
+    inputs: int = 0
+    shards: list[ShardEntry] = field(default_factory=list)
+    records: int = 0
+    bytes: int = 0
+    errors: list[dict[str, object]] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+    skipped_samples: int = 0
+    features: dict[str, dict[str, object]] = field(default_factory=dict)
+    up_to_date: bool = False
+    oversized: int = 0
+    shuffled: bool = False
+    seed: int = 0
+
+
+class Tally:
+    """Adds up what inputs and shards came to, says what is of note, and stops at too many faults.
+
+    Attributes:
+        summary: the sum so far.
+    """
+
+    def __init__(self, plan: Plan, events: Events) -> None:
+        self._plan = plan
+        self._events = events
+        self._schema = Schema()
+        self._samples = 0  # of all inputs so far; with `--limit` not all are written
+        self._split_noted = plan.conversion.input.key_split == "last"
+        self.summary = Summary(shuffled=plan.conversion.shuffle, seed=plan.conversion.seed)
+        self.summary.skipped.update(plan.source.skipped)
+        self._described: list[str] = []
+
+    def add_input(self, number: int, report: InputReport) -> None:
+        """Add an input's report; the next in input order.
+
+        Raises:
+            SampleError: when a feature is of another kind than in the inputs before.
+            Tar2tfError: when more samples failed than `--max-errors` allows.
+        """
+        name = self._plan.source.locate(self._plan.inputs[number].name)
+        try:
+            self._schema.update(report.schema)
+        except SampleError as error:
+            raise error.at(shard=name) from None
+        self.summary.inputs += 1
+        self.summary.skipped.update(report.skipped)
+        self._described.append(report.described)
+        self._samples += report.samples
+        self.summary.errors += report.errors
+        self.summary.skipped_samples += len(report.errors)
+        for fault in report.errors:
+            self._events.fault(fault)
+        if report.archives > 1:
+            self._events.note(f"note: {name} holds {report.archives} archives end to end; all were read")
+        if report.split_differs and not self._split_noted:
+            self._split_noted = True
+            self._events.note(_split_note(report.split_differs))
+        errors, most = self.summary.errors, self._plan.conversion.max_errors
+        if most is not None and len(errors) > most:
+            hint = f"the first: {errors[0]['message']}"
+            raise Tar2tfError(f"{len(errors)} samples failed, more than --max-errors {most} allows", hint=hint)
+
+    @property
+    def described(self) -> str:
+        """What the reports of all inputs together describe."""
+        return "".join(self._described)
+
+    def add_shard(self, shard: Shard) -> None:
+        """Add a shard that is to be written."""
+        limit = self._plan.conversion.output.max_shard_size
+        self.summary.oversized += bool(limit and shard.size > limit and shard.records == 1)
+        self.summary.records += shard.records
+
+    def fill_in(self, manifest: Manifest) -> None:
+        """Fill in what the manifest says of features and of what was skipped.
+
+        With `--limit` more samples may have been read than written, so that the count of a feature which only some
+        of them have is not known; it is left out.
+        """
+        features = self._schema.describe()
+        if self._samples != self.summary.records:
+            for feature in features.values():
+                if feature.pop("count") == self._samples:
+                    feature["count"] = self.summary.records
+        self.summary.features = features
+        manifest.features.update(features)
+        manifest.skipped.update(samples=len(self.summary.errors), members=dict(sorted(self.summary.skipped.items())))
+
+
+def _split_note(name: str) -> str:
+    key, entry = split_name(name, "first")
+    other_key, other_entry = split_name(name, "last")
+    return (
+        f"note: {name} is taken as key {key!r}, entry {entry!r}; with --key-split last it would be key {other_key!r}, "
+        f"entry {other_entry!r}"
+    )
