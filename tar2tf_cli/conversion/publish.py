@@ -43,7 +43,7 @@ class Publisher:
         self._sink = claim.sink
         self._events = events
         self._lanes = {lane: position for position, lane in enumerate(lanes)}
-        self.folder = self._sink.prepare(claim.manifest)
+        self.folder = self._sink.prepare(claim.manifest, claim.begins)
         self._working_folder = WorkingFolder(self.folder, claim.where)
         self._entries: dict[str, dict[int, ShardReport]] = {}
         self._published: dict[str, int] = {}
@@ -51,6 +51,7 @@ class Publisher:
         self._stale: set[str] = set()
         self.sealed: dict[tuple[str, int], ShardReport] = {}
         self.up_to_date = False
+        self._begun = False
 
     def __enter__(self) -> Publisher:
         try:
@@ -158,7 +159,9 @@ class Publisher:
             if os.path.normpath(final) not in self._found and self._sink.exists(final, now=True):
                 where = self._sink.locate(final)
                 raise OutputExistsError("appeared while the shard was being made", shard=where, hint=OVERWRITE)
-        self._sink.remove(self._claim.manifest)  # from here on an older one would lie
+        if not self._begun:
+            self._sink.remove(self._claim.manifest)  # from here on an older one would lie
+            self._begun = True
         for suffix in suffixes:
             if not suffix or self._sink.part_size(part + suffix) is not None:
                 self._sink.publish(part + suffix, path + suffix)

@@ -64,6 +64,11 @@ class Claim:
         return self.prefix or "."
 
     @property
+    def begins(self) -> str:
+        """What the paths of manifest, documents and shards begin with."""
+        return os.path.commonprefix([self.manifest, self.template.text]).rstrip("-")  # noqa: RUF071 - of names
+
+    @property
     def with_index(self) -> bool:
         """Whether an `--index` goes with each shard."""
         return bool(self.identity["spec"].get("output", {}).get("index"))

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from typing import Final
 
 from tar2tf_cli.engines.base import Outcome, Task, TaskContext, attempt
 
 __all__ = ["InlineEngine"]
-
-_PROGRESS_SECONDS: Final = 0.2
 
 
 class InlineEngine:
@@ -19,7 +15,6 @@ class InlineEngine:
     def __init__(self) -> None:
         self.bytes_read = 0
         self.on_progress: Callable[[], None] | None = None
-        self._told = time.monotonic()
         self._task: Task | None = None
         self._context: TaskContext | None = None
 
@@ -54,6 +49,5 @@ class InlineEngine:
 
     def _count(self, size: int) -> None:
         self.bytes_read += size
-        if self.on_progress and time.monotonic() - self._told > _PROGRESS_SECONDS:
-            self._told = time.monotonic()
+        if self.on_progress:
             self.on_progress()

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tar2tf_cli.engines.base import Outcome, Task, TaskContext, attempt
 from tar2tf_cli.errors import UsageError, WorkerError
@@ -77,12 +77,8 @@ class LocalEngine:
 
     def wait(self, timeout: float) -> list[Outcome]:
         """Outcomes of the tasks that ended; a process that died is its task's outcome, or an error of its own."""
-        outcomes = []
-        for key, _ in self._selector.select(timeout):
-            outcome = self._receive(key.data)
-            if outcome:
-                outcomes.append(outcome)
-        return outcomes
+        found = [self._receive(key.data) for key, _ in self._selector.select(timeout)]
+        return [outcome for outcome in found if outcome]
 
     def close(self) -> None:
         """Kill every process and wait for its end."""
@@ -99,15 +95,14 @@ class LocalEngine:
 
     def _receive(self, process: _Process) -> Outcome | None:
         try:
-            kind, value = _receive(process.socket)
+            message = _receive(process.socket)
         except (EOFError, ConnectionResetError):
             return self._died(process)
-        if kind == "bytes":
-            self.bytes_read += value
+        if isinstance(message, int):
+            self.bytes_read += message
             return None
-        task = self._working.pop(process)
         self._idle.append(process)
-        return Outcome(task, error=value) if kind == "error" else Outcome(task, value)
+        return Outcome(self._working.pop(process), *message)
 
     def _died(self, process: _Process) -> Outcome:
         self._selector.unregister(process.socket)
@@ -125,10 +120,9 @@ class LocalEngine:
         return Outcome(task, error=error)
 
 
-class _Process:
-    def __init__(self, pid: int, channel: socket.socket) -> None:
-        self.pid = pid
-        self.socket = channel
+class _Process(NamedTuple):
+    pid: int
+    socket: socket.socket
 
 
 @contextlib.contextmanager
@@ -214,9 +208,9 @@ def _serve(channel: socket.socket, context: TaskContext) -> None:
             task = _receive(channel)
         except (EOFError, ConnectionResetError):
             return
-        answer = _answer(task, context)
+        outcome = attempt(task, context)
         progress.send()
-        _send(channel, answer)
+        _send(channel, (outcome.result, outcome.error))
 
 
 def _end_with_parent(descriptor: int) -> None:
@@ -225,11 +219,6 @@ def _end_with_parent(descriptor: int) -> None:
     poll.register(descriptor, select.POLLHUP)
     poll.poll()
     os._exit(1)
-
-
-def _answer(task: Task, context: TaskContext) -> tuple[str, Any]:
-    outcome = attempt(task, context)
-    return ("error", outcome.error) if outcome.error else ("result", outcome.result)
 
 
 class _Progress:
@@ -247,7 +236,7 @@ class _Progress:
 
     def send(self) -> None:
         """Send what has added up."""
-        _send(self._channel, ("bytes", self._bytes))
+        _send(self._channel, self._bytes)
         self._bytes, self._sent = 0, time.monotonic()
 
 

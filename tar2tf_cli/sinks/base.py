@@ -29,8 +29,13 @@ class Sink(Protocol):
     def locate(self, path: str) -> str:
         """What users call a path: itself, or its URL."""
 
-    def prepare(self, manifest: str) -> str:
-        """Take note of which output is to be made, by its manifest; the local folder in which that is done."""
+    def prepare(self, manifest: str, begins: str = "") -> str:
+        """Take note of which output is to be made; the local folder in which that is done.
+
+        Args:
+            manifest: the manifest's path.
+            begins: what the paths of all that belongs to the output begin with.
+        """
 
     def walk(self, root: str, *, nested: bool) -> Iterator[tuple[str, bool]]:
         """Paths below a folder, from that folder, each with whether it is a folder itself; hidden folders left out.

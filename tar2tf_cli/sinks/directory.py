@@ -25,7 +25,7 @@ class DirectorySink:
         """The path itself."""
         return path
 
-    def prepare(self, manifest: str) -> str:
+    def prepare(self, manifest: str, begins: str = "") -> str:
         """A hidden folder beside the manifest."""
         folder, name = os.path.split(manifest)
         return os.path.join(folder or ".", f".{name.removesuffix('.json')}.tar2tf")

@@ -66,13 +66,9 @@ class Flusher(Generic[T]):
     def _run(self) -> None:
         while entry := self._waiting.get():
             paths, item = entry
-            self._flushed.put((item, _flush(paths)))
-
-
-def _flush(paths: list[str]) -> SinkError | None:
-    try:
-        for path in paths:
-            sync(path)
-    except SinkError as error:
-        return error
-    return None
+            try:
+                for path in paths:
+                    sync(path)
+                self._flushed.put((item, None))
+            except SinkError as error:
+                self._flushed.put((item, error))

@@ -38,8 +38,9 @@ class ObjectSink:
     def __init__(self, store: Store, url: str) -> None:
         self._store = store
         self._url = url
+        self._begins = ""
         self._staging = ".tar2tf/"
-        self._found: dict[str, dict[str, ObjectInfo]] = {}
+        self._listings: dict[str, dict[str, int | None]] = {}  # sizes by name, by what the names begin with
         self._pool: ThreadPoolExecutor | None = None
         self._uploads: deque[Future[None]] = deque()
 
@@ -51,8 +52,9 @@ class ObjectSink:
         """The URL."""
         return f"{self._url}/{path}"
 
-    def prepare(self, manifest: str) -> str:
+    def prepare(self, manifest: str, begins: str = "") -> str:
         """A folder of this output's own below the user's cache directory."""
+        self._begins = begins
         head, name = os.path.split(manifest)
         self._staging = os.path.join(head, f".{name.removesuffix('.json')}.tar2tf/")
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -63,10 +65,11 @@ class ObjectSink:
 
     def walk(self, root: str, *, nested: bool) -> Iterator[tuple[str, bool]]:
         """Names of the bucket's objects below a folder."""
-        prefix = _prefix(root)
-        for name in self._listing(prefix):
-            relative = name[len(prefix) :]
-            if (nested and not name.startswith(self._staging)) or "/" not in relative:
+        folder = "" if root == "." else f"{root}/"
+        for name in self._listing(self._begins):
+            relative = name.removeprefix(folder)
+            below = len(relative) + len(folder) == len(name) and not name.startswith(self._staging)
+            if below and (nested or "/" not in relative):
                 yield relative, False
 
     def exists(self, path: str, *, now: bool = False) -> bool:
@@ -74,9 +77,8 @@ class ObjectSink:
         return self._head(path) is not None if now else self.size(path) is not None
 
     def size(self, path: str) -> int | None:
-        """Bytes of an object, by one listing for all in its folder."""
-        item = self._listing(_prefix(os.path.dirname(path))).get(path)
-        return item.size if item else None
+        """Bytes of an object, by one listing for all of the output, and one for all that is staged."""
+        return self._listing(self._staging if path.startswith(self._staging) else self._begins).get(path)
 
     def read(self, path: str) -> bytes | None:
         """The whole object."""
@@ -88,7 +90,7 @@ class ObjectSink:
         if os.path.exists(part):
             self._submit(self._upload, part, path)
         else:
-            self._submit(self._rename, self._staged(part), path)
+            self._submit(self._rename, part, path)
 
     def stage(self, part: str) -> None:
         """Upload as `publish` does."""
@@ -110,7 +112,7 @@ class ObjectSink:
         """Delete an object if there is one."""
         with _sink_errors():
             persist(lambda: self._store.remove(path), shard=self.locate(path))
-        for listing in self._found.values():
+        for listing in self._listings.values():
             listing.pop(path, None)
 
     def flush(self, folders: Iterable[str]) -> None:
@@ -139,39 +141,34 @@ class ObjectSink:
             self._uploads.popleft().result()
 
     def _upload(self, part: str, path: str) -> None:
+        size = os.stat(part).st_size
         with _sink_errors():
             persist(lambda: self._store.put(path, part), shard=self.locate(path))
-            self._check(part, path)
-        self._note(path, os.stat(part).st_size)
+            self._check_sum(part, path, self._check_size(path, size, "uploaded"))
+        for prefix, listing in list(self._listings.items()):
+            if path.startswith(prefix):
+                listing[path] = size
         os.unlink(part)
 
-    def _rename(self, name: str, path: str) -> None:
-        """Copy an object within the bucket, see that all of it is there, and delete the first one."""
+    def _rename(self, part: str, path: str) -> None:
+        """Copy a staged part within the bucket, see that all of it is there, and delete the first one."""
+        name, size = self._staged(part), self.part_size(part)
         with _sink_errors():
             persist(lambda: self._store.copy(name, path), shard=self.locate(path))
-            before, after = self._head(name), self._head(path)
-            if before is None or after is None or before.size != after.size:
-                self._discard(path)
-                raise SinkError("the copy of a shard in the bucket is not whole", shard=self.locate(path))
+            self._check_size(path, size or 0, "copied")
             persist(lambda: self._store.remove(name), shard=self.locate(name))
 
-    def _note(self, path: str, size: int) -> None:
-        """Have a listing know of an object that came after it."""
-        listing = self._found.get(_prefix(os.path.dirname(path)))
-        if listing is not None:
-            listing[path] = ObjectInfo(path, size, None)
-
-    def _check(self, part: str, path: str) -> None:
-        """See that the bucket has as many bytes as were sent, and the same ones where it tells a checksum.
-
-        What is another one does not stay under its name.
-        """
+    def _check_size(self, path: str, size: int, how: str) -> ObjectInfo:
+        """See that the bucket has as many bytes as were sent; an object with others does not stay under its name."""
         found = self._head(path)
-        size = os.stat(part).st_size
         if found is None or found.size != size:
             there = f"{found.size:,} bytes" if found and found.size is not None else "nothing"
             self._discard(path)
-            raise SinkError(f"{size:,} bytes were uploaded and {there} arrived", shard=self.locate(path))
+            raise SinkError(f"{size:,} bytes were {how} and {there} arrived", shard=self.locate(path))
+        return found
+
+    def _check_sum(self, part: str, path: str, found: ObjectInfo) -> None:
+        """See that the bucket has the same bytes as were sent, where it gives a checksum."""
         if found.checksum and (kind := found.checksum[0]) and (sum_of := hasher(kind)):
             with open(part, "rb", buffering=0) as file:
                 while data := file.read(_CHUNK):
@@ -189,17 +186,13 @@ class ObjectSink:
         with _sink_errors():
             return persist(lambda: self._store.head(path), shard=self.locate(path))
 
-    def _listing(self, prefix: str) -> dict[str, ObjectInfo]:
-        if prefix not in self._found:
+    def _listing(self, prefix: str) -> dict[str, int | None]:
+        """Sizes of the objects whose names begin with a prefix, as of when they were listed first."""
+        if prefix not in self._listings:
             with _sink_errors():
                 items = persist(lambda: [*self._store.listing(prefix)], shard=self._url)
-            self._found[prefix] = {item.name: item for item in items}
-        return self._found[prefix]
-
-
-def _prefix(folder: str) -> str:
-    folder = folder.rstrip("/")
-    return f"{folder}/" if folder not in ("", ".") else ""
+            self._listings[prefix] = {item.name: item.size for item in items}
+        return self._listings[prefix]
 
 
 @contextlib.contextmanager
