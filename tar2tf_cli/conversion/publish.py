@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.conversion.sharding import Shard
-from tar2tf_cli.conversion.takeover import OVERWRITE, Claim, Takeover, is_up_to_date, journal_entry
+from tar2tf_cli.conversion.takeover import OVERWRITE, Claim, Takeover, finished, journal_entry
 from tar2tf_cli.conversion.tasks import ShardReport
 from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.errors import OutputExistsError, write_errors
@@ -29,7 +29,8 @@ class Publisher:
         lanes: names of all lanes in the order in which the manifest is to list their shards.
 
     Attributes:
-        up_to_date: whether there is nothing to do.
+        up_to_date: the manifest of a conversion that was finished before, so that there is nothing to do.
+        manifest: what users call the manifest's path.
         folder: the working folder.
         sealed: shards that are whole, by lane and number; on entering, those that an interrupted run left.
 
@@ -50,7 +51,8 @@ class Publisher:
         self._found: set[str] = set()
         self._stale: set[str] = set()
         self.sealed: dict[tuple[str, int], ShardReport] = {}
-        self.up_to_date = False
+        self.up_to_date: Manifest | None = None
+        self.manifest: str | None = claim.where
         self._begun = False
 
     def __enter__(self) -> Publisher:
@@ -64,11 +66,11 @@ class Publisher:
 
     def _begin(self) -> None:
         """Leave a finished conversion as it is, else take over what is there."""
-        self.up_to_date = not os.path.lexists(self.folder) and is_up_to_date(self._claim)
+        self.up_to_date = None if os.path.lexists(self.folder) else finished(self._claim)
         if self.up_to_date:
             return
         self._working_folder.lock()
-        self.up_to_date = is_up_to_date(self._claim)  # another run may have finished it, or ended before it cleaned up
+        self.up_to_date = finished(self._claim)  # another run may have finished it, or ended before it cleaned up
         if self.up_to_date:
             self._working_folder.remove()
             return
@@ -110,6 +112,7 @@ class Publisher:
             The shards, in the manifest's order, with paths as seen from its folder.
         """
         claim = self._claim
+        documents = {self._sink.inside(path): data for path, data in documents.items()}
         manifest.shards.extend(self._shards())
         manifest.documents.extend(path.removeprefix(claim.prefix) for path in documents)
         with write_errors(claim.where):

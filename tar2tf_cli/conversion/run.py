@@ -6,7 +6,7 @@ import contextlib
 from collections import Counter
 
 from tar2tf_cli.conversion.manifest import Manifest
-from tar2tf_cli.conversion.plan import make_plan
+from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.publish import Publisher
 from tar2tf_cli.conversion.schedule import ConversionSchedule
 from tar2tf_cli.conversion.takeover import Claim
@@ -15,9 +15,8 @@ from tar2tf_cli.conversion.targets import StreamTarget, Target
 from tar2tf_cli.conversion.tasks import Worker
 from tar2tf_cli.engines import cpu_count, make_engine
 from tar2tf_cli.engines.loop import run_tasks
-from tar2tf_cli.errors import SinkError
 from tar2tf_cli.events import Events
-from tar2tf_cli.sinks import Sink, open_sink
+from tar2tf_cli.sinks import open_sink
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.output_path import STDOUT, PathTemplate
 from tar2tf_cli.stores import Source, endpoint_for
@@ -54,57 +53,47 @@ def convert(
     """
     events = events or Events()
     plan = make_plan(conversion, endpoint=endpoint, source=source)
-    path = conversion.output.path
-    sink = open_sink(path, endpoint=endpoint_for(path, conversion.input.bucket, endpoint))
     readers = min(workers or cpu_count(), max(len(plan.inputs), 2))
     beside = int(readers > 1 and plan.source.remote)  # writes shards, so that no reader has to stop for it
     engine = make_engine(readers + beside)
     manifest = plan.manifest()
-    template = PathTemplate.parse(sink.inside(conversion.output.template.text))
-    listed = target is None and path != STDOUT
-    if listed:
-        claim = Claim(
-            template,
-            sink,
-            manifest.identity(),
-            inputs=plan.source.paths(plan.inputs),
-            documents=[sink.inside(name) for name in plan.documents()],
-            overwrite=overwrite,
-            resumable=plan.source.repeatable,
-        )
-        target = Publisher(claim, events, lanes=list(conversion.split) or [item.stem for item in plan.inputs])
-    target = target or StreamTarget()
-    with target:
+    with target or _target(plan, manifest, overwrite, endpoint, events) as target:
         if target.up_to_date:
-            return _up_to_date(sink, template.manifest())
-        threads = plan.threads(workers or cpu_count())
-        worker = Worker(
-            plan.work,
-            plan.source,
-            plan.inputs,
-            target.folder,
-            threads,
-            direct=not (target.reads_shards or conversion.output.index),
-        )
+            return _finished_before(target.up_to_date, target.manifest)
+        worker = Worker(plan.work, plan.source, plan.inputs, target.folder, plan.threads(workers or cpu_count()))
+        worker.direct = not (target.reads_shards or conversion.output.index)
         tally = Tally(plan, events)
-        schedule = ConversionSchedule(plan, worker, readers, target, tally, events)
-        with contextlib.closing(schedule):
+        with contextlib.closing(ConversionSchedule(plan, worker, readers, target, tally, events)) as schedule:
             run_tasks(schedule, engine, worker)
         tally.fill_in(manifest)
-        summary = tally.summary
-        documents = plan.documents(tally.described)
-        summary.shards = target.finish(manifest, {sink.inside(name): data for name, data in documents.items()})
-    summary.manifest = sink.locate(template.manifest()) if listed else None
-    return summary
+        tally.summary.shards = target.finish(manifest, plan.documents(tally.described))
+        tally.summary.manifest = target.manifest
+    return tally.summary
 
 
-def _up_to_date(sink: Sink, path: str) -> Summary:
-    data = sink.read(path)
-    if data is None:
-        raise SinkError("vanished", shard=sink.locate(path))
-    manifest = Manifest.from_bytes(data, sink.locate(path))
+def _target(plan: Plan, manifest: Manifest, overwrite: bool, endpoint: str | None, events: Events) -> Target:
+    """Where a conversion's shards go, by its output path."""
+    conversion = plan.conversion
+    path = conversion.output.path
+    if path == STDOUT:
+        return StreamTarget()
+    sink = open_sink(path, endpoint=endpoint_for(path, conversion.input.bucket, endpoint))
+    claim = Claim(
+        PathTemplate.parse(sink.inside(conversion.output.template.text)),
+        sink,
+        manifest.identity(),
+        inputs=plan.source.paths(plan.inputs),
+        documents=[sink.inside(name) for name in plan.documents()],
+        overwrite=overwrite,
+        resumable=plan.source.repeatable,
+    )
+    return Publisher(claim, events, lanes=list(conversion.split) or [item.stem for item in plan.inputs])
+
+
+def _finished_before(manifest: Manifest, path: str | None) -> Summary:
+    """What a conversion came to that was finished before."""
     return Summary(
-        sink.locate(path),
+        path,
         len(manifest.inputs),
         manifest.shards,
         manifest.records,

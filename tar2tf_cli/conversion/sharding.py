@@ -1,14 +1,17 @@
 """Which record goes into which shard: sizes of records in, lists of pieces out, nothing read or written.
 
-A shard is closed before the unit that would pass its limit; one unit larger than the limit is a shard of its own.
-A unit is a record, or, where gzip blocks are laid out by their size on disk, a block of records.
+A **unit** is a record, or, where gzip blocks are divided by their size on disk, a block of records. A **piece** is a
+stretch of neighbouring units of one input. A **lane** is a numbered series of shards: a split's, an input's with
+`<input>`, or else the only one. A shard is closed before the unit that would pass its limit; one unit larger than the
+limit is a shard of its own.
 """
 
 from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
@@ -42,10 +45,7 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class Shard:
-    """A shard to be written: its lane, its number in the lane from 0, and the pieces that make it up in order.
-
-    A lane is a numbered series of shards: a split's, an input's with `<input>`, or else the only one.
-    """
+    """A shard to be written: its lane, its number in the lane from 0, and the pieces that make it up in order."""
 
     lane: str
     number: int
@@ -76,6 +76,16 @@ class Shard:
             self.pieces.append(piece)
         self.size += piece.size
         self.records += records
+
+
+class _Units(NamedTuple):
+    """Neighbouring units of an input that go into one lane: number of the first, and how many."""
+
+    lane: str
+    source: int
+    spool: SpoolIndex
+    first: int
+    length: int
 
 
 class ShardPlanner:
@@ -129,40 +139,35 @@ class ShardPlanner:
         if self.holds_all:
             self._held.append((source, index))
             return
-        for lane, first, count in self._runs(index):
-            yield from self._fill(lane if self._stems is None else self._stems[source], source, index, first, count)
+        for units in self._runs(source, index):
+            yield from self._fill(units)
         if self._by_input:
             yield from self._close()
 
     def finish(self) -> Iterator[Shard]:
         """The shards that are left when there are no more inputs."""
-        units = list(self._shuffled() if self._shuffle else self._in_order())
-        if self._remaining is not None:
-            units = _truncated(units, self._remaining)
-            self._remaining = None
-        if self._num_shards and units:
-            self._quotas = self._equal_shares(units, self._num_shards)
-        for lane, source, index, first, count in units:
-            yield from self._fill(lane, source, index, first, count)
+        held = self._shuffled() if self._shuffle else (units for each in self._held for units in self._runs(*each))
+        runs = list(held) if self._remaining is None else _truncated(held, self._remaining)
+        if self._num_shards and runs:
+            self._quotas = _equal_shares(runs, self._num_shards)
+        for units in runs:
+            yield from self._fill(units)
         yield from self._close()
 
-    def _runs(self, index: SpoolIndex) -> Iterator[tuple[str, int, int]]:
-        """Stretches of neighbouring units of one lane: lane, first unit, count."""
+    def _runs(self, source: int, index: SpoolIndex) -> Iterator[_Units]:
+        """An input's units, each stretch of neighbours that go into one lane together."""
         if not index.lanes:
-            yield self._lanes[0], 0, len(index.sizes)
+            lane = self._lanes[0] if self._stems is None else self._stems[source]
+            yield _Units(lane, source, index, 0, len(index.sizes))
             return
         first = 0
-        for lane, units in groupby(index.lanes):
+        for number, units in groupby(index.lanes):
             count = sum(1 for _ in units)
-            yield self._lanes[lane], first, count
+            lane = self._lanes[number] if self._stems is None else self._stems[source]
+            yield _Units(lane, source, index, first, count)
             first += count
 
-    def _in_order(self) -> Iterator[tuple[str, int, SpoolIndex, int, int]]:
-        for source, index in self._held:
-            for lane, first, count in self._runs(index):
-                yield lane if self._stems is None else self._stems[source], source, index, first, count
-
-    def _shuffled(self) -> Iterator[tuple[str, int, SpoolIndex, int, int]]:
+    def _shuffled(self) -> Iterator[_Units]:
         """Every unit by itself, sorted by its order number; equal numbers keep the input order."""
         import numpy as np
 
@@ -174,17 +179,11 @@ class ShardPlanner:
             which = int(np.searchsorted(starts, position, side="right")) - 1
             source, index = self._held[which]
             unit = int(position - starts[which])
-            yield self._lanes[index.lanes[unit] if index.lanes else 0], source, index, unit, 1
+            yield _Units(self._lanes[index.lanes[unit] if index.lanes else 0], source, index, unit, 1)
 
-    def _equal_shares(self, units: list[tuple[str, int, SpoolIndex, int, int]], shards: int) -> dict[str, list[int]]:
-        """How many records each shard of each lane gets: equal within one, the larger ones first."""
-        totals: dict[str, int] = {}
-        for lane, _, _, _, count in units:
-            totals[lane] = totals.get(lane, 0) + count
-        return {lane: _shares(total, shards) for lane, total in totals.items()}
-
-    def _fill(self, lane: str, source: int, index: SpoolIndex, first: int, count: int) -> Iterator[Shard]:
-        """Put a run of units into the lane's shards; yields those that are full."""
+    def _fill(self, units: _Units) -> Iterator[Shard]:
+        """Put units into their lane's shards; yields those that are full."""
+        lane, source, index, first, count = units
         if self._remaining is not None:
             count = min(count, self._remaining)
             self._remaining -= count
@@ -228,13 +227,20 @@ def _shares(total: int, shards: int) -> list[int]:
     return [least + (number < larger) for number in range(shards)]
 
 
-def _truncated(
-    units: list[tuple[str, int, SpoolIndex, int, int]], limit: int
-) -> list[tuple[str, int, SpoolIndex, int, int]]:
+def _equal_shares(runs: list[_Units], shards: int) -> dict[str, list[int]]:
+    """How many records each shard of each lane gets."""
+    totals: Counter[str] = Counter()
+    for units in runs:
+        totals[units.lane] += units.length
+    return {lane: _shares(total, shards) for lane, total in totals.items()}
+
+
+def _truncated(runs: Iterable[_Units], limit: int) -> list[_Units]:
+    """The first units, as many as the limit allows."""
     kept = []
-    for lane, source, index, first, count in units:
+    for units in runs:
         if limit <= 0:
             break
-        kept.append((lane, source, index, first, min(count, limit)))
-        limit -= count
+        kept.append(units._replace(length=min(units.length, limit)))
+        limit -= units.length
     return kept

@@ -15,7 +15,7 @@ from tar2tf_cli.errors import DamagedShardError, OutputExistsError
 from tar2tf_cli.sinks import Sink
 from tar2tf_cli.spec.output_path import PathTemplate
 
-__all__ = ["OVERWRITE", "Claim", "Takeover", "is_up_to_date", "journal_entry"]
+__all__ = ["OVERWRITE", "Claim", "Takeover", "finished", "journal_entry"]
 
 OVERWRITE: Final = "pass --overwrite to replace what is there, or choose another output path"
 _ELSEWHERE: Final = "choose another output path"
@@ -83,19 +83,17 @@ class Claim:
         return self.template.path(shard.number, total=total, split=shard.lane, stem=shard.lane)
 
 
-def is_up_to_date(claim: Claim) -> bool:
-    """Whether the very same conversion was finished, and all that it wrote is there."""
-    if claim.overwrite or not claim.resumable:
-        return False
-    found = _previous(claim)
-    if found is None or found.identity() != claim.identity:
-        return False
-    wanted: dict[str, int | None] = {claim.prefix + shard.path: shard.bytes for shard in found.shards}
+def finished(claim: Claim) -> Manifest | None:
+    """The manifest of the very same conversion, if that was finished and all that it wrote is there."""
+    manifest = _previous(claim) if claim.resumable and not claim.overwrite else None
+    if manifest is None or manifest.identity() != claim.identity:
+        return None
+    wanted: dict[str, int | None] = {claim.prefix + shard.path: shard.bytes for shard in manifest.shards}
     if claim.with_index:
         wanted |= dict.fromkeys([f"{path}.idx" for path in wanted])
     wanted |= dict.fromkeys(claim.documents)
     sizes = ((claim.sink.size(path), size) for path, size in wanted.items())
-    return all(found is not None and size in (found, None) for found, size in sizes)
+    return manifest if all(found is not None and size in (found, None) for found, size in sizes) else None
 
 
 def journal_entry(claim: Claim, shard: Shard, report: ShardReport) -> dict[str, Any]:

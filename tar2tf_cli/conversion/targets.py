@@ -26,13 +26,15 @@ class Target(Protocol):
 
     Attributes:
         folder: the working folder, made on entering.
-        up_to_date: whether there is nothing to do.
+        up_to_date: the manifest of a conversion that was finished before, so that there is nothing to do.
+        manifest: what users call the manifest's path; None where none is written.
         sealed: shards that an interrupted run left whole, by lane and number.
         reads_shards: whether shards are read once they are whole, as to send them somewhere.
     """
 
     folder: str
-    up_to_date: bool
+    up_to_date: Manifest | None
+    manifest: str | None
     sealed: dict[tuple[str, int], ShardReport]
 
     @property
@@ -55,7 +57,8 @@ class Target(Protocol):
 class _WithoutManifest:
     """A target that keeps shards in a temporary folder until they are published, and has nothing to resume."""
 
-    up_to_date = False
+    up_to_date: Manifest | None = None
+    manifest: str | None = None
     reads_shards = False
 
     def __init__(self) -> None:
