@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from tar2tf_cli.conversion.run import Plan
+from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.datasets.elements import (
     as_leaf,
     as_structure,
