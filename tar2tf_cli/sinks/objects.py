@@ -65,11 +65,10 @@ class ObjectSink:
 
     def walk(self, root: str, *, nested: bool) -> Iterator[tuple[str, bool]]:
         """Names of the bucket's objects below a folder."""
-        folder = "" if root == "." else f"{root}/"
+        folder = "" if root == "." else f"{root.rstrip('/')}/"
         for name in self._listing(self._begins):
-            relative = name.removeprefix(folder)
-            below = len(relative) + len(folder) == len(name) and not name.startswith(self._staging)
-            if below and (nested or "/" not in relative):
+            relative = name[len(folder) :]
+            if name.startswith(folder) and (nested or "/" not in relative) and not name.startswith(self._staging):
                 yield relative, False
 
     def exists(self, path: str, *, now: bool = False) -> bool:
