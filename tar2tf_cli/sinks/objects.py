@@ -9,7 +9,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final
+from typing import Final, TypeVar
 
 from tar2tf_cli.errors import SinkError, SourceError
 from tar2tf_cli.stores import ObjectInfo
@@ -20,6 +20,8 @@ __all__ = ["ObjectSink"]
 
 _UPLOADS: Final = 4
 _CHUNK: Final = 1 << 20
+
+T = TypeVar("T")
 
 
 class ObjectSink:
@@ -41,7 +43,7 @@ class ObjectSink:
         self._begins = ""
         self._staging = ".tar2tf/"
         self._listings: dict[str, dict[str, int | None]] = {}  # sizes by name, by what the names begin with
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool = ThreadPoolExecutor(_UPLOADS, "tar2tf-upload")  # whose threads begin with the first upload
         self._uploads: deque[Future[None]] = deque()
 
     def inside(self, path: str) -> str:
@@ -73,7 +75,7 @@ class ObjectSink:
 
     def exists(self, path: str, *, now: bool = False) -> bool:
         """Whether the bucket has an object of that name."""
-        return self._head(path) is not None if now else self.size(path) is not None
+        return self._ask(lambda: self._store.head(path), path) is not None if now else self.size(path) is not None
 
     def size(self, path: str) -> int | None:
         """Bytes of an object, by one listing for all of the output, and one for all that is staged."""
@@ -109,8 +111,7 @@ class ObjectSink:
 
     def remove(self, path: str) -> None:
         """Delete an object if there is one."""
-        with _sink_errors():
-            persist(lambda: self._store.remove(path), shard=self.locate(path))
+        self._ask(lambda: self._store.remove(path), path)
         for listing in self._listings.values():
             listing.pop(path, None)
 
@@ -120,9 +121,7 @@ class ObjectSink:
 
     def close(self) -> None:
         """Wait for the uploads that run; those that have not begun are left to the next run."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-            self._pool = None
+        self._pool.shutdown(wait=True, cancel_futures=True)
         self._uploads.clear()
 
     def _staged(self, part: str) -> str:
@@ -130,8 +129,6 @@ class ObjectSink:
 
     def _submit(self, action: Callable[[str, str], None], source: str, path: str) -> None:
         self._reap(_UPLOADS - 1)
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(_UPLOADS, "tar2tf-upload")
         self._uploads.append(self._pool.submit(action, source, path))
 
     def _reap(self, most: int) -> None:
@@ -141,9 +138,10 @@ class ObjectSink:
 
     def _upload(self, part: str, path: str) -> None:
         size = os.stat(part).st_size
+        self._ask(lambda: self._store.put(path, part), path)
+        found = self._check_size(path, size, "uploaded")
         with _sink_errors():
-            persist(lambda: self._store.put(path, part), shard=self.locate(path))
-            self._check_sum(part, path, self._check_size(path, size, "uploaded"))
+            self._check_sum(part, path, found)
         for prefix, listing in list(self._listings.items()):
             if path.startswith(prefix):
                 listing[path] = size
@@ -152,14 +150,13 @@ class ObjectSink:
     def _rename(self, part: str, path: str) -> None:
         """Copy a staged part within the bucket, see that all of it is there, and delete the first one."""
         name, size = self._staged(part), self.part_size(part)
-        with _sink_errors():
-            persist(lambda: self._store.copy(name, path), shard=self.locate(path))
-            self._check_size(path, size or 0, "copied")
-            persist(lambda: self._store.remove(name), shard=self.locate(name))
+        self._ask(lambda: self._store.copy(name, path), path)
+        self._check_size(path, size or 0, "copied")
+        self._ask(lambda: self._store.remove(name), name)
 
     def _check_size(self, path: str, size: int, how: str) -> ObjectInfo:
         """See that the bucket has as many bytes as were sent; an object with others does not stay under its name."""
-        found = self._head(path)
+        found = self._ask(lambda: self._store.head(path), path)
         if found is None or found.size != size:
             there = f"{found.size:,} bytes" if found and found.size is not None else "nothing"
             self._discard(path)
@@ -178,20 +175,20 @@ class ObjectSink:
 
     def _discard(self, path: str) -> None:
         """Delete an object if that can be; whatever is in the way, its upload has failed already."""
-        with contextlib.suppress(SourceError):
-            persist(lambda: self._store.remove(path), shard=self.locate(path))
-
-    def _head(self, path: str) -> ObjectInfo | None:
-        with _sink_errors():
-            return persist(lambda: self._store.head(path), shard=self.locate(path))
+        with contextlib.suppress(SinkError):
+            self._ask(lambda: self._store.remove(path), path)
 
     def _listing(self, prefix: str) -> dict[str, int | None]:
         """Sizes of the objects whose names begin with a prefix, as of when they were listed first."""
         if prefix not in self._listings:
-            with _sink_errors():
-                items = persist(lambda: [*self._store.listing(prefix)], shard=self._url)
+            items = self._ask(lambda: [*self._store.listing(prefix)], prefix)
             self._listings[prefix] = {item.name: item.size for item in items}
         return self._listings[prefix]
+
+    def _ask(self, request: Callable[[], T], path: str) -> T:
+        """What the store answers, asked again where that may help."""
+        with _sink_errors():
+            return persist(request, shard=self.locate(path))
 
 
 @contextlib.contextmanager

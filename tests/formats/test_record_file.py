@@ -17,6 +17,7 @@ from tar2tf_cli import convert as run
 from tar2tf_cli.errors import SinkError
 from tar2tf_cli.formats import direct_file as direct
 from tar2tf_cli.formats.direct_file import DirectFile
+from tar2tf_cli.formats.record_file import WholeFile, write_all, write_whole
 from tar2tf_cli.formats.tfrecord import crc32c
 from tar2tf_cli.sinks import RecordFile, shard_file
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
@@ -163,3 +164,48 @@ def test_a_limit_on_file_size_is_told_and_the_same_command_continues(tars: Path,
     assert not list((tmp_path / "out").glob("*.record"))
     convert(*command[1:])
     assert tar2tf("verify", tmp_path / "out/t-manifest.json").returncode == 0
+
+
+def test_a_whole_file_appears_when_it_is_closed_and_replaces_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"before")
+    with WholeFile(str(path)) as file:
+        file.write([b"a", b"fter"], 5)
+        file.flush()
+        assert path.read_bytes() == b"before"
+    assert [found.name for found in tmp_path.iterdir()] == ["f"]
+    assert path.read_bytes() == b"after"
+
+
+def test_nothing_is_left_of_a_whole_file_that_is_abandoned(tmp_path: Path) -> None:
+    file = WholeFile(str(tmp_path / "f"))
+    file.write([b"half"], 4)
+    file.__exit__(RuntimeError, RuntimeError("meanwhile"), None)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("call", ["writev", "fsync", "replace"])
+def test_a_whole_file_that_cannot_be_written_is_an_error_that_names_it(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, call, full)
+    with pytest.raises(SinkError, match="cannot be written: No space left") as caught:
+        write_whole(str(tmp_path / "f"), [b"data"])
+    assert caught.value.shard == str(tmp_path / "f")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_taken_in_parts_is_written_whole() -> None:
+    taken: list[bytes] = []
+
+    def write(data: bytes) -> int:
+        taken.append(data[:3])
+        return len(taken[-1])
+
+    write_all(write, b"0123456789")
+    assert taken == [b"012", b"345", b"678", b"9"]
+    with pytest.raises(BlockingIOError):
+        write_all(lambda data: 0, b"x")

@@ -49,6 +49,7 @@ SCENES: dict[str, tuple[str, list[str], str]] = {
     "by total": ("small", ["-o", "out/<0>-of-<total>.record", "--records-per-shard", "30"], ""),
     "splits": ("small", ["-o", "out/<split>/<>.record", "--split", "a=0.6,b=0.4", "--num-shards", "2"], ""),
     "shuffled": ("small", ["-o", "out/train-<>.record", "--shuffle", "--num-shards", "3"], ""),
+    "spools as shards": ("small", ["-o", "out/<input>-whole.record", "--op", "drop_empty"], ""),
     "overwriting": (
         "small",
         ["-o", "out/train-<>.record", "--records-per-shard", "40", "--overwrite"],
