@@ -38,7 +38,7 @@ class Manifest:
         inputs: name, size in bytes and version of each input, in order.
         shards: in number order, split by split.
         features: dtype, shape, encoding and count of each feature (`Schema.describe`).
-        skipped: members passed over by reason, and how many samples were.
+        skipped: skipped members by reason, and how many samples were skipped.
         documents: paths from the manifest's folder of what else was written, such as a label map.
     """
 

@@ -76,14 +76,14 @@ class ConversionSchedule(Schedule):
             return WriteShard(self._ready.popleft())
         if self._failed or self._finished or self._reading == self._readers:
             return None
-        first, self._next_input = self._next_input, self._next_behind()
+        first, self._next_input = self._next_input, self._end_of_task()
         if self._next_input == first:
             return None
         self._reading += 1
         return ReadInputs(tuple(range(first, self._next_input)))
 
-    def _next_behind(self) -> int:
-        """Behind the inputs to be read next by one task: one, or where each costs a round trip several small ones."""
+    def _end_of_task(self) -> int:
+        """Where the inputs of the next task end: it reads one, or, where each costs a round trip, several small ones."""
         inputs, first = self._plan.inputs, self._next_input
         most = _SMALL_INPUTS if self._plan.source.remote else 1
         ahead = len(inputs) if self._holds_all else self._frontier + _AHEAD * most * self._readers
@@ -133,7 +133,7 @@ class ConversionSchedule(Schedule):
         self._flusher.close()
 
     def _advance(self) -> None:
-        """Divide inputs among shards as far as they have been read in input order; behind a limit they are skipped."""
+        """Divide inputs among shards as far as they have been read in input order, up to the limit."""
         if self._finished:
             return
         while self._frontier < len(self._plan.inputs) and not self._planner.full:

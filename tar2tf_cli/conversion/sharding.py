@@ -95,7 +95,7 @@ class ShardPlanner:
         conversion: whose limits, split, shuffle and number of shards hold.
         stems: the inputs' stems, for a path with `<input>`.
         records: how many records all inputs have together, where that is certain; else a number of shards is only
-            laid out when all indexes are there.
+            planned when all indexes are there.
 
     Attributes:
         full: whether `--limit` is reached, so that further inputs add nothing.
@@ -135,7 +135,7 @@ class ShardPlanner:
         return {piece.source for shard in self._open.values() for piece in shard.pieces}
 
     def add(self, source: int, index: SpoolIndex) -> Iterator[Shard]:
-        """Lay out an input's units; yields the shards that this completes."""
+        """Divide an input's units among shards; yields the shards that this completes."""
         if self.holds_all:
             self._held.append((source, index))
             return
@@ -202,7 +202,7 @@ class ShardPlanner:
             unit = stop
 
     def _room(self, shard: Shard, index: SpoolIndex, unit: int) -> int:
-        """The unit behind the last that still fits, counted from `unit`."""
+        """The first unit, counted from `unit`, that no longer fits."""
         stop = len(index.sizes)
         if self._max_bytes:
             stop = bisect_right(index.ends, index.ends[unit] + self._max_bytes - shard.size) - 1

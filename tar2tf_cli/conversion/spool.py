@@ -52,7 +52,7 @@ def _compressor() -> zlib._Compress:
 
 
 class Spool:
-    """Appends records to a spool and its index, compressed where the layout needs their size on disk.
+    """Appends records to a spool and its index, compressed where their size on disk decides about shards.
 
     Args:
         conversion: whose split, shuffle and compression hold.
@@ -116,7 +116,7 @@ class _Block:
 def _block_size(conversion: Conversion) -> int | None:
     """Bytes of records that make a gzip block; None when units are plain records.
 
-    Only a limit on the size on disk asks for compression before the layout. A block is small against the limit, so
+    Only a limit on the size on disk asks for compression before records are divided among shards. A block is small against the limit, so
     that shards fill up well, and one record wherever records are counted or shuffled.
     """
     output = conversion.output

@@ -1,6 +1,6 @@
 """What reading an input leaves in the working folder: an index of its units.
 
-A unit is what the layout moves about: one framed record, or one gzip block of several. Units are whole in
+A unit is what is divided among shards: one framed record, or one gzip block of several. Units are whole in
 themselves, so any sequence of them is a valid TFRecord (RFC 1952 lets gzip members follow each other).
 """
 
@@ -50,7 +50,7 @@ class SpoolIndex:
 
     @property
     def ends(self) -> array[int]:
-        """Where each unit ends in the spool, behind a 0; computed once the index is whole."""
+        """0, and where each unit ends in the spool; computed once the index is whole."""
         if len(self._ends) != len(self.sizes) + 1:
             self._ends = array("Q", accumulate(self.sizes, initial=0))
         return self._ends

@@ -142,7 +142,7 @@ class Takeover:
         self._begin_journal(folder, published if ours else [])
 
     def _check_previous(self, previous: Manifest) -> None:
-        """Refuse to go on where a manifest stands that this conversion may not replace."""
+        """Refuse to go on where there is a manifest that this conversion may not replace."""
         identity = self._claim.identity
         if previous.identity() != identity:
             reason = _what_changed(previous, identity)
@@ -220,7 +220,7 @@ class Takeover:
 
 
 def _previous(claim: Claim) -> Manifest | None:
-    """The manifest that is there; one of another kind stands for an empty one, which claims nothing."""
+    """The manifest that is there; a document of another kind counts as an empty one, which claims nothing."""
     data = claim.sink.read(claim.manifest)
     try:
         return None if data is None else Manifest.from_bytes(data, claim.where)

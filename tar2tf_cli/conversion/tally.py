@@ -25,9 +25,9 @@ class Summary:
         shards: the shards, with paths as seen from the manifest's folder.
         manifest: the manifest's path; None when records went to standard output.
         features: the manifest's description of each feature.
-        errors: faulty samples that were passed over: shard, key, member, offset, message.
-        skipped: members passed over, by reason.
-        skipped_samples: how many faulty samples were passed over; `errors` is empty when up to date.
+        errors: faulty samples that were skipped: shard, key, member, offset, message.
+        skipped: members skipped, by reason.
+        skipped_samples: how many faulty samples were skipped; `errors` is empty when up to date.
         up_to_date: whether nothing had to be done.
         oversized: shards of one record that is larger than the limit.
     """
@@ -109,7 +109,7 @@ class Tally:
         """Fill in what the manifest says of features and of what was skipped.
 
         With `--limit` more samples may have been read than written, so that the count of a feature which only some
-        of them have is not known; it is left out.
+        of them have is not known, and not given.
         """
         features = self._schema.describe()
         if self._samples != self.summary.records:

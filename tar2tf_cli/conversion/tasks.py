@@ -68,8 +68,8 @@ class Worker:
 class ReadInputs:
     """Read inputs: leaves the index of each, and a spool of its records where they are not to be read again.
 
-    What an interrupted run left is kept when it is whole. Several inputs of a bucket behind a network are fetched all
-    at once.
+    What an interrupted run left is kept when it is whole. Several inputs of a remote bucket are fetched all at
+    once.
 
     Attributes:
         numbers: the inputs' numbers in the plan.
@@ -163,7 +163,7 @@ class ShardReport:
 
 @dataclass(frozen=True, slots=True)
 class WriteShard:
-    """Write one shard under a temporary path, whole; it is for the conductor to flush it to the disk.
+    """Write one shard under a temporary path, whole; the flusher sees that it is on the disk.
 
     Attributes:
         shard: what it is made of.

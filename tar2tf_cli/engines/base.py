@@ -41,7 +41,7 @@ def attempt(task: Task, context: TaskContext) -> Outcome:
     """Run a task; whatever it raises is the outcome's error, unforeseen exceptions with their traceback in `details`.
 
     Raises:
-        BrokenPipeError: when whoever waits for the outcome is gone.
+        BrokenPipeError: when the process that waits for the outcome is gone.
     """
     try:
         return Outcome(task, task.run(context))

@@ -43,7 +43,7 @@ def gather(
 
 
 class _Longest(Schedule):
-    """The longest tasks first; none behind one that failed."""
+    """The longest tasks first; none that comes after one that failed."""
 
     def __init__(self, tasks: Sequence[Task], costs: Sequence[int], progress: Callable[[int], None]) -> None:
         self._tasks = tasks

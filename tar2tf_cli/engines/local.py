@@ -222,7 +222,7 @@ def _end_with_parent(descriptor: int) -> None:
 
 
 class _Progress:
-    """Adds up bytes read and tells the parent a few times a second; raises when the parent is gone."""
+    """Adds up bytes read and reports them a few times a second; raises when the parent is gone."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel

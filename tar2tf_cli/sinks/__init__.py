@@ -30,9 +30,7 @@ def open_sink(path: str, *, endpoint: str | None = None) -> Sink:
         )
     url = bucket_url(path)
     if "<" in url or "{" in url:
-        raise UsageError(
-            f"the bucket of the output path {path!r} holds a field", hint="fields belong behind the bucket"
-        )
+        raise UsageError(f"the bucket of the output path {path!r} holds a field", hint="fields belong after the bucket")
     from tar2tf_cli.sinks.objects import ObjectSink
 
     return ObjectSink(open_store(url, endpoint=endpoint), url)

@@ -38,7 +38,7 @@ class Sink(Protocol):
         """
 
     def walk(self, root: str, *, nested: bool) -> Iterator[tuple[str, bool]]:
-        """Paths below a folder, from that folder, each with whether it is a folder itself; hidden folders left out.
+        """Paths below a folder, from that folder, each with whether it is a folder itself; hidden folders skipped.
 
         Args:
             root: the folder.
