@@ -83,7 +83,7 @@ class ConversionSchedule(Schedule):
         return ReadInputs(tuple(range(first, self._next_input)))
 
     def _end_of_task(self) -> int:
-        """Where the inputs of the next task end: it reads one, or, where each costs a round trip, several small ones."""
+        """Where the inputs of the next task end: it reads one, or several small ones where each costs a round trip."""
         inputs, first = self._plan.inputs, self._next_input
         most = _SMALL_INPUTS if self._plan.source.remote else 1
         ahead = len(inputs) if self._holds_all else self._frontier + _AHEAD * most * self._readers

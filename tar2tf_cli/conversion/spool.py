@@ -116,8 +116,8 @@ class _Block:
 def _block_size(conversion: Conversion) -> int | None:
     """Bytes of records that make a gzip block; None when units are plain records.
 
-    Only a limit on the size on disk asks for compression before records are divided among shards. A block is small against the limit, so
-    that shards fill up well, and one record wherever records are counted or shuffled.
+    Only a limit on the size on disk asks for compression before records are divided among shards. A block is small
+    against the limit, so that shards fill up well, and one record wherever records are counted or shuffled.
     """
     output = conversion.output
     if output.compression == "none" or output.limit is None:
