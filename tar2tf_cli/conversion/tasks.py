@@ -31,6 +31,7 @@ __all__ = ["ReadInputs", "ShardReport", "Worker", "WriteShard", "copied"]
 _LARGE_RECORD: Final = 8192
 _PROBE: Final = 64
 _COPY: Final = 1 << 20
+_MOST_OPEN: Final = 64
 
 Chunk: TypeAlias = tuple[list[bytes], int]
 """Parts of framed bytes, and their size together."""
@@ -144,14 +145,6 @@ def _spooled(worker: Worker, number: int, index: SpoolIndex) -> InputReport:
     return reading.report
 
 
-def _respooled(worker: Worker, number: int) -> None:
-    """Write an input's spool again, which went with an interrupted run."""
-    found = load_index(worker.path(number, "index"))
-    report = _spooled(worker, number, SpoolIndex())
-    if found is None or report.spool_crc != found[1]["spool_crc"]:
-        raise changed(worker.source.locate(worker.inputs[number].name))
-
-
 @dataclass(frozen=True, slots=True)
 class ShardReport:
     """A shard as written: bytes on disk, records, CRC-32C of the file."""
@@ -207,39 +200,31 @@ class WriteShard:
 
 def copied(worker: Worker, shard: Shard) -> Iterator[Chunk]:
     """The bytes of a shard, from the spools or inputs that its pieces lie in."""
-    with _Spools(worker) as spools:
+    spools: dict[int, int] = {}  # descriptors, few enough for any limit on open files
+    try:
         for piece in shard.pieces:
-            yield from _from_spool(spools.open(piece.source), piece) if piece.spooled else _from_input(worker, piece)
-
-
-class _Spools:
-    """The spools that a shard is gathered from, few enough open at once for any limit on open files."""
-
-    MOST: Final = 64
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-        self._open: dict[int, int] = {}  # the one used last comes last
-
-    def open(self, source: int) -> int:
-        """A descriptor of an input's spool; where that went with an interrupted run, it is written again."""
-        if source in self._open:
-            self._open[source] = self._open.pop(source)
-        else:
-            if len(self._open) >= self.MOST:
-                os.close(self._open.pop(next(iter(self._open))))
-            path = self._worker.path(source, "spool")
-            if not os.path.exists(path):
-                _respooled(self._worker, source)
-            self._open[source] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        return self._open[source]
-
-    def __enter__(self) -> _Spools:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for descriptor in self._open.values():
+            if not piece.spooled:
+                yield from _from_input(worker, piece)
+                continue
+            if piece.source not in spools:
+                if len(spools) == _MOST_OPEN:
+                    os.close(spools.pop(next(iter(spools))))
+                spools[piece.source] = _open_spool(worker, piece.source)
+            yield from _from_spool(spools[piece.source], piece)
+    finally:
+        for descriptor in spools.values():
             os.close(descriptor)
+
+
+def _open_spool(worker: Worker, number: int) -> int:
+    """A descriptor of an input's spool; where that went with an interrupted run, it is written again."""
+    path = worker.path(number, "spool")
+    if not os.path.exists(path):
+        found = load_index(worker.path(number, "index"))
+        report = _spooled(worker, number, SpoolIndex())
+        if found is None or report.spool_crc != found[1]["spool_crc"]:
+            raise changed(worker.source.locate(worker.inputs[number].name))
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _from_spool(descriptor: int, piece: Piece) -> Iterator[Chunk]:
