@@ -155,11 +155,7 @@ def test_repeated_and_missing_entries_are_faulty_samples(tmp_path: Path) -> None
     done = tar2tf("convert", tmp_path / "in.tar", "-o", tmp_path / "x.record", *options)
     assert done.returncode == 1
     faults = [json.loads(line) for line in errors.read_text().splitlines()]
-    assert [fault["key"] for fault in faults] == ["a", "c", "b"] or [fault["key"] for fault in faults] == [
-        "a",
-        "b",
-        "c",
-    ]
+    assert [fault["key"] for fault in faults] == ["a", "c", "b"]
     assert keys(tmp_path / "x.record") == ["b", "d"]
 
 

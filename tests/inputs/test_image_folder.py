@@ -403,7 +403,7 @@ def test_a_tensor_is_what_tensorflow_decodes_crops_resizes_and_casts(photos, tmp
 def test_the_readmes_example_parses_tensors_with_decode_raw(photos, tmp_path, monkeypatch):
     from readme import block
 
-    output = tmp_path / "out" / "train-<00000>-of-<total>"
+    output = tmp_path / "folder" / "train-<00000>-of-<total>"
     run(photos, "-o", output, "--preset", "imagenet-tensor", "--image-size", "300")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}

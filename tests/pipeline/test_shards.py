@@ -228,7 +228,7 @@ def test_the_pipelines_of_the_readme_work(tmp_path: Path, monkeypatch: pytest.Mo
     for block in re.findall(r"```python\n(.*?)```", section, re.DOTALL):
         exec(block, names)
     assert records(tmp_path / "photos-0.record")
-    assert len(list(names["train"])) == names["done"].records == len(records(*shards_in(tmp_path / "out")))
+    assert len(list(names["train"])) == names["done"].records == len(records(*shards_in(tmp_path / "pipeline")))
 
 
 # --- What goes where ---
