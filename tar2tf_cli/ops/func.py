@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import pickle
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -102,6 +101,8 @@ class Func(Op):
 
 
 def _unpickled(data: bytes, name: str, digest: str | None) -> Func:
+    import pickle
+
     op = Func.__new__(Func)
     op.func, op.label, op._where, op._digest = pickle.loads(data), name, None, digest
     return op
