@@ -89,21 +89,26 @@ def main(args: list[str] | None = None) -> NoReturn:
     from tar2tf_cli.errors import Interrupted, SinkError, Tar2tfError
 
     _fill_standard_streams()
+    failure: Tar2tfError
     try:
         code = _run(args)
         if sys.stdout is not None:
             sys.stdout.flush()
+        sys.exit(code)
     except (KeyboardInterrupt, click.Abort):
-        code = _fail(Interrupted("interrupted", hint="the same command continues where this one stopped"))
+        failure = Interrupted("interrupted", hint="the same command continues where this one stopped")
     except Tar2tfError as error:
-        code = _fail(error)
+        failure = error
     except BrokenPipeError:
-        code = _fail(SinkError("standard output was closed before everything was written"))
+        failure = SinkError("standard output was closed before everything was written")
         _drop_output()
     except OSError as error:
-        code = _fail(SinkError(f"{error.strerror or error}", shard=error.filename or "standard output"))
+        failure = SinkError(f"{error.strerror or error}", shard=error.filename or "standard output")
         _drop_output()
-    sys.exit(code)
+    from tar2tf_cli.cli.output import print_error
+
+    print_error(failure)
+    sys.exit(failure.exit_code)
 
 
 def _fill_standard_streams() -> None:
@@ -137,10 +142,3 @@ def _run(args: list[str] | None) -> int:
         hint = f"{context.command_path if context else 'tar2tf'} -h lists what there is"
         raise UsageError(text[:1].lower() + text[1:], hint=hint) from None
     return int(code or 0)
-
-
-def _fail(error: Any) -> int:
-    from tar2tf_cli.cli.output import print_error
-
-    print_error(error)
-    return int(error.exit_code)

@@ -30,7 +30,7 @@ class Choice(click.Choice):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in self.choices:
             from tar2tf_cli.errors import UsageError
-            from tar2tf_cli.spec.fields import refusal
+            from tar2tf_cli.ops.rules import refusal
 
             raise UsageError(refusal(param.opts[-1] if param else "", value, self.choices))
         return str(value)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import IO, Any, Final
 
 import click
 
-from tar2tf_cli.errors import Tar2tfError, write_failed
+from tar2tf_cli.errors import Tar2tfError, write_errors
 from tar2tf_cli.events import Events
 
 __all__ = ["Terminal", "count", "echo", "message", "print_error", "print_json", "print_skipped", "printable", "size"]
@@ -126,7 +125,7 @@ class Terminal(Events):
         """Work begins: open what is to be written to, so that a run with nothing to do leaves an older list alone."""
         self._total = size
         if self._errors_path:
-            with self._named_errors():
+            with write_errors(self._errors_path or ""):
                 self._errors = open(self._errors_path, "w", encoding="utf-8")  # noqa: SIM115 - closed in __exit__
         if self._bar_wanted and not self._quiet:
             from tqdm import tqdm
@@ -155,7 +154,7 @@ class Terminal(Events):
 
     def fault(self, fault: dict[str, Any]) -> None:
         if self._errors:
-            with self._named_errors():
+            with write_errors(self._errors_path or ""):
                 self._errors.write(json.dumps(fault) + "\n")
 
     def __enter__(self) -> Terminal:
@@ -167,16 +166,8 @@ class Terminal(Events):
             self._bar.close()
             self._bar = None
         if self._errors:
-            with self._named_errors():
+            with write_errors(self._errors_path or ""):
                 self._errors.close()
-
-    @contextlib.contextmanager
-    def _named_errors(self) -> Iterator[None]:
-        """Make what goes wrong with the list of faulty samples an error that names it."""
-        try:
-            yield
-        except OSError as error:
-            raise write_failed(self._errors_path or "", error) from None
 
     def _say(self, text: str) -> None:
         if self._bar is not None:

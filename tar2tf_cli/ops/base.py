@@ -16,7 +16,7 @@ from tar2tf_cli.errors import ProblemsError, SampleError, UsageError, meant
 from tar2tf_cli.formats.image import DEFAULT_MAX_PIXELS
 from tar2tf_cli.samples.grouping import Sample
 
-__all__ = ["OPS", "Op", "OpContext", "Samples", "apply_ops", "keyword_aliases", "parse_op", "register", "text_option"]
+__all__ = ["OPS", "Op", "OpContext", "Samples", "apply_ops", "keyword_aliases", "parse_op", "register"]
 
 Kind: TypeAlias = Literal["sample", "example"]
 
@@ -203,13 +203,6 @@ def apply_ops(sample: Sample, ops: Sequence[Op], context: OpContext) -> Iterator
             return
         sample = result
     yield sample
-
-
-def text_option(value: Any, what: str) -> str:
-    """A field that must be a non-empty text."""
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"{what} must be a name, not {value!r}")
-    return value
 
 
 def keyword_aliases(cls: T, **aliases: str) -> None:

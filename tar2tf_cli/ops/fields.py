@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any, ClassVar, Final
 
 from tar2tf_cli.errors import SampleError, meant
-from tar2tf_cli.ops.base import Kind, Op, OpContext, register, text_option
+from tar2tf_cli.ops.base import Kind, Op, OpContext, register
+from tar2tf_cli.ops.rules import text
 from tar2tf_cli.samples.grouping import KEY, Sample
 
 __all__ = ["DropEmpty", "Keep", "NameRule", "Rename", "keep", "move_first", "names_with"]
@@ -29,7 +30,7 @@ class Rename(Op):
         if not pairs:
             raise ValueError(f"needs a name and its sources: {self.usage}")
         self.renames = {
-            text_option(name, "name"): tuple(text_option(source, "a source") for source in _sources(value))
+            text(name, "name"): tuple(text(source, "a source") for source in _sources(value))
             for name, value in pairs.items()
         }
 
@@ -133,7 +134,7 @@ class Keep(Op):
     usage: ClassVar[str] = "keep:KEY[,prefix:P][,suffix:S][,contains:C][,KEY=VALUE]"
 
     def __init__(self, *rules: str) -> None:
-        self.rules = tuple(text_option(rule, "a rule") for rule in rules)
+        self.rules = tuple(text(rule, "a rule") for rule in rules)
         self._rules = [NameRule(_named_by(rule), rule) for rule in self.rules]
         if not rules:
             raise ValueError(f"needs a rule: {self.usage}")

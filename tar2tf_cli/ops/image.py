@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from tar2tf_cli.errors import ImageError
 from tar2tf_cli.formats import image
-from tar2tf_cli.ops.base import Op, OpContext, keyword_aliases, register, text_option
+from tar2tf_cli.ops.base import Op, OpContext, keyword_aliases, register
+from tar2tf_cli.ops.rules import one_of, text, whole
 from tar2tf_cli.samples.grouping import KEY, Sample
 
 if TYPE_CHECKING:
@@ -28,9 +29,8 @@ class _ImageOp(Op):
     ext: str
 
     def __post_init__(self) -> None:
-        text_option(self.ext, "ext")
-        for name, check in self._checks.items():
-            object.__setattr__(self, name, check(getattr(self, name)))
+        for name, check in {"ext": text, **self._checks}.items():
+            object.__setattr__(self, name, check(getattr(self, name), name))
 
     def apply(self, sample: Sample, context: OpContext) -> Sample:
         sample[self.ext] = self.change(self._array(sample), sample[KEY], context)
@@ -70,13 +70,11 @@ class Decode(_ImageOp):
         return sample
 
 
-def _dtype_name(dtype: Any) -> str:
+def _dtype_name(dtype: Any, label: str) -> str:
     """The name of a dtype given as a name, a Python type, or a NumPy or TensorFlow dtype."""
     name = _PYTHON_TYPES.get(dtype) if isinstance(dtype, type) else None
     name = name or getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
-    if name not in image.DTYPES:
-        raise ValueError(f"dtype must be one of {', '.join(image.DTYPES)}, not {name!r}")
-    return str(name)
+    return str(one_of(*image.DTYPES)(name, label))
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ class Cast(_DtypeOp):
         return image.cast(pixels, self.dtype)
 
 
-def _size(size: Any) -> tuple[int, int]:
+def _size(size: Any, label: str) -> tuple[int, int]:
     """Height and width from `224x224`, `224`, (224, 224) or the like."""
     parts = size.split("x") if isinstance(size, str) else list(size) if hasattr(size, "__iter__") else [size]
     try:
@@ -116,7 +114,7 @@ def _size(size: Any) -> tuple[int, int]:
     except (TypeError, ValueError):
         numbers = []
     if len(numbers) not in (1, 2) or min(numbers) < 1:
-        raise ValueError(f"size must be HEIGHTxWIDTH in pixels, not {size!r}")
+        raise ValueError(f"{label} must be HEIGHTxWIDTH in pixels, not {size!r}")
     return numbers[0], numbers[-1]
 
 
@@ -135,13 +133,13 @@ class Resize(_ImageOp):
         return image.resize(pixels, *self.size)
 
 
-def _angle(angle: Any) -> float:
+def _angle(angle: Any, label: str) -> float:
     try:
         degrees = float(angle or 0)
     except (TypeError, ValueError):
         degrees = float("nan")
     if not -1e6 < degrees < 1e6:
-        raise ValueError(f"angle must be a number of degrees, not {angle!r}")
+        raise ValueError(f"{label} must be a number of degrees, not {angle!r}")
     return degrees
 
 
@@ -171,18 +169,6 @@ class CenterCrop(_ImageOp):
         return image.center_crop(pixels)
 
 
-def _format(name: Any) -> str:
-    if name not in ("jpeg", "png"):
-        raise ValueError(f"format must be jpeg or png, not {name!r}")
-    return str(name)
-
-
-def _quality(quality: Any) -> int:
-    if not str(quality).isdecimal() or not 1 <= int(quality) <= 100:
-        raise ValueError(f"quality must be from 1 to 100, not {quality!r}")
-    return int(quality)
-
-
 @register
 @dataclass(frozen=True)
 class Encode(_ImageOp):
@@ -190,7 +176,7 @@ class Encode(_ImageOp):
 
     name: ClassVar[str] = "encode"
     usage: ClassVar[str] = "encode:EXT,jpeg|png[,quality=Q]"
-    _checks: ClassVar = {"format": _format, "quality": _quality}
+    _checks: ClassVar = {"format": one_of("jpeg", "png"), "quality": whole(1, 100)}
 
     format: Literal["jpeg", "png"] = "jpeg"
     quality: Any = 95

@@ -3,40 +3,18 @@
 from __future__ import annotations
 
 import json
-import operator
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from tar2tf_cli.errors import Problem, ProblemsError, UsageError, meant
+from tar2tf_cli.errors import Problem, ProblemsError, UsageError
 from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.features.types import TYPES
 from tar2tf_cli.ops.base import Op, parse_op
+from tar2tf_cli.ops.rules import one_of, refusal, text, whole
 from tar2tf_cli.ops.select import Selection, parse_select
 
-__all__ = [
-    "Checked",
-    "Exact",
-    "arguments",
-    "fields_of",
-    "flag",
-    "function",
-    "loadable",
-    "one_of",
-    "ops",
-    "parse_size",
-    "preset",
-    "problems_of",
-    "refusal",
-    "rows",
-    "select",
-    "split",
-    "text",
-    "texts",
-    "types",
-    "whole",
-]
+__all__ = ["Checked", "Exact", "fields_of", "one_of", "parse_size", "problems_of", "text", "whole"]
 
 Given = TypeVar("Given")
 Kept = TypeVar("Kept")
@@ -93,14 +71,6 @@ def fields_of(kind: type) -> dict[str, Checked[Any, Any]]:
     return {name: field for name, field in vars(kind).items() if isinstance(field, Checked)}
 
 
-def text(value: Any, label: str) -> str:
-    """Text that is not empty, or a path."""
-    given = os.fspath(value) if isinstance(value, os.PathLike) else value
-    if not isinstance(given, str) or not given:
-        raise ValueError(f"{label} must be text or a path, not {value!r}")
-    return given
-
-
 def texts(value: Any, label: str) -> tuple[str, ...]:
     """One text, or several."""
     items = value if isinstance(value, (list, tuple)) else [value]
@@ -114,42 +84,6 @@ def flag(value: Any, label: str) -> bool:
     if not isinstance(value, int) or value not in (0, 1):
         raise ValueError(f"{label} must be true or false, not {value!r}")
     return bool(value)
-
-
-def whole(least: int | None = None, most: int | None = None) -> Callable[[Any, str], int]:
-    """A whole number within limits."""
-
-    def rule(value: Any, label: str) -> int:
-        try:
-            number = int(value) if isinstance(value, str) else operator.index(value)
-        except (TypeError, ValueError):
-            number = None
-        if number is None or isinstance(value, bool):
-            raise ValueError(f"{label} must be a whole number, not {value!r}")
-        if least is not None and number < least:
-            raise ValueError(f"{label} must be {least} or more, not {number}")
-        if most is not None and number > most:
-            raise ValueError(f"{label} must be {most:,} or less, not {number}")
-        return number
-
-    return rule
-
-
-def one_of(*choices: str) -> Callable[[Any, str], Any]:
-    """One of a few words."""
-
-    def rule(value: Any, label: str) -> str:
-        if value not in choices:
-            raise ValueError(refusal(label, value, choices))
-        return str(value)
-
-    return rule
-
-
-def refusal(label: str, value: Any, choices: Sequence[Any]) -> str:
-    """What to say of a value that is not one of a few words."""
-    words = ", ".join(map(repr, choices[:-1]))
-    return f"{label} must be {words} or {choices[-1]!r}, not {value!r}{meant(value, choices)}"
 
 
 def parse_size(value: Any, label: str = "max_shard_size") -> int:
@@ -192,18 +126,17 @@ def types(value: Any, label: str) -> dict[str, Any]:
             raise ValueError(refusal(f"the type of {name!r}", kind, TYPES))
         return kind
 
-    form = f"{label} %r is not NAME=TYPE, where TYPE is one of {', '.join(TYPES)}"
-    pairs = value if isinstance(value, Mapping) else _pairs(value, form)
+    pairs = _pairs(value, f"{label} %r is not NAME=TYPE, where TYPE is one of {', '.join(TYPES)}")
     return {str(name): kind for name, kind in _each(pairs.items(), known).items()}
 
 
 def split(value: Any, label: str) -> dict[str, float]:
     """The fraction of the samples that each split gets, by name; or a text such as `train=0.9,val=0.1`."""
     form = f"{label} %r is not NAME=FRACTION, such as train=0.9,val=0.1"
-    pairs = value if isinstance(value, Mapping) else _pairs(value, form)
+    pairs = _pairs(value, form)
     written = ",".join(f"{name}={fraction}" for name, fraction in pairs.items())
     try:
-        if value == "":
+        if not pairs and isinstance(value, str):
             raise ValueError
         fractions = {str(name): float(fraction) for name, fraction in pairs.items()}
     except (TypeError, ValueError):
@@ -257,13 +190,15 @@ def loadable(value: Any, label: str) -> str | type:
     return value if isinstance(value, type) else text(value, label)
 
 
-def _pairs(value: Any, refusal: str) -> dict[str, str]:
-    """The values of texts such as `NAME=VALUE,NAME=VALUE` by name."""
+def _pairs(value: Any, complaint: str) -> Mapping[Any, Any]:
+    """A mapping, or the values of texts such as `NAME=VALUE,NAME=VALUE` by name."""
+    if isinstance(value, Mapping):
+        return value
     pairs: dict[str, str] = {}
-    for item in (part for text in texts(value, "it") for part in text.split(",") if part):
+    for item in filter(None, ",".join(texts(value, complaint.partition(" ")[0])).split(",")):
         name, equals, written = item.partition("=")
         if not equals or not name:
-            raise ValueError(refusal % item)
+            raise ValueError(complaint % item)
         pairs[name] = written
     return pairs
 

@@ -95,8 +95,8 @@ limit: 1.5
         ("8:24", "resize has no field 'sise'; did you mean 'size'?"),
         (
             "9:5",
-            "convert dtype must be one of uint8, int8, uint16, int16, uint32, int32, int64, float16, float32, float64, "
-            "not 'float31'",
+            "convert dtype must be 'uint8', 'int8', 'uint16', 'int16', 'uint32', 'int32', 'int64', 'float16', "
+            "'float32' or 'float64', not 'float31'; did you mean 'float32'?",
         ),
         ("12:5", "an op is a name, or one name with its fields, not [1]"),
         ("13:1", "5 is not a selection; write ENTRY, ENTRY:nested.path, a list or a mapping"),
