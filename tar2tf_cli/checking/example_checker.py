@@ -1,8 +1,8 @@
 """Whether records are tf.train.Examples, and fit a schema.
 
 `Checker` checks many: it remembers which bytes have come before the values of each feature, and parses only what it has
-not seen. A whole `tar2tf verify` takes 0.28x the time of one that parses every record where these are small, and 0.63x
-where they hold a JPEG of 50 kB (80,000 and 32,000 records, two cores).
+not seen. With it a whole `tar2tf verify` takes 0.22x the CPU time that it takes when every record is parsed, of 80,000
+small records, and 0.63x of 32,000 with a JPEG of 50 kB (two cores).
 """
 
 from __future__ import annotations

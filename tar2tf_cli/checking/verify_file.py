@@ -175,10 +175,8 @@ def _check_records(shard: OpenShard, checker: Checker, report: FileReport) -> No
     while True:
         try:
             for offset, data in reader:
-                findings = check(data)
-                if findings:
-                    for kind, message in findings:
-                        report.add(Fault(kind, message, reader.count, offset))
+                for kind, message in check(data):
+                    report.add(Fault(kind, message, reader.count, offset))
             report.examined = True
             break
         except DamagedShardError as error:
@@ -197,10 +195,8 @@ def _check_tar(shard: OpenShard, rules: TarRules, report: FileReport) -> None:
     """Check that a tar is whole and its members make samples; every byte is read, as a disk may fail anywhere."""
 
     def note(error: SampleError) -> None:
-        kind = "duplicate-key" if error.member else "half-sample"
-        report.add(
-            Fault(kind, f"{error.member}: {error.message}" if error.member else _of_key(error), None, error.offset)
-        )
+        kind, place = ("duplicate-key", error.member) if error.member else ("half-sample", f"sample {error.key}")
+        report.add(Fault(kind, f"{place}: {error.message}", None, error.offset))
 
     tar = TarReader(shard, shard.name, headers_only=True, need_end=not rules.ignore_missing_end)
     grouper = Grouper(shard.name, note, key_split=rules.key_split, regroup=rules.regroup, sizes_only=True)
@@ -213,10 +209,6 @@ def _check_tar(shard: OpenShard, rules: TarRules, report: FileReport) -> None:
     if not report.records and not report.faults:
         reasons = ", ".join(f"{count:,} x {reason}" for reason, count in (tar.skipped + grouper.skipped).items())
         report.add(Fault("empty", "the tar holds no samples" + (f"; members skipped: {reasons}" if reasons else "")))
-
-
-def _of_key(error: SampleError) -> str:
-    return f"sample {error.key}: {error.message}"
 
 
 # --- What a manifest claims ---

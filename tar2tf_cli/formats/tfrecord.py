@@ -187,7 +187,7 @@ class RecordReader:
         return have > 0
 
     def _read_large(self, length: int) -> tuple[bytes, bytes]:
-        """Data and CRC of a record of which the buffer has the beginning; only the next header is read with it.
+        """Data and CRC of a record that begins in the buffer; only the next header is read with it.
 
         What is copied once less is read a third faster.
         """
@@ -199,7 +199,7 @@ class RecordReader:
         return data, tail[:4]
 
     def _exactly(self, size: int, head: bytes = b"") -> bytes:
-        """So many bytes, the first of which are there already; fewer at the end of the stream."""
+        """So many bytes, beginning with `head`; fewer at the end of the stream."""
         chunks = [head] if head else []
         have = len(head)
         while have < size and (chunk := self._stream.read(min(size - have, 16 * self.CHUNK))):
