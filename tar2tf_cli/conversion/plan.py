@@ -47,8 +47,8 @@ class Plan:
 
     def threads(self, cpus: int) -> int:
         """How many threads are to work on each input, so that a few large ones keep all CPUs busy."""
-        if not self.source.divisible or not self.work.gains_by_threads:
-            return 1
+        if self.source.threads or not self.work.gains_by_threads:
+            return self.source.threads or 1
         return max(1, min(cpus // max(len(self.inputs), 1), _MOST_THREADS))
 
     def manifest(self) -> Manifest:

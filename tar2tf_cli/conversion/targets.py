@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import sys
@@ -67,26 +68,29 @@ class _WithoutManifest:
         self._reports: dict[int, ShardReport] = {}
 
     def __enter__(self) -> Self:
-        import tempfile
-
-        where = self._place()
+        folder = os.path.join(self._place(), f".tar2tf-{os.urandom(6).hex()}")
         try:
-            self.folder = tempfile.mkdtemp(prefix=".tar2tf-", dir=where)
+            os.mkdir(folder, 0o700)
         except OSError as error:
-            if where:
-                raise write_failed(where, error) from None
-            hint = "set TMPDIR to a folder with room"
-            raise SinkError(f"no temporary folder can be made: {error.strerror}", hint=hint) from None
+            raise write_failed(folder, error) from None
+        self.folder = folder
         return self
 
     def __exit__(self, *exception: object) -> None:
-        import shutil
+        with contextlib.suppress(OSError):
+            for name in os.listdir(self.folder):
+                os.unlink(os.path.join(self.folder, name))
+            os.rmdir(self.folder)
 
-        shutil.rmtree(self.folder, ignore_errors=True)
+    def _place(self) -> str:
+        """The folder to make the working folder in."""
+        import tempfile
 
-    def _place(self) -> str | None:
-        """The folder to make the temporary one in; None for the system's."""
-        return None
+        try:
+            return tempfile.gettempdir()
+        except OSError as error:
+            hint = "set TMPDIR to a folder with room"
+            raise SinkError(f"there is no temporary folder: {error.strerror}", hint=hint) from None
 
     def unsynced(self, shard: Shard) -> list[str]:
         """The shard itself."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.features.tf_example import TFExample, unfit
@@ -16,8 +16,11 @@ from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.samples.grouping import KEY, Grouper, Sample
 from tar2tf_cli.spec.conversion import Conversion, Input
 from tar2tf_cli.stores import ObjectInfo, Source
+from tar2tf_cli.stores.base import Placed
 
 __all__ = ["Reading"]
+
+T = TypeVar("T")
 
 Record: TypeAlias = tuple[str, list[bytes], int]
 """A record with the key of its sample: key, bytes in parts, their size together."""
@@ -68,31 +71,29 @@ class Reading:
         self._encoder = Encoder()
         feature_map = feature_map_of(conversion)
         self.steps = Steps(context_of(conversion), conversion.ops, feature_map.features, conversion.example_ops)
-        changed = bool(conversion.ops or conversion.example_ops)
-        self._make: Callable[[Sample], Any] = (
-            self.steps if changed else lambda sample: map(feature_map.features, (sample,))
-        )
-        self._note: Callable[[Features], None] = self.report.schema.add
-        self._input: _Tar | _List
+        self._make: Callable[[Any], Iterable[Any]] = self.steps
+        if source.gives == "examples":
+            self._make = lambda example: (example,)
+        elif not (conversion.ops or conversion.example_ops):
+            self._make = lambda sample: map(feature_map.features, (sample,))
+        plain = source.gives == "bytes" and conversion.keeps_entries
+        self._note = self.report.schema.add_plain if plain else self.report.schema.add
         samples = source.samples(item, self.report, self._fault, on_bytes)
+        self._input: _Tar | _List
         if samples is None:
             self._input = _Tar(conversion.input, source, item, self._fault, on_bytes, sizes_only, trusted)
-            if feature_map.plain and not changed:
-                self._note = self.report.schema.add_plain
         else:
             self._input = _List(samples)
-            if source.gives_examples:
-                self._make = lambda example: (example,)
         self.seekable = self._input.seekable
 
     @property
     def offset(self) -> int:
         """Where in the tar the current sample begins."""
-        return self._input.offset or 0
+        return self._input.offset
 
     def where(self) -> dict[str, Any]:
         """Where the sample read last is from."""
-        return {"shard": self.name, "member": self._input.member, "offset": self._input.offset}
+        return {"shard": self.name, **self._input.place}
 
     def seek(self, offset: int) -> None:
         """Begin at a sample's offset instead of the front; only where `seekable`."""
@@ -107,14 +108,13 @@ class Reading:
 
     def records(self) -> Iterator[Record]:
         """The framed record of each example."""
-        return self._flow(self._framed)
+        return self._flow(lambda key, parts, size: (key, frame(parts, size), size + FRAMING))
 
     def sizes(self) -> Iterator[int]:
         """The size of each record in bytes; with `sizes_only` the headers of the tar give it."""
-        if not self._sizes_only:
-            for _, _, size in self._flow(self._encoded):
-                yield size + FRAMING
-            return
+        return self._sizes() if self._sizes_only else self._flow(lambda key, parts, size: size + FRAMING)
+
+    def _sizes(self) -> Iterator[int]:
         size_of, signatures, report = self._encoder.size, self.report.schema.signatures, self.report
         for sample in self.samples():
             sample[KEY] = len(sample[KEY].encode("utf-8", "surrogateescape"))
@@ -126,22 +126,19 @@ class Reading:
             report.samples += 1
             yield size
 
-    def _flow(self, finish: Callable[[str, Any], Record]) -> Iterator[Record]:
-        threads = self._threads
-        return flow(self.samples(), self._make, self._on_fault, where=self.where, finish=finish, threads=threads)
+    def _flow(self, give: Callable[[str, list[bytes], int], T]) -> Iterator[T]:
+        """What is given out for each example, of its key, its encoded bytes in parts, and their size."""
+        encode, note, report = self._encoder.encode, self._note, self.report
 
-    def _encoded(self, key: str, features: Features) -> Record:
-        """The encoded example of features, which are noted in the report."""
-        if type(features) is TFExample and (found := unfit(features)):
-            raise SampleError(f"the example has {found}")
-        parts, size = self._encoder.encode(features)
-        self._note(features)
-        self.report.samples += 1
-        return key, parts, size
+        def encoded(key: str, features: Features) -> T:
+            if type(features) is TFExample and (found := unfit(features)):
+                raise SampleError(f"the example has {found}")
+            parts, size = encode(features)
+            note(features)
+            report.samples += 1
+            return give(key, parts, size)
 
-    def _framed(self, key: str, features: Features) -> Record:
-        key, parts, size = self._encoded(key, features)
-        return key, frame(parts, size), size + FRAMING
+        return flow(self.samples(), self._make, self._on_fault, where=self.where, finish=encoded, threads=self._threads)
 
     def __enter__(self) -> Reading:
         return self
@@ -159,11 +156,8 @@ class _Tar:
     """A tar as samples: entries are its members.
 
     Attributes:
-        member: what a fault is to be named by besides its key; of tars, the one who finds it says so.
         seekable: whether samples can be read by their offset.
     """
-
-    member = None
 
     def __init__(
         self,
@@ -189,6 +183,11 @@ class _Tar:
     def offset(self) -> int:
         return self._grouper.offset
 
+    @property
+    def place(self) -> Mapping[str, Any]:
+        """Where the current sample is from."""
+        return {"offset": self._grouper.offset}
+
     def seek(self, offset: int) -> None:
         self._tar.start_at(offset)
 
@@ -207,22 +206,22 @@ class _List:
     """A part of a list of files or rows as samples, or what a pipeline's stages give.
 
     Attributes:
-        member: the file or row that the current sample is made of.
+        place: where the current sample is from.
     """
 
     seekable = False
-    offset = None
+    offset = 0
 
-    def __init__(self, samples: Generator[tuple[str, Sample], None, None]) -> None:
-        self.member: str | None = None
+    def __init__(self, samples: Generator[Placed, None, None]) -> None:
+        self.place: Mapping[str, Any] = {}
         self._samples = samples
 
     def seek(self, offset: int) -> None:
         raise NotImplementedError
 
     def samples(self) -> Iterator[Sample]:
-        for member, sample in self._samples:
-            self.member = member or None
+        for place, sample in self._samples:
+            self.place = place
             yield sample
 
     def close(self, report: InputReport) -> None:

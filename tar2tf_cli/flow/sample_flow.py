@@ -139,10 +139,12 @@ def flow(
         SampleError: whatever `on_fault` raises.
     """
     if threads > 1:
-        yield from in_threads(((item, _key(item), where()) for item in items), steps, on_fault, finish, threads, chunk)
+        yield from in_threads(
+            ((item, key_of(item) or "", where()) for item in items), steps, on_fault, finish, threads, chunk
+        )
         return
     for item in items:
-        key = _key(item)
+        key: str = item[KEY] if type(item) is dict else key_of(item) or ""
         results = iter(steps(item))
         while True:  # until no result is left: a fault of one does not end the others
             try:
@@ -151,11 +153,6 @@ def flow(
                 break
             except SampleError as error:
                 on_fault(error.at(key=key, **where()))
-
-
-def _key(item: Any) -> str:
-    key: str = item[KEY] if type(item) is dict else key_of(item) or ""
-    return key
 
 
 def context_of(conversion: Conversion) -> OpContext:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator
+from typing import Literal
 
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.inputs.report import InputReport
-from tar2tf_cli.samples.grouping import Sample
-from tar2tf_cli.stores.base import ObjectInfo, Source
+from tar2tf_cli.stores.base import ObjectInfo, Placed, Source
 
 __all__ = ["ListSource"]
 
@@ -19,7 +19,8 @@ class ListSource(Source):
     """A long list of files or rows, whose parts are the inputs; order, seed and limit are applied to the list."""
 
     ordered = True
-    divisible = False
+    threads = 1
+    gives: Literal["bytes", "values", "examples"] = "values"
 
     def __init__(self, bucket: str) -> None:
         self.bucket = bucket
@@ -32,8 +33,8 @@ class ListSource(Source):
         report: InputReport,
         fault: Callable[[SampleError], None],
         on_bytes: Callable[[int], None] | None = None,
-    ) -> Generator[tuple[str, Sample], None, None]:
-        """The samples of an input, each with the name of the file or row that it is made of."""
+    ) -> Generator[Placed, None, None]:
+        """The samples of an input, each with the file or row that it is made of as `member`."""
 
     def open(self, item: ObjectInfo) -> ByteStream:
         """Not to be opened as one stream."""

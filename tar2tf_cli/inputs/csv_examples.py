@@ -17,7 +17,7 @@ from tar2tf_cli.inputs.chunks import divided, shuffled
 from tar2tf_cli.inputs.example_class import Example, IgnoreExample, find_class
 from tar2tf_cli.ops.func import source_digest
 from tar2tf_cli.samples.grouping import KEY, Sample
-from tar2tf_cli.stores.base import ObjectInfo
+from tar2tf_cli.stores.base import ObjectInfo, Placed
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
@@ -106,7 +106,7 @@ class ExamplesSource(ListSource):
         report: InputReport,
         fault: Callable[[SampleError], None],
         on_bytes: Callable[[int], None] | None = None,
-    ) -> Generator[tuple[str, Sample], None, None]:
+    ) -> Generator[Placed, None, None]:
         """The samples of each row, or none: the number of the row from 1, and the attributes in declared order.
 
         What is stored is described in the report by rows that would make the same examples again.
@@ -125,7 +125,7 @@ class ExamplesSource(ListSource):
                 _call(example, "load", **self._arguments["load"])
                 described = _call(example, "to_csv_row") or row
                 for sample in _parts(example, str(number), self._arguments["split"]):
-                    yield f"row {number}", sample
+                    yield {"member": f"row {number}"}, sample
             except IgnoreExample:
                 report.skipped["ignored by its class"] += 1
             except SampleError as error:

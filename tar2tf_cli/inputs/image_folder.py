@@ -14,7 +14,7 @@ from tar2tf_cli.inputs.chunks import divided, shuffled
 from tar2tf_cli.inputs.labels import Labels, load_labels, number_classes, to_bytes
 from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.spec.templates import resolve
-from tar2tf_cli.stores.base import ObjectInfo
+from tar2tf_cli.stores.base import ObjectInfo, Placed
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
@@ -109,7 +109,7 @@ class ImageFolderSource(ListSource):
         report: InputReport,
         fault: Callable[[SampleError], None],
         on_bytes: Callable[[int], None] | None = None,
-    ) -> Generator[tuple[str, Sample], None, None]:
+    ) -> Generator[Placed, None, None]:
         """A sample for each file: its bytes as `image`, its class as `label`, `synset` and `text`, and `filename`."""
         total = 0
         for name in self._chunks[item.name].split("\0"):
@@ -122,7 +122,7 @@ class ImageFolderSource(ListSource):
                 message = f"is not an image, judging by its content: {_beginning(data)}"
                 fault(SampleError(message, key=sample[KEY], member=name))
             else:
-                yield name, sample
+                yield {"member": name}, sample
         if total != item.size:
             raise changed(self.bucket)
 

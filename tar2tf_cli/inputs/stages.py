@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.inputs.base import ListSource
 from tar2tf_cli.spec.urls import without_secrets
-from tar2tf_cli.stores.base import ObjectInfo, Source
+from tar2tf_cli.stores.base import ObjectInfo, Placed, Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.errors import SampleError
-    from tar2tf_cli.features.tf_example import TFExample
     from tar2tf_cli.inputs.report import InputReport
 
-__all__ = ["Examples", "StagesSource", "Tar", "TarsSource"]
+__all__ = ["StagesSource", "Tar", "TarsSource"]
 
 Tar: TypeAlias = tuple[Source, ObjectInfo]
 """A tar, and where it is."""
 
-Examples: TypeAlias = "Generator[TFExample, None, None]"
-
-Open: TypeAlias = "Callable[[InputReport, Callable[[SampleError], None]], Examples]"
-"""Sets stages to work: they give examples, the report gets what was skipped, and the function what failed."""
+Open: TypeAlias = "Callable[[InputReport, Callable[[SampleError], None]], Generator[Placed, None, None]]"
+"""Sets stages to work: they give samples or examples, the report gets what was skipped, the function what failed."""
 
 
 class TarsSource(Source):
@@ -59,25 +55,34 @@ class TarsSource(Source):
 
 
 class StagesSource(ListSource):
-    """The examples that stages make, all of them one input, since a stage may look at the whole stream.
+    """What stages make of tars, all of it one input, since a stage may look at the whole stream.
 
     Args:
         tars: what the first stage reads; none where it is the user's own.
         open_stages: sets the stages to work.
         stages: the stages as the manifest has them.
         repeatable: whether they can be known to be the same as in an earlier run.
+        gives: whether they give samples of tars as they are, or examples.
+        threads: how many threads make examples of what they give.
     """
 
-    gives_examples = True
-
     def __init__(
-        self, tars: Sequence[Tar], open_stages: Open, stages: Sequence[Mapping[str, Any]], *, repeatable: bool
+        self,
+        tars: Sequence[Tar],
+        open_stages: Open,
+        stages: Sequence[Mapping[str, Any]] = (),
+        *,
+        repeatable: bool = False,
+        gives: Literal["bytes", "examples"] = "examples",
+        threads: int = 1,
     ) -> None:
         super().__init__(_together(tars) if tars else "the TarStage")
         self._tars = tars
         self._open = open_stages
         self._stages = stages
         self.repeatable = repeatable and bool(tars) and all(source.repeatable for source, _ in tars)
+        self.gives = gives
+        self.threads = threads
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -105,11 +110,9 @@ class StagesSource(ListSource):
         report: InputReport,
         fault: Callable[[SampleError], None],
         on_bytes: Callable[[int], None] | None = None,
-    ) -> Generator[tuple[str, TFExample], None, None]:
-        """The examples; no ops are to come, and nothing is to be selected."""
-        with closing(self._open(report, fault)) as examples:
-            for example in examples:
-                yield "", example
+    ) -> Generator[Placed, None, None]:
+        """What the stages give."""
+        return self._open(report, fault)
 
 
 def _place(source: Source, item: ObjectInfo) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -16,11 +16,12 @@ from tar2tf_cli.flow.sample_flow import Faults, OnFault
 from tar2tf_cli.formats.record_file import write_whole
 from tar2tf_cli.inputs.file_object import name_of
 from tar2tf_cli.inputs.report import InputReport
-from tar2tf_cli.inputs.stages import Examples, StagesSource, Tar, TarsSource
+from tar2tf_cli.inputs.stages import StagesSource, Tar, TarsSource
 from tar2tf_cli.pipeline.stages import Own, PipelineSummary, Recipe, Run
 from tar2tf_cli.spec.conversion import Conversion, Output
 from tar2tf_cli.spec.output_path import STDOUT
 from tar2tf_cli.stores import Source
+from tar2tf_cli.stores.base import Placed
 
 __all__ = ["run_own", "write_file", "write_shards", "write_stream"]
 
@@ -54,13 +55,12 @@ def write_shards(recipe: Recipe, output: Output, *, overwrite: bool) -> Pipeline
         Tar2tfError: as `convert` does.
     """
     unknown = next((name for stage in recipe.stages for name in stage.unknown), None)
-    by_tar = all(stage.by_tar for stage in recipe.stages)
-    if not by_tar and "input" in output.template.fields:
+    if not recipe.by_tar and "input" in output.template.fields:
         raise UsageError("<input> is the name of a tar, and this pipeline takes all of them as one stream")
     tars = recipe.begin.tars()
     conversion = _conversion(recipe, output)
     try:
-        if by_tar:
+        if recipe.by_tar:
             source: Source = TarsSource(tars, repeatable=unknown is None)
             done = _convert(_with_stages(conversion, recipe), source, recipe.workers, overwrite=overwrite)
         else:
@@ -99,8 +99,17 @@ def _noted(report: InputReport, example: Any) -> Any:
 
 def _as_one(recipe: Recipe, output: Output, target: Target) -> PipelineSummary:
     """Write all that the stages make, as one stream without a manifest."""
-    source = _stages_source(recipe, recipe.begin.tars(), repeatable=False)
-    return _summary(_convert(_conversion(recipe, output), source, 1, target=target))
+    tars, conversion = recipe.begin.tars(), _conversion(recipe, output)
+    if not recipe.by_tar:
+        return _summary(_convert(conversion, _stages_source(recipe, tars), 1, target=target))
+
+    def samples(report: InputReport, on_fault: OnFault) -> Generator[Placed, None, None]:
+        run = Run(report, on_fault)
+        for sample in recipe.begin.run(tars, run):
+            yield {"shard": run.shard}, sample
+
+    source = StagesSource(tars, samples, gives="bytes", threads=recipe.workers)
+    return _summary(_convert(_with_stages(conversion, recipe), source, 1, target=target))
 
 
 def _conversion(recipe: Recipe, output: Output) -> Conversion:
@@ -125,11 +134,13 @@ def _with_stages(conversion: Conversion, recipe: Recipe) -> Conversion:
     return replace(conversion, **features, **ops)
 
 
-def _stages_source(recipe: Recipe, tars: Sequence[Tar], *, repeatable: bool) -> StagesSource:
+def _stages_source(recipe: Recipe, tars: Sequence[Tar], *, repeatable: bool = False) -> StagesSource:
     """What the stages make of tars, as the one input of a conversion."""
 
-    def examples(report: InputReport, on_fault: OnFault) -> Examples:
-        return recipe.examples(Run(report, on_fault), tars)
+    def examples(report: InputReport, on_fault: OnFault) -> Generator[Placed, None, None]:
+        with closing(recipe.examples(Run(report, on_fault), tars)) as made:
+            for example in made:
+                yield {}, example
 
     described = [text for stage in recipe.stages if (text := stage.described())]
     return StagesSource(tars, examples, described, repeatable=repeatable)

@@ -341,6 +341,11 @@ class Recipe:
         """All stages but the last."""
         return (self.begin, *self.middle)
 
+    @property
+    def by_tar(self) -> bool:
+        """Whether each tar can be read by itself: no stage is the user's own, and no input an open file."""
+        return all(stage.by_tar for stage in self.stages)
+
     def examples(self, run: Run, tars: Sequence[Tar]) -> Generator[Any, None, None]:
         """What the stages make of tars.
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.samples.grouping import Sample
 
-__all__ = ["Folder", "ObjectInfo", "Source"]
+__all__ = ["Folder", "ObjectInfo", "Placed", "Source"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,10 @@ class ObjectInfo:
         return base
 
 
+Placed: TypeAlias = "tuple[Mapping[str, str | None], Sample]"
+"""Where a sample is from, as faults name it: a file or row as `member`, a tar as `shard`."""
+
+
 class Source(Protocol):
     """A bucket of shards; a conversion asks it what it can do.
 
@@ -53,8 +57,9 @@ class Source(Protocol):
         repeatable: whether an input can be opened twice.
         remote: whether each object costs a round trip.
         ordered: whether the inputs are listed shuffled and limited already, as the conversion asks.
-        divisible: whether several threads may make the examples of one input.
-        gives_examples: whether `samples` gives examples, so that no op, selection or type is to be applied.
+        threads: how many threads make the examples of one input; None for as many as gain by it.
+        gives: what `samples` gives: entries of bytes, as a tar has them, entries of any type, or examples, which are
+            to be written as they are.
         count: how many samples the inputs have together, faulty ones included; None when only reading tells.
         skipped: how much was skipped when the inputs were listed, by reason.
     """
@@ -64,8 +69,8 @@ class Source(Protocol):
     repeatable: bool = True
     remote: bool = False
     ordered: bool = False
-    divisible: bool = True
-    gives_examples: bool = False
+    threads: int | None = None
+    gives: Literal["bytes", "values", "examples"] = "bytes"
     count: int | None = None
     skipped: Mapping[str, int] = MappingProxyType({})
 
@@ -93,8 +98,8 @@ class Source(Protocol):
         report: Any,
         fault: Callable[[SampleError], None],
         on_bytes: Callable[[int], None] | None = None,
-    ) -> Generator[tuple[str, Sample], None, None] | None:
-        """The samples of an input, each with the name of the file or row that it is made of; None for a tar.
+    ) -> Generator[Placed, None, None] | None:
+        """The samples of an input, each with where it is from; None for a tar.
 
         Args:
             item: the input.
