@@ -27,7 +27,8 @@ def load_dataset(
 
     Dtypes and shapes are those that the manifest describes; arrays of differing sizes keep their own shape each, and a
     feature that some examples lack is given as an empty tensor there. From a bucket examples are streamed anew in each
-    epoch, every CRC compared, and no file is kept.
+    epoch, every CRC compared, and no file is kept. The cardinality is known; where the shards hold another number of
+    records, TensorFlow raises an error.
 
     Args:
         manifest: the manifest's path, or its URL.
@@ -49,12 +50,12 @@ def load_dataset(
         records = _from_bucket(folder, names)
     else:
         records = _from_files([os.path.join(os.path.dirname(path), name) for name in names], document)
-    if not document.features:
-        return records
     import tensorflow as tf
 
-    parse = record_parser(document.features, document.records)
-    return records.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    if document.features:
+        parse = record_parser(document.features, document.records)
+        records = records.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    return records.apply(tf.data.experimental.assert_cardinality(sum(shard.records for shard in shards)))
 
 
 def _read(path: str, endpoint: str | None) -> tuple[Manifest, Folder | None]:

@@ -295,6 +295,8 @@ def test_ragged_images_in_several_gzip_shards_and_splits_come_back(workers: int,
     assert parts[0] | parts[1] == set(range(20))
     assert not parts[0] & parts[1]
     assert all(parts)
+    for split, part in zip((None, "train", "val"), ({*whole}, *parts), strict=True):
+        assert int(load_dataset(summary.manifest, split=split).cardinality()) == len(part)
     for n, item in whole.items():
         if "image" in made[n]:
             np.testing.assert_array_equal(item["image"], made[n]["image"])
