@@ -105,25 +105,19 @@ class _OnlyGzipStream:
     def __init__(self, stream: ByteStream, name: str) -> None:
         self._stream = stream
         self._name = name
-        self._head: bytes | None = b""
+        self._head = b""
+        self.close = stream.close
 
     def read(self, size: int, /) -> bytes:
         """At most `size` bytes; b"" only at the end."""
         data = self._stream.read(size)
-        if self._head is not None:
-            self._head += data
-            if not GZIP_MAGIC.startswith(self._head[:2]) or (not data and len(self._head) < 2):
+        if len(self._head) < len(GZIP_MAGIC):
+            self._head += data[: len(GZIP_MAGIC) - len(self._head)]
+            if not GZIP_MAGIC.startswith(self._head) or not data:
                 self.close()
-                raise DamagedShardError(
-                    "not gzip", kind="gzip", shard=self._name, offset=0, hint="from_tar reads tars of either kind"
-                )
-            if len(self._head) >= 2:
-                self._head = None
+                hint = "from_tar reads tars of either kind"
+                raise DamagedShardError("not gzip", kind="gzip", shard=self._name, offset=0, hint=hint)
         return data
-
-    def close(self) -> None:
-        """Close the input."""
-        self._stream.close()
 
 
 def sources_of(inputs: Iterable[Readable], *, gzip: bool = False) -> Iterable[Source]:

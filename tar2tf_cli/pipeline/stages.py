@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from tar2tf_cli.errors import StageError, Tar2tfError
 from tar2tf_cli.features.feature_map import FeatureMap
@@ -75,27 +75,24 @@ class Run:
 
     Attributes:
         shard: the tar being read.
+        failure: the first error, which a later stage may have swallowed.
     """
 
     def __init__(self, report: InputReport, on_fault: OnFault) -> None:
         self.report = report
         self.shard: str | None = None
         self._on_fault = on_fault
-        self._failure: Exception | None = None
+        self.failure: Exception | None = None
 
     def fail(self, error: Exception) -> Exception:
         """Take note of an error that is about to be raised, should a later stage swallow it."""
-        self._failure = self._failure or error
+        self.failure = self.failure or error
         return error
-
-    def failed(self, error: Exception) -> bool:
-        """Whether an error is the one that was raised first."""
-        return error is self._failure
 
     def check(self) -> None:
         """Raise the first error, should a stage have swallowed it."""
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
 
     def fault(self, error: Tar2tfError) -> None:
         """Skip a faulty sample, or raise the error, as the policy is."""
@@ -105,11 +102,49 @@ class Run:
             raise self.fail(raised)  # noqa: B904  # it is the same one
 
 
-# --- Stages as a pipeline is given them ---
+class Stage:
+    """A stage as a pipeline is given it; what one does not say about itself is as for most.
+
+    Attributes:
+        by_tar: whether each tar can be treated by itself, in any process.
+    """
+
+    by_tar = True
+    how: Input = Input("-")
+
+    def join(self, line: Line) -> None:
+        """Work behind the stages that a line has."""
+        raise NotImplementedError
+
+    def run(self, items: Any, run: Run) -> Iterator[Any]:
+        """What a stage that works on all items makes of them."""
+        raise NotImplementedError
+
+    def tars(self) -> list[Tar]:
+        """The tars that the stage reads, as far as they are known.
+
+        Raises:
+            SourceError: when one is not there.
+        """
+        return []
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What of a conversion does the same."""
+        return {}
+
+    @property
+    def unknown(self) -> Iterator[str]:
+        """Functions that may be others than in an earlier run."""
+        return iter(())
+
+    def described(self) -> dict[str, Any] | None:
+        """The stage as the manifest has it; None where it has the tars themselves."""
+        return None
 
 
-@dataclass(frozen=True, slots=True)
-class FromTars:
+@dataclass(frozen=True)
+class FromTars(Stage):
     """Read tars, one after the other.
 
     Attributes:
@@ -122,18 +157,13 @@ class FromTars:
     gzip: bool
 
     def tars(self) -> list[Tar]:
-        """The tars.
-
-        Raises:
-            SourceError: when one is not there.
-        """
         return [(source, item) for source in sources_of(self.inputs, gzip=self.gzip) for item in source.list(())]
 
-    def run(self, tars: Iterable[Tar], run: Run) -> Iterator[Sample]:
+    def run(self, items: Iterable[Tar], run: Run) -> Iterator[Sample]:
         """The samples of tars."""
         conversion = Conversion(self.how, Output(STDOUT))
         try:
-            for source, item in tars:
+            for source, item in items:
                 with Reading(conversion, source, item, on_fault=run.fault) as reading:
                     run.shard = reading.name
                     yield from reading.samples()
@@ -142,22 +172,13 @@ class FromTars:
             raise run.fail(error)  # noqa: B904  # it is the same one
 
     @property
-    def by_tar(self) -> bool:
-        """Whether each tar can be read by itself, in any process: none of the inputs is an open file."""
+    def by_tar(self) -> bool:  # type: ignore[override]
+        """Whether none of the inputs is an open file."""
         return all(isinstance(item, (str, os.PathLike)) for item in self.inputs)
 
-    @property
-    def unknown(self) -> Iterator[str]:
-        """Nothing: the manifest says which tars they are."""
-        return iter(())
 
-    def described(self) -> dict[str, Any] | None:
-        """Nothing, as the manifest has the tars themselves."""
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class Transform:
+@dataclass(frozen=True)
+class Transform(Stage):
     """Send each sample or example through ops.
 
     Attributes:
@@ -166,60 +187,47 @@ class Transform:
 
     kind: Literal["ops", "example_ops"]
     ops: tuple[Op, ...]
-    by_tar = True
 
     def join(self, line: Line) -> None:
-        """Work behind the stages that the line has."""
         line.steps = replace(line.steps, **{self.kind: getattr(line.steps, self.kind) + self.ops})
 
     @property
     def options(self) -> dict[str, Any]:
-        """What of a conversion does the same, but for other stages of this kind."""
         return {self.kind: self.ops}
 
     @property
     def unknown(self) -> Iterator[str]:
-        """Functions that may be others than in an earlier run."""
         return unknown_in(self.ops)
 
     def described(self) -> dict[str, Any]:
-        """The stage as the manifest has it."""
         return {"ops": [op.canonical() for op in self.ops]}
 
 
-@dataclass(frozen=True, slots=True)
-class ToExamples:
+@dataclass(frozen=True)
+class ToExamples(Stage):
     """Make an example of each sample, as `FeatureMap` does."""
 
     types: Mapping[str, TypeName]
     select: Mapping[str, Selection] | None
     preset: str | None
-    by_tar = True
 
     def join(self, line: Line) -> None:
-        """Work behind the stages that the line has; on a copy, as a stage of the user's may keep its samples."""
+        """Work on copies, as a stage of the user's may keep its samples."""
         preset = find_preset(self.preset) if self.preset else None
         features = FeatureMap(self.types, self.select, preset, line.steps.context).features
         line.steps = replace(line.steps, features=lambda sample: TFExample(features(dict(sample))))
 
     @property
     def options(self) -> dict[str, Any]:
-        """What of a conversion does the same."""
         return {"types": self.types, "select": self.select, "preset": self.preset}
 
-    @property
-    def unknown(self) -> Iterator[str]:
-        """Nothing: the manifest says all of it."""
-        return iter(())
-
     def described(self) -> dict[str, Any]:
-        """The stage as the manifest has it."""
         select = {name: item.canonical() for name, item in (self.select or {}).items()}
         return {"types": dict(self.types), "select": select, "preset": self.preset}
 
 
-@dataclass(frozen=True, slots=True)
-class Own:
+@dataclass(frozen=True)
+class Own(Stage):
     """A stage of the user's: what it raises and gives is looked at, so that errors name it.
 
     Attributes:
@@ -234,10 +242,9 @@ class Own:
     by_tar = False
 
     def join(self, line: Line) -> None:
-        """Work behind the stages that the line has."""
         line.add(self.run(line.end(), line.run))
 
-    def run(self, items: Iterable[Any] | None, run: Run) -> Iterator[Any]:
+    def run(self, items: Iterable[Any], run: Run) -> Iterator[Any]:
         """What the stage gives."""
         where = f"the {self.kind} {label(self.function)}"
         made: Any = None
@@ -252,39 +259,20 @@ class Own:
                     raise StageError(f"{where} gave {what}")
                 yield item
         except Exception as error:
-            if run.failed(error):  # a stage before this one has raised it
+            if error is run.failure:  # a stage before this one has raised it
                 raise
             if not isinstance(error, StageError):
                 raise run.fail(StageError(f"{where} raised {type(error).__name__}: {error}")) from error
             raise run.fail(error)  # noqa: B904  # it is the same one
         finally:
-            _close(made)
-
-    def tars(self) -> list[Tar]:
-        """None, as a TarStage is not known to read any."""
-        return []
-
-    @property
-    def how(self) -> Input:
-        """How a TarStage makes samples, which it does by itself."""
-        return Input("-")
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Nothing of a conversion does the same."""
-        return {}
+            close(made)
 
     @property
     def unknown(self) -> Iterator[str]:
-        """The function, where it may be another one than in an earlier run."""
         return iter([] if is_identified(self.function) else [label(self.function)])
 
     def described(self) -> dict[str, Any]:
-        """The stage as the manifest has it."""
         return {self.kind: [label(self.function), source_digest(self.function)]}
-
-
-Stage: TypeAlias = "Transform | ToExamples | Own"
 
 
 class Line:
@@ -317,7 +305,7 @@ class Line:
     def close(self) -> None:
         """Let all of them clean up, the last one first."""
         for iterator in reversed(self._opened):
-            _close(iterator)
+            close(iterator)
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +317,7 @@ class Recipe:
         workers: threads for stages that treat each item by itself.
     """
 
-    begin: FromTars | Own
+    begin: Stage
     middle: tuple[Stage, ...]
     context: OpContext
     on_error: Literal["fail", "skip"]
@@ -337,7 +325,7 @@ class Recipe:
     workers: int
 
     @property
-    def stages(self) -> tuple[FromTars | Stage, ...]:
+    def stages(self) -> tuple[Stage, ...]:
         """All stages but the last."""
         return (self.begin, *self.middle)
 
@@ -376,7 +364,7 @@ def check_example(item: Any) -> str | None:
     return f"a TFExample with {found}" if (found := unfit(item)) else None
 
 
-def _close(iterator: Any) -> None:
+def close(iterator: Any) -> None:
     """Let a generator clean up; one that a thread of a stage's is still in does so by itself."""
     if isinstance(iterator, Generator):
         try:
