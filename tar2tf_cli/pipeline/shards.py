@@ -115,7 +115,7 @@ def _as_one(recipe: Recipe, output: Output, target: Target) -> PipelineSummary:
 def _conversion(recipe: Recipe, output: Output) -> Conversion:
     """What holds for all stages."""
     return Conversion(
-        recipe.begin.how,
+        recipe.begin.input,
         output,
         seed=recipe.context.seed,
         max_pixels=recipe.context.max_pixels,

@@ -110,7 +110,6 @@ class Stage:
     """
 
     by_tar = True
-    how: Input = Input("-")
 
     def join(self, line: Line) -> None:
         """Work behind the stages that a line has."""
@@ -127,6 +126,11 @@ class Stage:
             SourceError: when one is not there.
         """
         return []
+
+    @property
+    def input(self) -> Input:
+        """How members of tars become samples."""
+        return Input("-")
 
     @property
     def options(self) -> dict[str, Any]:
@@ -170,6 +174,10 @@ class FromTars(Stage):
                 run.report.skipped += reading.report.skipped
         except Tar2tfError as error:
             raise run.fail(error)  # noqa: B904  # it is the same one
+
+    @property
+    def input(self) -> Input:
+        return self.how
 
     @property
     def by_tar(self) -> bool:  # type: ignore[override]
