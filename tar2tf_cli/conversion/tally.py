@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard
-from tar2tf_cli.errors import SampleError, Tar2tfError
+from tar2tf_cli.errors import SampleError
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.feature_map import Schema
+from tar2tf_cli.flow.sample_flow import check_most
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.samples.grouping import split_name
 
@@ -89,10 +90,7 @@ class Tally:
         if report.split_differs and not self._split_noted:
             self._split_noted = True
             self._events.note(_split_note(report.split_differs))
-        errors, most = self.summary.errors, self._plan.conversion.max_errors
-        if most is not None and len(errors) > most:
-            hint = f"the first: {errors[0]['message']}"
-            raise Tar2tfError(f"{len(errors)} samples failed, more than --max-errors {most} allows", hint=hint)
+        check_most(self.summary.errors, self._plan.conversion.max_errors)
 
     @property
     def described(self) -> str:

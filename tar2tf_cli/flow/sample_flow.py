@@ -12,7 +12,7 @@ A caller hands over samples (or examples), the `Steps` that are done to each by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -100,7 +100,7 @@ class Faults:
         check_most(self._noted, self._most)
 
 
-def check_most(noted: list[dict[str, Any]], most: int | None) -> None:
+def check_most(noted: Sequence[Mapping[str, Any]], most: int | None) -> None:
     """See that not too many samples were skipped.
 
     Raises:
