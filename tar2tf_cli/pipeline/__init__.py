@@ -123,7 +123,7 @@ from tar2tf_cli.pipeline.builder import (
     TFExamplesStage,
     TFRecordStage,
 )
-from tar2tf_cli.pipeline.stages import PipelineSummary
+from tar2tf_cli.pipeline.shards import PipelineSummary
 from tar2tf_cli.pipeline.tfrecord_io import TFRecordReader, TFRecordWriter
 from tar2tf_cli.samples.grouping import Sample
 

@@ -15,11 +15,10 @@ from tar2tf_cli.formats.image import DEFAULT_MAX_PIXELS
 from tar2tf_cli.inputs.file_object import Readable, check_inputs
 from tar2tf_cli.ops import DropEmpty, Op
 from tar2tf_cli.ops.base import OpContext
-from tar2tf_cli.pipeline.shards import run_own, write_file, write_shards, write_stream
+from tar2tf_cli.pipeline.shards import PipelineSummary, run_own, write_file, write_shards, write_stream
 from tar2tf_cli.pipeline.stages import (
     FromTars,
     Own,
-    PipelineSummary,
     Recipe,
     Stage,
     ToExamples,

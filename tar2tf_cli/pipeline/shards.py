@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -17,13 +18,38 @@ from tar2tf_cli.formats.record_file import write_whole
 from tar2tf_cli.inputs.file_object import name_of
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.stages import StagesSource, Tar, TarsSource
-from tar2tf_cli.pipeline.stages import Own, PipelineSummary, Recipe, Run
+from tar2tf_cli.pipeline.stages import Own, Recipe, Run
 from tar2tf_cli.spec.conversion import Conversion, Output
 from tar2tf_cli.spec.output_path import STDOUT
 from tar2tf_cli.stores import Source
 from tar2tf_cli.stores.base import Placed
 
-__all__ = ["run_own", "write_file", "write_shards", "write_stream"]
+__all__ = ["PipelineSummary", "run_own", "write_file", "write_shards", "write_stream"]
+
+
+@dataclass(slots=True)
+class PipelineSummary:
+    """What a pipeline did.
+
+    Attributes:
+        records: how many examples were written.
+        bytes: how many bytes, framing included; 0 where the TFRecordStage is your own.
+        shards: paths of the shards, where these were asked for.
+        manifest: path of the manifest beside them.
+        up_to_date: whether they were there already, so that nothing was done.
+        features: dtype, shape, encoding and count of each feature, as a manifest has them.
+        skipped: members of tars that were skipped, by reason.
+        errors: faulty samples that were skipped: shard, key, member, offset, message; none when up to date.
+    """
+
+    records: int = 0
+    bytes: int = 0
+    shards: list[str] = field(default_factory=list)
+    manifest: str | None = None
+    up_to_date: bool = False
+    features: dict[str, dict[str, Any]] = field(default_factory=dict)
+    skipped: Counter[str] = field(default_factory=Counter)
+    errors: list[dict[str, Any]] = field(default_factory=list)
 
 
 def write_stream(recipe: Recipe, out: Any) -> PipelineSummary:

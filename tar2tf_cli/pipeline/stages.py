@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tar2tf_cli.errors import StageError, Tar2tfError
@@ -30,7 +29,6 @@ from tar2tf_cli.spec.output_path import STDOUT
 __all__ = [
     "FromTars",
     "Own",
-    "PipelineSummary",
     "Recipe",
     "Run",
     "Stage",
@@ -39,31 +37,6 @@ __all__ = [
     "check_example",
     "check_sample",
 ]
-
-
-@dataclass(slots=True)
-class PipelineSummary:
-    """What a pipeline did.
-
-    Attributes:
-        records: how many examples were written.
-        bytes: how many bytes, framing included; 0 where the TFRecordStage is your own.
-        shards: paths of the shards, where these were asked for.
-        manifest: path of the manifest beside them.
-        up_to_date: whether they were there already, so that nothing was done.
-        features: dtype, shape, encoding and count of each feature, as a manifest has them.
-        skipped: members of tars that were skipped, by reason.
-        errors: faulty samples that were skipped: shard, key, member, offset, message; none when up to date.
-    """
-
-    records: int = 0
-    bytes: int = 0
-    shards: list[str] = field(default_factory=list)
-    manifest: str | None = None
-    up_to_date: bool = False
-    features: dict[str, dict[str, Any]] = field(default_factory=dict)
-    skipped: Counter[str] = field(default_factory=Counter)
-    errors: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Run:
