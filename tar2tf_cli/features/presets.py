@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from tar2tf_cli.errors import SampleError, UsageError, meant
 from tar2tf_cli.formats.example import raw
 from tar2tf_cli.formats.example_parser import parse_features
 from tar2tf_cli.ops.base import OpContext
-from tar2tf_cli.ops.func import label
+from tar2tf_cli.ops.func import label as name_of
 from tar2tf_cli.samples.grouping import KEY, Sample
 
 __all__ = ["IMAGE_ENTRIES", "LABEL_ENTRIES", "PRESETS", "Preset", "find_preset", "of_record_to_example"]
@@ -65,7 +65,7 @@ def imagenet_tensor(sample: Sample, context: OpContext) -> dict[str, Any]:
 
     from tar2tf_cli.formats import image
 
-    value = _image(sample)
+    value = _first(sample, IMAGE_ENTRIES, "image")
     pixels = image.decode(value, max_pixels=context.max_pixels) if isinstance(value, bytes) else value
     if not isinstance(pixels, np.ndarray) or pixels.ndim != 3:
         raise SampleError(f"the preset imagenet-tensor needs an image, not {type(pixels).__name__}")
@@ -106,14 +106,14 @@ def of_record_to_example(function: Callable[[Sample], Any]) -> Preset:
         try:
             example = function(sample)
         except Exception as error:
-            raise SampleError(f"the function {label(function)} raised {type(error).__name__}: {error}") from error
+            raise SampleError(f"the function {name_of(function)} raised {type(error).__name__}: {error}") from error
         if isinstance(example, dict):
             return example
         try:
             return parse_features(example if isinstance(example, bytes) else example.SerializeToString())
         except (AttributeError, ValueError):
             given = type(example).__name__
-            raise SampleError(f"the function {label(function)} returned {given}, not a tf.train.Example") from None
+            raise SampleError(f"the function {name_of(function)} returned {given}, not a tf.train.Example") from None
 
     return features
 
@@ -132,18 +132,19 @@ def _imagenet(sample: Sample, height: int, width: int, image_format: str) -> dic
     }
 
 
-def _image(sample: Sample) -> Any:
-    for name in IMAGE_ENTRIES:
+def _first(sample: Sample, names: Sequence[str], what: str) -> Any:
+    """The first of some entries that is present."""
+    for name in names:
         if name in sample:
             return sample[name]
     raise SampleError(
-        f"has none of the entries {', '.join(IMAGE_ENTRIES)} to be the image",
+        f"has none of the entries {', '.join(names)} to be the {what}",
         hint="name it: --select image=ENTRY,label=ENTRY",
     )
 
 
 def _encoded(sample: Sample, preset: str) -> bytes:
-    value = _image(sample)
+    value = _first(sample, IMAGE_ENTRIES, "image")
     if not isinstance(value, bytes):
         raise SampleError(
             f"the preset {preset} stores the encoded image, and this one is decoded",
@@ -153,19 +154,13 @@ def _encoded(sample: Sample, preset: str) -> bytes:
 
 
 def _label(sample: Sample) -> int:
-    for name in LABEL_ENTRIES:
-        if name in sample:
-            try:
-                value = sample[name]
-                if not isinstance(value, (str, bytes)) and value != int(value):
-                    raise ValueError
-                return int(value)
-            except (TypeError, ValueError, OverflowError):
-                raise SampleError(f"the label {sample[name]!r} is not a whole number") from None
-    raise SampleError(
-        f"has none of the entries {', '.join(LABEL_ENTRIES)} to be the label",
-        hint="name it: --select image=ENTRY,label=ENTRY",
-    )
+    label = _first(sample, LABEL_ENTRIES, "label")
+    try:
+        if not isinstance(label, (str, bytes)) and label != int(label):
+            raise ValueError
+        return int(label)
+    except (TypeError, ValueError, OverflowError):
+        raise SampleError(f"the label {label!r} is not a whole number") from None
 
 
 def _text(sample: Sample, name: str) -> bytes:

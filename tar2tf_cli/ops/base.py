@@ -16,7 +16,7 @@ from tar2tf_cli.errors import ProblemsError, SampleError, UsageError, meant
 from tar2tf_cli.formats.image import DEFAULT_MAX_PIXELS
 from tar2tf_cli.samples.grouping import Sample
 
-__all__ = ["OPS", "Op", "OpContext", "Samples", "apply_ops", "keyword_aliases", "parse_op", "register"]
+__all__ = ["OPS", "Op", "OpContext", "Samples", "apply_ops", "keyword_aliases", "missing_entry", "parse_op", "register"]
 
 Kind: TypeAlias = Literal["sample", "example"]
 
@@ -139,9 +139,14 @@ class Op:
             SampleError: when the sample has none of that name.
         """
         if ext not in sample:
-            have = ", ".join(name for name in sample if not name.startswith("__"))
-            raise SampleError(f"{self.name}: has no entry {ext!r}, only {have or 'no entries'}")
+            raise missing_entry(sample, f"{self.name}: has no entry {ext!r}")
         return sample[ext]
+
+
+def missing_entry(sample: Sample, complaint: str) -> SampleError:
+    """The error for an entry that a sample lacks, with those that it has."""
+    have = ", ".join(name for name in sample if not name.startswith("__"))
+    return SampleError(f"{complaint}, only {have or 'no entries'}")
 
 
 OPS: Final[dict[str, type[Op]]] = {}

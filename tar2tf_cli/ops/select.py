@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from tar2tf_cli.errors import SampleError
+from tar2tf_cli.ops.base import missing_entry
 from tar2tf_cli.samples.grouping import Sample
 
 __all__ = [
@@ -39,8 +40,7 @@ class Select:
             SampleError: when the sample has none of that name.
         """
         if self.ext_name not in sample:
-            have = ", ".join(name for name in sample if not name.startswith("__"))
-            raise SampleError(f"has no entry {self.ext_name!r} to select, only {have or 'no entries'}")
+            raise missing_entry(sample, f"has no entry {self.ext_name!r} to select")
         return sample[self.ext_name]
 
     def canonical(self) -> Any:
