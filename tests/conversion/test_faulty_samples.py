@@ -132,8 +132,9 @@ def test_skipped_samples_are_listed_in_input_order_for_any_number_of_workers(fau
 def test_offsets_of_skipped_samples_lead_to_their_headers(faulty: Path, tmp_path: Path) -> None:
     options = ["--on-error", "skip", "--errors", tmp_path / "e.jsonl", "--type", "cls=int64"]
     tar2tf("convert", faulty, "[123].tar", "-o", tmp_path / "x.record", *options)
-    for line in (tmp_path / "e.jsonl").read_text().splitlines():
-        fault = json.loads(line)
+    faults = [json.loads(line) for line in (tmp_path / "e.jsonl").read_text().splitlines()]
+    assert [fault["key"] for fault in faults] == BAD_KEYS
+    for fault in faults:
         data = Path(fault["shard"]).read_bytes()
         assert data[fault["offset"] :].startswith(fault["key"].encode() + b".")
 

@@ -78,7 +78,9 @@ def test_names_that_are_not_utf8_arrive_as_the_bytes_they_are(tmp_path: Path) ->
 def test_features_are_written_in_sorted_order(tmp_path: Path) -> None:
     write_members(tmp_path / "in.tar", [("a.zz", b"1"), ("a.b", b"2"), ("b.b", b"3"), ("b.zz", b"4")])
     convert(tmp_path / "in.tar", "-o", tmp_path / "x.record")
-    for record in records(tmp_path / "x.record"):
+    found = records(tmp_path / "x.record")
+    assert len(found) == 2
+    for record in found:
         assert 0 < record.index(b"__key__") < record.index(b"\x01b") < record.index(b"zz")
 
 

@@ -382,6 +382,7 @@ def test_skipping_through_a_file_reads_little_of_it(tmp_path):
 def test_the_offset_is_what_was_consumed():
     reader = TarReader(io.BytesIO(WHOLE), "x")
     seen = [(offset, reader.offset) for _, _, _, offset in reader]
+    assert len(seen) == len(FILES)
     assert all(start < consumed for start, consumed in seen)
     assert [consumed for _, consumed in seen][:-1] == [start for start, _ in seen][1:]
     assert reader.offset == len(WHOLE)

@@ -211,7 +211,9 @@ def test_labels_come_in_every_form_and_the_map_used_serves_again(photos, tmp_pat
         expected = {"n10": (0, "ten"), "n02": (1, "two words"), "n77": (2, ""), "n01": (3, "")}
     elif form == "names.txt":
         expected = {"n10": (0, ""), "n02": (1, ""), "n77": (2, ""), "n01": (3, "")}
-    for example in examples(tmp_path / "one" / "t.record"):
+    found = examples(tmp_path / "one" / "t.record")
+    assert len(found) == 18
+    for example in found:
         number, text = expected[example["image/class/synset"][0].decode()]
         assert example["image/class/label"] == [number]
         assert example["image/class/text"] == [text.encode()]
@@ -321,7 +323,9 @@ def test_png_named_jpeg_and_cmyk_become_rgb_by_their_content(tmp_path, preset):
     for name, data in odd.items():
         (folder / name).write_bytes(data)
     run(tmp_path / "photos", "-o", tmp_path / "t.record", "--preset", preset)
-    for example in examples(tmp_path / "t.record"):
+    found = examples(tmp_path / "t.record")
+    assert len(found) == len(odd)
+    for example in found:
         data = odd[example["image/filename"][0].decode()]
         expected = tf.io.decode_image(data, channels=0).numpy()
         expected = expected[..., :3] if expected.shape[2] >= 3 else expected[..., :1].repeat(3, axis=2)
@@ -387,7 +391,9 @@ def in_tensorflow(data: bytes, size: int) -> np.ndarray:
 def test_a_tensor_is_what_tensorflow_decodes_crops_resizes_and_casts(photos, tmp_path, size):
     run(photos, "-o", tmp_path / "t.record", "--preset", "imagenet-tensor", "--image-size", str(size))
     files = {path.name: path.read_bytes() for path in photos.rglob("*.JPEG")}
-    for example in examples(tmp_path / "t.record"):
+    found = examples(tmp_path / "t.record")
+    assert len(found) == len(files) == 18
+    for example in found:
         assert set(example) == FEATURES
         assert example["image/height"] == example["image/width"] == [size]
         assert example["image/channels"] == [3]
@@ -420,7 +426,9 @@ def test_the_readmes_example_parses_tensors_with_decode_raw(photos, tmp_path, mo
 def test_ops_select_and_types_work_as_for_tars(photos, tmp_path):
     ops = ["--op", "decode:image", "--op", "resize:image,8x8", "--op", "cast:image,uint8"]
     run(photos, "-o", tmp_path / "t.record", *ops, "--select", "image,y=label", "--type", "y=float")
-    for example in examples(tmp_path / "t.record"):
+    found = examples(tmp_path / "t.record")
+    assert len(found) == 18
+    for example in found:
         assert set(example) == {"image", "image/shape", "y"}
         assert len(example["image"][0]) == 192
         assert example["y"][0] in (0.0, 1.0, 2.0)
