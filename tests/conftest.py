@@ -26,7 +26,7 @@ settings.load_profile("tar2tf")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background starts without
 
 
-GROUPS = {"moto": "s3", "gcs": "gcs"}
+GROUPS = {"moto": "s3", "gcs": "gcs", "azure": "azure"}
 """Fixtures that start a server, and the groups of tests that run in one process since they use it."""
 
 
@@ -63,7 +63,6 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def moto() -> Iterator[str]:
     """The endpoint of moto's S3, started once."""
-    pytest.importorskip("s3fs", reason="no s3fs: pip install 'tar2tf-cli[s3]'")
     pytest.importorskip("moto.server", reason="no moto: pip install 'moto[server]'")
     read_aws_models_once()
     with moto_server() as url:
@@ -83,7 +82,6 @@ def s3(moto: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    pytest.importorskip("gcsfs", reason="no gcsfs: pip install 'tar2tf-cli[gcs]'")
     server = gcs_server(tmp_path_factory.mktemp("gcs"))
     try:
         url = server.__enter__()

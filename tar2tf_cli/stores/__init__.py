@@ -31,12 +31,12 @@ def open_source(bucket: str, *, endpoint: str | None = None) -> Source:
     """The source for a bucket: a directory, a tar file, `-` for one tar on standard input, or a URL.
 
     Args:
-        bucket: `ais://`, `ais+s3://`, `ais+gs://`, `s3://`, `gs://`, `http://`, `https://`, a path, or `-`.
-        endpoint: where the store answers, for AIStore and for S3 and GCS at other places than Amazon's and Google's.
+        bucket: `ais://`, `ais+s3://`, `ais+gs://`, `s3://`, `gs://`, `az://`, `http://`, `https://`, a path, or `-`.
+        endpoint: the server's URL, for AIStore, and for S3, GCS and Azure elsewhere than at their clouds.
 
     Raises:
-        SourceError: when there is no such bucket.
-        UsageError: when no kind of source reads such a bucket.
+        SourceError: when a local bucket does not exist; others are asked when they are listed.
+        UsageError: for a URL of an unknown kind, or one that is not valid.
     """
     if is_remote(bucket):
         from tar2tf_cli.stores.objects import ObjectSource
@@ -72,12 +72,12 @@ def read_with_folder(url: str, *, endpoint: str | None = None) -> tuple[bytes, F
 def endpoint_for(url: str, other: str, endpoint: str | None) -> str | None:
     """The endpoint that one end of a conversion is to use, where one is given for both.
 
-    It is that of AIStore when one end is AIStore, else that of every S3 or GCS bucket; a path has none.
+    It is AIStore's when one end is AIStore, else that of every bucket in a cloud; a path has none.
     """
     kind = _kind(url)
     if "ais" in (kind, _kind(other)):
         return endpoint if kind == "ais" else None
-    return endpoint if kind in ("s3", "gs") else None
+    return endpoint if kind in ("s3", "gs", "az") else None
 
 
 def _kind(url: str) -> str:
@@ -88,7 +88,7 @@ def open_store(bucket: str, *, endpoint: str | None = None) -> Store:
     """The object store that a URL names.
 
     Raises:
-        UsageError: for a scheme that is none of ours, and for a URL with credentials where they do not belong.
+        UsageError: for an unknown scheme, and for a URL with credentials where they do not belong.
     """
     check_url(bucket)
     scheme = bucket.partition("://")[0]
@@ -100,11 +100,11 @@ def open_store(bucket: str, *, endpoint: str | None = None) -> Store:
         from tar2tf_cli.stores.ais import AisStore
 
         return AisStore(bucket, endpoint)
-    if scheme in ("s3", "gs"):
-        from tar2tf_cli.stores.cloud import GcsStore, S3Store
+    if scheme in ("s3", "gs", "az"):
+        from tar2tf_cli.stores.cloud import KINDS
 
-        return (S3Store if scheme == "s3" else GcsStore)(bucket, endpoint)
+        return KINDS[scheme](bucket, endpoint)
     raise UsageError(
-        f"there are no {scheme}:// buckets",
-        hint="BUCKET is a directory, a tar file, - or begins with ais://, ais+s3://, ais+gs://, s3://, gs://, http(s)://",
+        f"{scheme}:// is not a kind of bucket",
+        hint="BUCKET is a directory, a tar file, - or starts with ais://, ais+s3://, s3://, gs://, az:// or http(s)://",
     )

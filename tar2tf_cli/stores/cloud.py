@@ -1,292 +1,250 @@
-"""Amazon S3 and Google Cloud Storage through fsspec, with credentials by each ecosystem's own chain."""
+"""Amazon S3, Google Cloud Storage and Azure Blob Storage, through obstore.
+
+A file goes up in one PUT from a memory map: in flat memory, whole or not at all, and when its process is killed nothing
+stays behind, as the parts of an upload in parts would, unseen and paid for.
+"""
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import logging
+import mmap
 import os
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, ClassVar, Final
+from urllib.parse import urlsplit
 
-from tar2tf_cli.errors import SourceError, UsageError, changed
-from tar2tf_cli.formats.tfrecord import crc32c_of_file
+from tar2tf_cli.errors import Tar2tfError, UsageError
+from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores import network
 from tar2tf_cli.stores.base import ObjectInfo
+from tar2tf_cli.stores.cloud_credentials import anonymous, azure_account, google_provider, s3_options, s3_region
+from tar2tf_cli.stores.cloud_errors import raise_as_ours, sentence
 from tar2tf_cli.stores.objects import Store
-from tar2tf_cli.stores.transfer import Body, Transient
+from tar2tf_cli.stores.obstore_module import obstore_store
+from tar2tf_cli.stores.transfer import Body, NoSuchObject, ResumingStream, Transient
 
-__all__ = ["CloudStore", "GcsStore", "S3Store"]
+__all__ = ["KINDS", "AzureStore", "CloudStore", "GcsStore", "S3Store"]
 
-_WINDOW: Final = 8 << 20
-_USER: Final = re.compile(r"(?<=://)[^/@\s\"']+@")  # of an endpoint, in other libraries' words
-_ONE_PUT: Final = 1 << 30
+_PAGE: Final = 1000
 _PART: Final = 64 << 20
-_WORK_SECONDS: Final = 120.0
-_DENIED: Final = (
-    "AccessDenied",
-    "Forbidden",
-    "InvalidAccessKeyId",
-    "SignatureDoesNotMatch",
-    "ExpiredToken",
-    "401",
-    "403",
-)
+_COPY_MINUTES: Final = 32
+_CA: Final = ("AWS_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 
 
 class CloudStore(Store):
-    """A bucket that fsspec reads; a folder behind the bucket's name is where names begin."""
+    """A bucket that obstore reads and writes; a folder behind the bucket's name is where names begin.
 
-    scheme: str
-    extra: str
-    login: str
+    Attributes:
+        scheme: of the bucket's URL.
+        login: what to do when credentials are missing or refused.
+        endpoints: variables that hold the address of another server than the cloud's own, the first one first.
+        one_put: bytes that one request may upload or copy.
+    """
+
+    scheme: ClassVar[str]
+    login: ClassVar[str]
+    endpoints: ClassVar[tuple[str, ...]]
+    one_put: ClassVar[int]
 
     def __init__(self, bucket: str, endpoint: str | None = None) -> None:
         name, _, folder = bucket.partition("://")[2].strip("/").partition("/")
-        if not name:
-            raise UsageError(f"{bucket!r} names no bucket", hint=f"write {self.scheme}://BUCKET/FOLDER")
+        if not re.fullmatch(r"[A-Za-z0-9_.$-]+", name):
+            raise UsageError(f"{bucket!r} does not name a bucket", hint=f"write {self.scheme}://BUCKET/FOLDER")
         super().__init__(bucket, f"{folder}/" if folder else "")
-        self.name = name
-        self.endpoint = endpoint
+        self._name = name
+        self._endpoint = _address(next(filter(None, (endpoint, *map(os.environ.get, self.endpoints))), None))
+
+    @abstractmethod
+    def make(self, stores: Any, **options: Any) -> Any:
+        """The store of obstore's, of which `stores` is the module and `options` are for every cloud."""
 
     def connect(self) -> Any:
-        """The file system of fsspec; one of our own, as those that fsspec shares keep listings."""
-        return self._connect(network.READ_SECONDS)
+        """For requests that the server begins to answer at once; a stalled one ends after `READ_SECONDS`."""
+        return self._connect(timeout=timedelta(days=7), read_timeout=timedelta(seconds=network.READ_SECONDS))
 
-    def connect_patiently(self) -> Any:
-        """The same for requests that a server may work on in silence, in proportion to an object's size."""
-        return self._connect(_WORK_SECONDS)
+    def connect_patiently(self, minutes: int) -> Any:
+        """For uploads and copies, which are answered when all is done."""
+        return self._connect(timeout=timedelta(minutes=minutes))
 
-    def _connect(self, read_seconds: float) -> Any:
-        for name in ("s3fs", "gcsfs", "google.auth", "aiobotocore"):  # or their warnings go to standard error
-            logging.getLogger(name).addHandler(logging.NullHandler())
+    def _connect(self, **timeouts: timedelta) -> Any:
+        client: dict[str, Any] = {"allow_http": True, "connect_timeout": timedelta(seconds=network.CONNECT_SECONDS)}
+        if path := next(filter(None, map(os.environ.get, _CA)), None):
+            client["root_certificate"] = _content(path)
         try:
-            return self.make(read_seconds)
-        except ImportError:
-            raise UsageError(
-                f"{self.scheme}:// buckets need an extra that is not installed",
-                hint=f"pip install 'tar2tf-cli[{self.extra}]'",
-            ) from None
-
-    @abstractmethod
-    def make(self, read_seconds: float) -> Any:
-        """The file system, which takes a server as stalled after so many seconds of silence."""
-
-    @abstractmethod
-    def item(self, name: str, info: Mapping[str, Any]) -> ObjectInfo:
-        """An object from what fsspec tells of it."""
-
-    def path(self, name: str) -> str:
-        """The object's path in fsspec's words."""
-        return f"{self.name}/{self.root}{name}"
-
-    def listing(self, prefix: str) -> Iterable[ObjectInfo]:
-        """All at once, as fsspec gives them."""
-        whole = self.root + prefix
-        folder, slash, begin = whole.rpartition("/")
-        with self.errors(self.bucket):
-            found = self.client.find(f"{self.name}/{folder}{slash}".rstrip("/"), detail=True, prefix=begin)
-        top = self.path("")  # what is no folder is found, too
-        files = {path: info for path, info in found.items() if info["type"] == "file" and path.startswith(top)}
-        return [self.item(path[len(top) :], info) for path, info in files.items()]
-
-    def head(self, name: str) -> ObjectInfo | None:
-        """Size and version."""
-        try:
-            with self.errors(self.locate(name), missing=FileNotFoundError):
-                info = self.client.info(self.path(name))
-        except FileNotFoundError:
-            return None
-        return self.item(name, info) if info["type"] == "file" else None
-
-    def copy(self, name: str, target: str) -> None:
-        """As fsspec copies; in parts where one request may not copy so much."""
-        with self.errors(self.locate(target)):
-            self.of_process(self.connect_patiently).cp_file(self.path(name), self.path(target))
-
-    def remove(self, name: str) -> None:
-        """Delete one object."""
-        with contextlib.suppress(FileNotFoundError), self.errors(self.locate(name), missing=FileNotFoundError):
-            self.client.rm_file(self.path(name))
-
-    def locate(self, name: str) -> str:
-        """The URL."""
-        return f"{self.scheme}://{self.path(name)}"
-
-    @contextlib.contextmanager
-    def errors(self, where: str, missing: type[Exception] | tuple[()] = ()) -> Iterator[None]:
-        """What fsspec and the libraries below it raise, as `Transient` or SourceError."""
-        try:
-            yield
-        except missing:
-            raise
-        except FileNotFoundError as error:
-            raise SourceError(_gone(error), shard=where) from None
-        except PermissionError as error:
-            raise SourceError(f"permission denied: {error}", shard=where, hint=self.login) from None
-        except (Transient, SourceError, UsageError):
+            return self.make(obstore_store(), client_options={**client, **timeouts}, retry_config={"max_retries": 0})
+        except Tar2tfError:
             raise
         except Exception as error:
-            raise self.told(error, where) from None
+            raise UsageError(sentence(error), shard=self.bucket, hint=self.login) from None
 
-    def told(self, error: Exception, where: str) -> Exception:
-        """An error of another library's by its name and text."""
-        kind, text = type(error).__name__, str(error) or type(error).__name__
-        text = _USER.sub("", text.splitlines()[0])
-        if "Credentials" in kind or "Credentials" in text or "RefreshError" in kind:
-            return SourceError(f"no credentials: {text}", shard=where, hint=self.login)
-        if _code(error) in _DENIED or any(word in text for word in _DENIED[:5]):
-            return SourceError(f"permission denied: {text}", shard=where, hint=self.login)
-        if "SSL" in kind or "Certificate" in kind or "CERTIFICATE" in text:
-            return SourceError(f"TLS failed: {text}", shard=where, hint="set AWS_CA_BUNDLE or SSL_CERT_FILE to the CA")
-        return Transient(text)
+    def listing(self, prefix: str) -> Iterable[ObjectInfo]:
+        """Page by page, of the deepest folder that the prefix names."""
+        whole = self.root + prefix
+        with self._errors(self.bucket):
+            for page in self.client.list(whole.rpartition("/")[0] or None, chunk_size=_PAGE):
+                for meta in page:
+                    name = meta["path"][len(self.root) :]
+                    # a folder made by a console is an empty object whose name ends with a slash, which obstore drops
+                    if meta["path"].startswith(whole) and (meta["size"] or self.head(name)):
+                        yield _info(name, meta)
 
-
-class S3Store(CloudStore):
-    """`s3://`, through s3fs; AWS_ENDPOINT_URL and AWS_PROFILE hold as everywhere."""
-
-    scheme = "s3"
-    extra = "s3"
-    login = "set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; for a public bucket FSSPEC_S3_ANON=true"
-
-    def make(self, read_seconds: float) -> Any:
-        """s3fs without its own retries."""
-        from s3fs import S3FileSystem
-
-        system = S3FileSystem(
-            endpoint_url=self.endpoint,
-            config_kwargs={
-                "connect_timeout": network.CONNECT_SECONDS,
-                "read_timeout": read_seconds,
-                "retries": {"total_max_attempts": 1},
-                "max_pool_connections": 32,
-            },
-            use_listings_cache=False,
-            skip_instance_cache=True,
-        )
-        system.retries = 1
-        return system
-
-    def item(self, name: str, info: Mapping[str, Any]) -> ObjectInfo:
-        """Version is the ETag."""
-        return ObjectInfo(name, info["size"], info["ETag"].strip('"'))
+    def head(self, name: str) -> ObjectInfo | None:
+        """Size and ETag by HEAD, or by GET where that fails, as the answer to a HEAD cannot say why."""
+        with contextlib.suppress(NoSuchObject):
+            try:
+                with self._errors(self.locate(name)):
+                    return _info(name, self.client.head(self.root + name))
+            except Tar2tfError:
+                body = self.fetch(ObjectInfo(name, None, None), 0)
+                return ObjectInfo(name, body.size, body.version)
+        return None
 
     def fetch(self, item: ObjectInfo, start: int) -> Body:
         """One GET, streamed; refused by the server when the object was replaced."""
-        from fsspec.asyn import sync
-
         where = self.locate(item.name)
-        asked: dict[str, str] = {"ChecksumMode": "ENABLED"} if not start else {"Range": f"bytes={start}-"}
+        options: dict[str, Any] = {"range": {"offset": start}} if start else {}
         if item.version:
-            asked["IfMatch"] = item.version
-        with self.errors(where):
-            answer = self._get(item, start, asked)
-        stream, loop = answer["Body"], self.client.loop
+            options["if_match"] = f'"{item.version}"'
+        with self._errors(where, start):
+            answer = self.client.get(self.root + item.name, options=options)
+            chunks = answer.stream(ResumingStream.BLOCK)
+            info = _info(item.name, answer.meta)
 
         def read(size: int) -> bytes:
-            with self.errors(where):
-                data: bytes = sync(loop, stream.read, size, timeout=network.READ_SECONDS)
-            return data
+            with self._errors(where):
+                return next(chunks, b"")
 
-        size = int(answer.get("ContentRange", f"/{answer['ContentLength']}").rpartition("/")[2])
-        begins = start if "ContentRange" in answer else 0
-        return Body(read, stream.close, begins, size, answer["ETag"].strip('"'), _s3_checksum(answer))
+        return Body(read, lambda: None, answer.range[0], info.size, info.version)
 
     def put(self, name: str, path: str) -> None:
-        """One PUT with a CRC-32C that S3 holds the bytes against; in parts where one request may not be so large."""
-        with self.errors(self.locate(name)):
-            if os.stat(path).st_size > _ONE_PUT:
-                patient = self.of_process(self.connect_patiently)
-                patient.put_file(path, self.path(name), chunksize=_PART)
-                return
-            crc = base64.b64encode(crc32c_of_file(path).to_bytes(4, "big")).decode()
-            with open(path, "rb") as file:
-                self.client.call_s3("put_object", Bucket=self.name, Key=self.root + name, Body=file, ChecksumCRC32C=crc)
+        """One PUT, which S3 checks against a SHA-256; in parts what is too large for one request."""
+        size = os.stat(path).st_size
+        client = self.of_process(self.connect_patiently, 2 << (size >> 27).bit_length())  # at least 1 MiB/s
+        with open(path, "rb") as file, self._errors(self.locate(name)):
+            if size > self.one_put:
+                client.put(self.root + name, Path(path), chunk_size=_PART, max_concurrency=2)
+            else:  # the map is closed when obstore is done with it
+                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+                client.put(self.root + name, data, use_multipart=False)
 
-    def _get(self, item: ObjectInfo, start: int, asked: dict[str, str]) -> Any:
+    def copy(self, name: str, target: str) -> None:
+        """Within the store; through here what is too large for one request."""
+        client = self.of_process(self.connect_patiently, _COPY_MINUTES)
+        found = self.head(name)
+        with self._errors(self.locate(target)):
+            if found and found.size and found.size > self.one_put:
+                client.put(self.root + target, client.get(self.root + name).stream(_PART), chunk_size=_PART)
+            else:
+                client.copy(self.root + name, self.root + target)
+
+    def remove(self, name: str) -> None:
+        """Delete one object."""
+        with contextlib.suppress(NoSuchObject), self._errors(self.locate(name)):
+            self.client.delete(self.root + name)
+
+    def locate(self, name: str) -> str:
+        """The URL."""
+        return f"{self.scheme}://{self._name}/{self.root}{name}"
+
+    @contextlib.contextmanager
+    def _errors(self, where: str, offset: int | None = None) -> Iterator[None]:
+        """Turn what obstore raises into `Transient` or one of our errors."""
         try:
-            return self.client.call_s3("get_object", Bucket=self.name, Key=self.root + item.name, **asked)
-        except Exception as error:
-            if _code(error) in ("PreconditionFailed", "412", "InvalidRange", "416"):
-                raise changed(self.locate(item.name), start) from None
+            yield
+        except (Tar2tfError, Transient):
             raise
+        except Exception as error:
+            raise_as_ours(error, where, self.login, offset)
+
+
+class S3Store(CloudStore):
+    """`s3://`: Amazon S3, and servers that speak as it does at AWS_ENDPOINT_URL or `--endpoint`."""
+
+    scheme = "s3"
+    login = (
+        "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true if it is public"
+    )
+    endpoints = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    one_put = 5 << 30
+
+    def make(self, stores: Any, **options: Any) -> Any:
+        """With what AWS's own tools would use; the region of the bucket is looked up at Amazon."""
+        config: dict[str, Any] = {"disable_bulk_delete": True, **s3_options()}
+        if self._endpoint:
+            config |= {"endpoint": self._endpoint, "aws_endpoint_url_s3": self._endpoint}
+        else:
+            config |= s3_region(self._name)
+        provider = config.pop("credential_provider", None)
+        return stores.S3Store(self._name, config=config, credential_provider=provider, **options)
 
 
 class GcsStore(CloudStore):
-    """`gs://`, through gcsfs; GOOGLE_APPLICATION_CREDENTIALS and STORAGE_EMULATOR_HOST hold as everywhere."""
+    """`gs://`: Google Cloud Storage, or an emulator at STORAGE_EMULATOR_HOST or `--endpoint`."""
 
     scheme = "gs"
-    extra = "gcs"
-    login = "set GOOGLE_APPLICATION_CREDENTIALS or run `gcloud auth application-default login`"
+    login = "run `gcloud auth application-default login`, or set GOOGLE_SKIP_SIGNATURE=true for a public bucket"
+    endpoints = ("STORAGE_EMULATOR_HOST",)
+    one_put = 5 << 40
 
-    def make(self, read_seconds: float) -> Any:
-        """gcsfs, without a cache of listings."""
-        from gcsfs import GCSFileSystem
-
-        return GCSFileSystem(
-            endpoint_url=self.endpoint, use_listings_cache=False, skip_instance_cache=True, timeout=read_seconds
-        )
-
-    def item(self, name: str, info: Mapping[str, Any]) -> ObjectInfo:
-        """Version is the generation."""
-        version = str(info["generation"])
-        crc = info.get("crc32c")
-        return ObjectInfo(name, int(info["size"]), version, ("crc32c", base64.b64decode(crc).hex()) if crc else None)
-
-    def put(self, name: str, path: str) -> None:
-        """As gcsfs uploads."""
-        with self.errors(self.locate(name)):
-            self.client.put_file(path, self.path(name))
-
-    def fetch(self, item: ObjectInfo, start: int) -> Body:
-        """Ranges of one generation, one after the other, as gcsfs has no stream."""
-        where = self.locate(item.name)
-        known = item if item.size is not None else self.head(item.name)
-        if known is None or known.size is None:
-            raise SourceError("no such object", shard=where)
-        position, size, window = start, known.size, b""
-
-        def read(count: int) -> bytes:
-            nonlocal position, window
-            if not window and position < size:
-                window = self._window(known, position, min(position + _WINDOW, size))
-            data, window = window[:count], window[count:]
-            position += len(data)
-            return data
-
-        return Body(read, lambda: None, start, size, known.version)
-
-    def _window(self, item: ObjectInfo, start: int, stop: int) -> bytes:
-        where = self.locate(item.name)
+    def make(self, stores: Any, **options: Any) -> Any:
+        """With Google's default credentials; an emulator is asked without any."""
+        if self._endpoint:
+            options["config"] = {"base_url": self._endpoint}
+            if self._endpoint.startswith("http://"):
+                options["credential_provider"] = anonymous
         try:
-            with self.errors(where, missing=FileNotFoundError):
-                data: bytes = self.client.cat_file(self.path(item.name), start=start, end=stop, generation=item.version)
-        except FileNotFoundError:
-            if self.head(item.name) is None:
-                raise SourceError("no such object", shard=where, offset=start) from None
-            raise changed(where, start) from None
-        return data
+            return stores.GCSStore(self._name, **options)
+        except Exception:
+            options["credential_provider"] = google_provider()  # obstore knows users and service accounts alone
+            if options["credential_provider"] is None:
+                raise
+            return stores.GCSStore(self._name, **options)
 
 
-def _code(error: BaseException) -> str:
-    """The code of S3's answer, which s3fs keeps as the cause of its own error."""
-    answer = getattr(error, "response", None) or getattr(error.__cause__, "response", None) or {}
-    return str(answer.get("Error", {}).get("Code", "")) if isinstance(answer, dict) else ""
+class AzureStore(CloudStore):
+    """`az://`: a container of Azure Blob Storage, in the account that the AZURE_STORAGE_ variables name."""
+
+    scheme = "az"
+    login = "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_CONNECTION_STRING"
+    endpoints = ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
+    one_put = 5000 << 20
+
+    def make(self, stores: Any, **options: Any) -> Any:
+        """With Azure's own variables."""
+        config = azure_account()
+        if self._endpoint:
+            config["endpoint"] = self._endpoint
+        return stores.AzureStore(self._name, config=config, **options)
 
 
-def _s3_checksum(answer: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The checksum of a whole object; those of uploads in parts are checksums of checksums."""
-    if answer.get("ChecksumType") == "COMPOSITE":
+KINDS: Final[dict[str, Callable[[str, str | None], CloudStore]]] = {"s3": S3Store, "gs": GcsStore, "az": AzureStore}
+
+
+def _address(endpoint: str | None) -> str | None:
+    """An endpoint as a URL, checked, as obstore panics at what is none."""
+    if not endpoint:
         return None
-    for kind in ("CRC32C", "CRC32"):
-        value = answer.get(f"Checksum{kind}")
-        if value and "-" not in value:
-            return kind.lower(), base64.b64decode(value).hex()
-    return None
+    url = endpoint if "://" in endpoint else f"http://{endpoint}"
+    try:
+        good = bool(urlsplit(url).hostname and urlsplit(url).port != 0 and re.fullmatch(r"https?://[!-~]+", url))
+    except ValueError:
+        good = False
+    if not good:
+        raise UsageError(f"the endpoint {without_secrets(url)!r} is not a URL", hint="write http://HOST:PORT")
+    return url.rstrip("/")
 
 
-def _gone(error: FileNotFoundError) -> str:
-    is_bucket = _code(error) == "NoSuchBucket" or "bucket" in str(error).lower()
-    return "no such bucket" if is_bucket else "no such object"
+def _info(name: str, meta: Any) -> ObjectInfo:
+    version = meta["e_tag"] or meta["last_modified"].isoformat()
+    return ObjectInfo(name, meta["size"], version.strip('"'))
+
+
+def _content(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"the CA certificates cannot be read: {error.strerror}", shard=path) from None

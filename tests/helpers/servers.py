@@ -26,7 +26,7 @@ from functools import cache, partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import requests
 
@@ -298,7 +298,7 @@ def moto_server() -> Iterator[str]:
 
 @contextmanager
 def gcs_server(folder: Path) -> Iterator[str]:
-    """The endpoint of fake-gcs-server, which gcsfs uses in its own tests.
+    """The endpoint of fake-gcs-server, made to take uploads over the XML API, too.
 
     Raises:
         FileNotFoundError: when it is not installed.
@@ -315,7 +315,8 @@ def gcs_server(folder: Path) -> Iterator[str]:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_for(lambda: requests.get(f"{url}/storage/v1/b", timeout=2).ok, process)
-        yield url
+        with _xml_uploads(url) as address:
+            yield address
     finally:
         end(process)
 
@@ -377,6 +378,63 @@ def cutting_proxy(port: int, cuts: list[tuple[int, str]]) -> Iterator[int]:
         listener.close()
 
 
+class Forwarder(BaseHTTPRequestHandler):
+    """Passes requests on to another server, and its answers back."""
+
+    protocol_version = "HTTP/1.1"
+    url = ""
+    dropped = ("expect",)
+
+    def do_GET(self) -> None:
+        self.forward(self.body())
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    do_PUT = do_POST = do_DELETE = do_HEAD
+
+    def body(self) -> bytes:
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def forward(self, data: bytes) -> None:
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in self.dropped}
+        with requests.request(self.command, self.url + self.path, headers=headers, data=data, stream=True) as given:
+            self.answer(given.status_code, dict(given.headers), given.raw.read())
+
+    def answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.send_response_only(status)
+        lengths = {"Content-Length": str(len(body))} if self.command != "HEAD" else {}
+        for name, value in {**headers, **lengths, "Connection": "keep-alive"}.items():
+            if name.lower() != "transfer-encoding":
+                self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server whose requests go to a handler."""
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: object) -> None:
+            pass
+
+    server = Server(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
 @contextmanager
 def refusing_proxy(url: str, *, after: int, status: int, code: str) -> Iterator[str]:
     """The address of a server that passes requests on to another, but takes only some uploads.
@@ -389,55 +447,58 @@ def refusing_proxy(url: str, *, after: int, status: int, code: str) -> Iterator[
     """
     lock, passed = threading.Lock(), [0]
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Refusing(Forwarder):
         def do_GET(self) -> None:
-            size = int(self.headers.get("Content-Length") or 0)
             with lock:
                 passed[0] += self.command == "PUT"
                 refused = self.command == "PUT" and passed[0] > after
             if refused and not status:
-                self.rfile.read(size // 2)
+                self.rfile.read(int(self.headers["Content-Length"]) // 2)
                 self.close_connection = True
                 return self.connection.shutdown(socket.SHUT_RDWR)
-            data = self.rfile.read(size)
+            data = self.body()
             if refused:
-                body = f"<Error><Code>{code}</Code><Message>said the server</Message></Error>".encode()
-                return self.answer(status, {}, body)
-            headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
-            with requests.request(self.command, url + self.path, headers=headers, data=data, stream=True) as told:
-                return self.answer(told.status_code, dict(told.headers), told.raw.read())
+                return self.answer(status, {}, _xml_error(code))
+            return self.forward(data)
 
-        do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
+    Refusing.url = url
+    with serving(Refusing) as address:
+        yield address
 
-        def answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
-            self.send_response_only(status)
-            lengths = {"Content-Length": str(len(body))} if self.command != "HEAD" else {}
-            for name, value in {**headers, **lengths, "Connection": "keep-alive"}.items():
-                if name.lower() != "transfer-encoding":
-                    self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
 
-        def log_message(self, *_: object) -> None:
-            pass
+def _xml_error(code: str) -> bytes:
+    return f"<Error><Code>{code}</Code><Message>said the server</Message></Error>".encode()
 
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
 
-        def handle_error(self, *_: object) -> None:
-            pass
+@contextmanager
+def _xml_uploads(url: str) -> Iterator[str]:
+    """The address of a server that adds what fake-gcs-server lacks of the XML API: PUT, copies, and missing buckets."""
 
-    server = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    class Xml(Forwarder):
+        dropped = ("expect", "host")
+
+        def do_GET(self) -> None:
+            data = self.body()
+            parts = urlsplit(self.path)
+            bucket, _, name = unquote(parts.path)[1:].partition("/")
+            there = requests.get(f"{url}/storage/v1/b/{bucket}", timeout=5).ok
+            if bucket not in ("storage", "upload") and not there:
+                return self.answer(404, {}, _xml_error("NoSuchBucket"))
+            if self.command != "PUT":
+                return self.forward(data)
+            if source := self.headers.get("x-goog-copy-source"):
+                theirs = quote(unquote(source).partition("/")[2], safe="")
+                path = f"o/{theirs}/rewriteTo/b/{bucket}/o/{quote(name, safe='')}"
+                done = requests.post(f"{url}/storage/v1/b/{bucket}/{path}", timeout=60)
+            else:
+                query = {"uploadType": "media", "name": name}
+                done = requests.post(f"{url}/upload/storage/v1/b/{bucket}/o", params=query, data=data, timeout=60)
+            etag = done.json().get("etag") or done.json().get("resource", {}).get("etag", "")
+            return self.answer(done.status_code, {"ETag": f'"{etag}"'}, b"")
+
+    Xml.url = url
+    with serving(Xml) as address:
+        yield address
 
 
 @dataclass

@@ -1,0 +1,100 @@
+"""What obstore raises, as our errors: by the code that the store gave, else by the status, else by what broke below."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Final, NoReturn
+
+from tar2tf_cli.errors import SourceError, changed
+from tar2tf_cli.stores.network import READ_SECONDS, check_status
+from tar2tf_cli.stores.transfer import Transient
+
+__all__ = ["raise_as_ours", "sentence"]
+
+_LOGIN: Final = ""  # the cloud's own words on credentials
+_MEANING: Final[dict[str, tuple[str, str]]] = {
+    **dict.fromkeys(("InvalidAccessKeyId", "XAdminUserNotFound"), ("wrong access key", _LOGIN)),
+    **dict.fromkeys(("SignatureDoesNotMatch", "AuthenticationFailed"), ("wrong secret key", _LOGIN)),
+    **dict.fromkeys(("ExpiredToken", "InvalidToken", "TokenRefreshRequired"), ("the credentials expired", _LOGIN)),
+    **dict.fromkeys(("AccessDenied", "AllAccessDisabled"), ("permission denied", _LOGIN)),
+    **dict.fromkeys(
+        ("AuthorizationFailure", "AuthorizationPermissionMismatch", "PublicAccessNotPermitted"),
+        ("permission denied", _LOGIN),
+    ),
+    **dict.fromkeys(
+        ("AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException"),
+        ("wrong region", "set AWS_REGION to the bucket's region"),
+    ),
+    **dict.fromkeys(("NoSuchBucket", "ContainerNotFound"), ("no such bucket", "check the URL and the endpoint")),
+    "RequestTimeTooSkewed": ("the clock of this machine is wrong", "set the clock"),
+}
+"""Codes of S3 and Azure, with what they mean and what to do:
+https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html,
+https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes
+"""
+
+
+def raise_as_ours(error: Exception, where: str, login: str, offset: int | None) -> NoReturn:
+    """Raise what an error of obstore's means.
+
+    Args:
+        error: obstore's, whose text begins with a sentence and goes on with a dump of all that lies below it.
+        where: the object or bucket.
+        login: what to do about credentials.
+        offset: where in the object reading was to begin.
+
+    Raises:
+        Transient: for what another attempt may mend.
+        NoSuchObject: for an object that does not exist.
+        SourceError: for the rest.
+    """
+    text = str(error)
+    status = re.search(r"(?:status code: |\(code: )(\d{3})", text)
+    code, message = _between("Code", text), _between("Message", text)
+    if code in _MEANING:
+        words, hint = _MEANING[code]
+        raise SourceError(": ".join(filter(None, (words, message))), shard=where, hint=hint or login) from None
+    if "BareRedirect" in text:
+        words, hint = _MEANING["PermanentRedirect"]
+        raise SourceError(words, shard=where, hint=hint) from None
+    if status and status[1] in ("412", "416"):
+        raise changed(where, offset) from None
+    if "169.254.169.254" in text:  # where machines in a cloud ask for theirs
+        raise SourceError("no credentials were found", shard=where, hint=login) from None
+    if "token request" in text:
+        raise SourceError(f"the credentials are not accepted: {_reason(error)}", shard=where, hint=login) from None
+    if status:
+        check_status(int(status[1]), message, where, login)
+    if "InvalidCertificate" in text or "InvalidMessage" in text:
+        hint = "set AWS_CA_BUNDLE or SSL_CERT_FILE to the server's CA, or check http and https in the endpoint"
+        raise SourceError(f"TLS failed: {_reason(error)}", shard=where, hint=hint) from None
+    if "TimedOut" in text or "kind: Timeout" in text:
+        raise Transient(f"no answer within {READ_SECONDS:.0f} s") from None
+    raise Transient(_reason(error)) from None
+
+
+def sentence(error: Exception) -> str:
+    """The first sentence of an error of obstore's, without the URL in it, which may hold what is secret."""
+    first = str(error).partition("\n")[0]
+    return re.sub(r"^Generic \w+ error: |.* in [\d.]+\S?s - |\S+://\S+", "", first).strip() or type(error).__name__
+
+
+def _reason(error: Exception) -> str:
+    """What lies at the bottom of an error of obstore's, in the system's words where it has some."""
+    dump = str(error).partition("\n\nDebug source:")[2]
+    words: list[str] = re.findall(r'(?:message|error): "([^"]+)"', dump)
+    if words:
+        return words[-1].rpartition(": ")[2]
+    if found := re.search(r"InvalidCertificate\((?:\s*Other(?:Error)?\()*\s*(\w+)", dump):
+        return f"the certificate is not accepted: {found[1]}"
+    if "InvalidMessage" in dump:
+        return "the server does not speak TLS"
+    if "Incomplete" in dump:
+        return "the connection broke off"
+    return sentence(error)
+
+
+def _between(tag: str, text: str) -> str:
+    found = re.search(rf"<{tag}>([^<]*)</{tag}>", text)
+    return html.unescape(found[1]).strip().splitlines()[0].rstrip(". ") if found and found[1].strip() else ""

@@ -1,0 +1,43 @@
+"""obstore for this process: its runtime does not survive a fork, so a forked process loads a copy of its own."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+from typing import Any, Final
+
+__all__ = ["obstore_store"]
+
+_modules: Final[dict[int, Any]] = {}  # by process
+_library: Final[list[str]] = []  # the path of the compiled module as installed
+
+
+def obstore_store() -> Any:
+    """The module `obstore.store`, safe to use in this process; called by one thread at a time.
+
+    A tokio runtime that was started before a fork hangs in the forked process
+    (https://github.com/tokio-rs/tokio/issues/4301), and obstore has one for each loaded copy of its library.
+    """
+    if os.getpid() not in _modules:
+        if _modules:
+            _load_a_copy()
+        _modules[os.getpid()] = importlib.import_module("obstore.store")
+        _library[:] = _library or [str(sys.modules["obstore._obstore"].__file__)]
+    return _modules[os.getpid()]
+
+
+def _load_a_copy() -> None:
+    """Load the library from a copy of its file, as the dynamic linker would return the one that it has."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "obstore"]:
+        del sys.modules[name]
+    with tempfile.TemporaryDirectory() as folder:
+        spec = importlib.util.spec_from_file_location("obstore._obstore", shutil.copy(_library[0], folder))
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["obstore._obstore"] = module
+        spec.loader.exec_module(module)
