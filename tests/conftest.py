@@ -12,7 +12,16 @@ import pytest
 from hypothesis import settings
 
 from checked import Ran, convert
-from servers import FaultyServer, faulty_server, gcs_server, moto_server, read_aws_models_once
+from servers import (
+    AZURE_ACCOUNT,
+    AZURE_KEY,
+    FaultyServer,
+    azurite,
+    faulty_server,
+    gcs_server,
+    moto_server,
+    read_aws_models_once,
+)
 from shards import PHOTOS
 from tar2tf_cli.cli import main
 from tar2tf_cli.stores import network
@@ -91,6 +100,21 @@ def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
     finally:
         server.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="module")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    server = azurite(tmp_path_factory.mktemp("azure"))
+    try:
+        url = server.__enter__()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AZURE_STORAGE_ENDPOINT", url)
+        patch.setenv("AZURE_STORAGE_ACCOUNT_NAME", AZURE_ACCOUNT)
+        patch.setenv("AZURE_STORAGE_ACCOUNT_KEY", AZURE_KEY)
+        yield url
+    server.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="module")

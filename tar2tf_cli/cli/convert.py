@@ -89,7 +89,7 @@ def command(ctx: click.Context, /, **options: Any) -> int:
     """Convert tar shards to TFRecord shards.
 
     BUCKET is a directory, a tar file, - for one tar on standard input, or a URL that begins with ais://, ais+s3://,
-    ais+gs://, s3://, gs://, http:// or https://; with --from, a folder that has a folder of
+    ais+gs://, s3://, gs://, az://, http:// or https://; with --from, a folder that has a folder of
     images for each class, or a CSV file whose rows describe examples. TEMPLATE names shards in it, with bash
     braces or as a glob; without one, every *.tar, *.tar.gz and *.tgz is converted in sorted order.
 

@@ -12,7 +12,7 @@ __all__ = ["DirectorySink", "Flusher", "RecordFile", "Sink", "open_sink", "shard
 
 
 def open_sink(path: str, *, endpoint: str | None = None) -> Sink:
-    """The sink for an output path: a local folder, or the bucket of an `ais://`, `s3://` or `gs://` URL.
+    """The sink for an output path: a local folder, or the bucket of an `ais://`, `s3://`, `gs://` or `az://` URL.
 
     Raises:
         UsageError: for a URL that nothing can be written to, or with credentials in it.
@@ -26,7 +26,7 @@ def open_sink(path: str, *, endpoint: str | None = None) -> Sink:
     check_url(path)
     if path.startswith(("http://", "https://")):
         raise UsageError(
-            "nothing can be written to http:// and https://", hint="write to a folder, ais://, s3:// or gs://"
+            "nothing can be written to http:// and https://", hint="write to a folder, ais://, s3://, gs:// or az://"
         )
     url = bucket_url(path)
     if "<" in url or "{" in url:

@@ -21,7 +21,7 @@ from tar2tf_cli.errors import Tar2tfError, UsageError
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores import network
 from tar2tf_cli.stores.base import ObjectInfo
-from tar2tf_cli.stores.cloud_credentials import anonymous, azure_account, google_provider, s3_options, s3_region
+from tar2tf_cli.stores.cloud_credentials import anonymous, aws_provider, google_provider, region_of
 from tar2tf_cli.stores.cloud_errors import raise_as_ours, sentence
 from tar2tf_cli.stores.objects import Store
 from tar2tf_cli.stores.obstore_module import obstore_store
@@ -72,9 +72,10 @@ class CloudStore(Store):
 
     def _connect(self, **timeouts: timedelta) -> Any:
         client: dict[str, Any] = {"allow_http": True, "connect_timeout": timedelta(seconds=network.CONNECT_SECONDS)}
-        if path := next(filter(None, map(os.environ.get, _CA)), None):
-            client["root_certificate"] = _content(path)
+        path = next(filter(None, map(os.environ.get, _CA)), None)
         try:
+            if path:
+                client["root_certificate"] = Path(path).read_bytes()
             return self.make(obstore_store(), client_options={**client, **timeouts}, retry_config={"max_retries": 0})
         except Tar2tfError:
             raise
@@ -173,13 +174,12 @@ class S3Store(CloudStore):
 
     def make(self, stores: Any, **options: Any) -> Any:
         """With what AWS's own tools would use; the region of the bucket is looked up at Amazon."""
-        config: dict[str, Any] = {"disable_bulk_delete": True, **s3_options()}
+        config: dict[str, Any] = {"disable_bulk_delete": True}
         if self._endpoint:
             config |= {"endpoint": self._endpoint, "aws_endpoint_url_s3": self._endpoint}
         else:
-            config |= s3_region(self._name)
-        provider = config.pop("credential_provider", None)
-        return stores.S3Store(self._name, config=config, credential_provider=provider, **options)
+            config |= region_of(self._name)
+        return stores.S3Store(self._name, config=config, credential_provider=aws_provider(), **options)
 
 
 class GcsStore(CloudStore):
@@ -209,15 +209,13 @@ class AzureStore(CloudStore):
     """`az://`: a container of Azure Blob Storage, in the account that the AZURE_STORAGE_ variables name."""
 
     scheme = "az"
-    login = "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_CONNECTION_STRING"
+    login = "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or another variable with credentials"
     endpoints = ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
     one_put = 5000 << 20
 
     def make(self, stores: Any, **options: Any) -> Any:
         """With Azure's own variables."""
-        config = azure_account()
-        if self._endpoint:
-            config["endpoint"] = self._endpoint
+        config = {"endpoint": self._endpoint} if self._endpoint else None
         return stores.AzureStore(self._name, config=config, **options)
 
 
@@ -241,10 +239,3 @@ def _address(endpoint: str | None) -> str | None:
 def _info(name: str, meta: Any) -> ObjectInfo:
     version = meta["e_tag"] or meta["last_modified"].isoformat()
     return ObjectInfo(name, meta["size"], version.strip('"'))
-
-
-def _content(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise UsageError(f"the CA certificates cannot be read: {error.strerror}", shard=path) from None

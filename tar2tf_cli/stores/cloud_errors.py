@@ -12,27 +12,26 @@ from tar2tf_cli.stores.transfer import Transient
 
 __all__ = ["raise_as_ours", "sentence"]
 
-_LOGIN: Final = ""  # the cloud's own words on credentials
-_MEANING: Final[dict[str, tuple[str, str]]] = {
-    **dict.fromkeys(("InvalidAccessKeyId", "XAdminUserNotFound"), ("wrong access key", _LOGIN)),
-    **dict.fromkeys(("SignatureDoesNotMatch", "AuthenticationFailed"), ("wrong secret key", _LOGIN)),
-    **dict.fromkeys(("ExpiredToken", "InvalidToken", "TokenRefreshRequired"), ("the credentials expired", _LOGIN)),
-    **dict.fromkeys(("AccessDenied", "AllAccessDisabled"), ("permission denied", _LOGIN)),
-    **dict.fromkeys(
-        ("AuthorizationFailure", "AuthorizationPermissionMismatch", "PublicAccessNotPermitted"),
-        ("permission denied", _LOGIN),
-    ),
-    **dict.fromkeys(
-        ("AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException"),
-        ("wrong region", "set AWS_REGION to the bucket's region"),
-    ),
-    **dict.fromkeys(("NoSuchBucket", "ContainerNotFound"), ("no such bucket", "check the URL and the endpoint")),
-    "RequestTimeTooSkewed": ("the clock of this machine is wrong", "set the clock"),
+_REGION: Final = "wrong region"
+_BUCKET: Final = "no such bucket"
+_TODO: Final = {_REGION: "set AWS_REGION to the bucket's region", _BUCKET: "check the URL and the endpoint"}
+_MEANING: Final = {
+    code: meaning
+    for codes, meaning in (
+        ("InvalidAccessKeyId XAdminUserNotFound", "wrong access key"),
+        ("SignatureDoesNotMatch AuthenticationFailed", "wrong secret key"),
+        ("ExpiredToken InvalidToken TokenRefreshRequired", "the credentials expired"),
+        ("AccessDenied AuthorizationFailure AuthorizationPermissionMismatch", "permission denied"),
+        ("AuthorizationHeaderMalformed PermanentRedirect IllegalLocationConstraintException", _REGION),
+        ("NoSuchBucket ContainerNotFound", _BUCKET),
+    )
+    for code in codes.split()
 }
-"""Codes of S3 and Azure, with what they mean and what to do:
-https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html,
+"""What the codes of S3 and Azure mean: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html,
 https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes
 """
+_MACHINE: Final = re.compile("169.254|/latest/(api|meta-data)/|computeMetadata|metadata/identity")
+"""Where a machine in a cloud asks for credentials, after obstore found no others."""
 
 
 def raise_as_ours(error: Exception, where: str, login: str, offset: int | None) -> NoReturn:
@@ -52,15 +51,12 @@ def raise_as_ours(error: Exception, where: str, login: str, offset: int | None) 
     text = str(error)
     status = re.search(r"(?:status code: |\(code: )(\d{3})", text)
     code, message = _between("Code", text), _between("Message", text)
-    if code in _MEANING:
-        words, hint = _MEANING[code]
-        raise SourceError(": ".join(filter(None, (words, message))), shard=where, hint=hint or login) from None
-    if "BareRedirect" in text:
-        words, hint = _MEANING["PermanentRedirect"]
-        raise SourceError(words, shard=where, hint=hint) from None
+    if meaning := _MEANING.get("PermanentRedirect" if "BareRedirect" in text else code):
+        words = f"{meaning}: {message}" if message else meaning
+        raise SourceError(words, shard=where, hint=_TODO.get(meaning, login)) from None
     if status and status[1] in ("412", "416"):
         raise changed(where, offset) from None
-    if "169.254.169.254" in text:  # where machines in a cloud ask for theirs
+    if _MACHINE.search(text):
         raise SourceError("no credentials were found", shard=where, hint=login) from None
     if "token request" in text:
         raise SourceError(f"the credentials are not accepted: {_reason(error)}", shard=where, hint=login) from None

@@ -7,6 +7,7 @@ downloads: both pause as `Patience` says, and end in an error that says how ofte
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import queue
 import threading
 import time
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 from tar2tf_cli.errors import SourceError, Tar2tfError, changed
+from tar2tf_cli.formats.tfrecord import crc32c
 from tar2tf_cli.stores.base import ObjectInfo
 
 __all__ = ["Body", "NoSuchObject", "Patience", "ResumingStream", "Transient", "hasher", "persist"]
@@ -99,13 +101,12 @@ class Hasher(Protocol):
     def hexdigest(self) -> str: ...
 
 
-class _Crc:
-    def __init__(self, extend: Callable[[bytes, int], int]) -> None:
-        self._extend = extend
+class _Crc32c:
+    def __init__(self) -> None:
         self._value = 0
 
     def update(self, data: bytes) -> None:
-        self._value = self._extend(data, self._value)
+        self._value = crc32c(data, self._value)
 
     def hexdigest(self) -> str:
         return f"{self._value:08x}"
@@ -118,19 +119,9 @@ def hasher(kind: str) -> Hasher | None:
 
         digest: Hasher = xxhash.xxh64()
         return digest
-    if kind == "crc32c":
-        from tar2tf_cli.formats.tfrecord import crc32c
-
-        return _Crc(crc32c)
-    if kind == "crc32":
-        from isal import isal_zlib
-
-        return _Crc(isal_zlib.crc32)
     if kind == "md5":
-        import hashlib
-
         return hashlib.md5(usedforsecurity=False)
-    return None
+    return _Crc32c() if kind == "crc32c" else None
 
 
 class ResumingStream:

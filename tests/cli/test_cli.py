@@ -193,7 +193,7 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
 
 def test_a_plain_conversion_imports_nothing_that_it_does_not_need(tmp_path: Path) -> None:
     loaded = imported_by("convert", str(PHOTOS), "-o", str(tmp_path / "x.record"))
-    heavy = {"numpy", "tensorflow", "requests", "cv2", "simplejpeg", "pydantic", "ruamel", "aistore", "fsspec"}
+    heavy = {"numpy", "tensorflow", "requests", "cv2", "simplejpeg", "pydantic", "ruamel", "aistore", "obstore"}
     assert "tar2tf_cli.conversion.run" in loaded
     assert not loaded & heavy
 

@@ -27,7 +27,7 @@ import types
 from pathlib import Path
 from typing import Any, NoReturn
 
-HEAVY = {"tensorflow", "aistore", "s3fs", "gcsfs"}
+HEAVY = {"tensorflow", "aistore", "obstore", "boto3"}
 """What importing the package does not import."""
 
 
@@ -174,18 +174,9 @@ def serve(path: str) -> None:
 
 def _import_for(arguments: list[str]) -> None:
     """Import once what every command on a bucket would import."""
-    schemes = {argument.partition("://")[0] for argument in arguments if "://" in argument}
-    with contextlib.suppress(ImportError):
-        if "ais" in schemes:
+    if any("ais://" in argument for argument in arguments):
+        with contextlib.suppress(ImportError):
             importlib.import_module("aistore.sdk")
-        if "s3" in schemes and "s3fs" not in sys.modules:
-            importlib.import_module("s3fs")
-            from botocore.session import Session
-
-            from servers import read_aws_models_once
-
-            read_aws_models_once()
-            Session().create_client("s3", "us-east-1", aws_access_key_id="-", aws_secret_access_key="-")
 
 
 def _attend(connection: socket.socket, files: list[int], asked: dict[str, Any]) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Every sink passes one suite: local folders, S3 (moto), a Google Cloud Storage emulator; AIStore elsewhere."""
+"""Every sink passes one suite: local folders, S3 (moto), emulators of Google's cloud and Azure; AIStore elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from servers import refusing_proxy
+from servers import azure_container, refusing_proxy
 from shards import tar2tf
 from sink_suite import RemoteSinkSuite, SinkSuite
 from sources import tar_of
@@ -117,6 +117,14 @@ class TestGcsSink(RemoteSinkSuite):
         name = f"o{abs(hash(request.node.nodeid)):x}"
         requests.post(f"{gcs}/storage/v1/b", json={"name": name}, timeout=5).raise_for_status()
         return f"gs://{name}/folder"
+
+
+class TestAzureSink(RemoteSinkSuite):
+    @pytest.fixture
+    def place(self, azure: str, request: pytest.FixtureRequest) -> str:
+        name = f"o{abs(hash(request.node.nodeid)):x}"
+        azure_container(azure, name)
+        return f"az://{name}/folder"
 
 
 @pytest.mark.parametrize("path", ["http://host/t-<>.record", "ftp://host/x", "s3://<split>/t-<>.record"])

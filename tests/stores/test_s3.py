@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from servers import cutting_proxy, free_ports
+from servers import Forwarder, cutting_proxy, free_ports, serving
 from sources import BIG, SourceSuite, read_all
-from tar2tf_cli.errors import SourceError
-from tar2tf_cli.stores import open_source
+from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.stores import cloud_credentials, open_source, open_store
+
+
+def anonymous_memory() -> int:
+    """Bytes of this process that are not pages of files."""
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
+    return int(line.split()[1]) << 10
 
 
 class TestS3(SourceSuite):
@@ -49,6 +57,76 @@ class TestS3(SourceSuite):
         with pytest.raises(SourceError) as caught:
             open_source("s3://there-is-no-such-bucket").list(["*.tar"])
         assert caught.value.shard == "s3://there-is-no-such-bucket"
+
+    def test_a_folder_made_by_a_console_is_not_a_shard(self, bucket: str) -> None:
+        for name in ("folder/", "folder/x.tar", "empty/", "empty.tar"):
+            self.put(bucket, name, b"")
+        assert [item.name for item in open_source(bucket).list(["*"])] == ["empty.tar"]
+
+    @pytest.mark.parametrize("size", [0, 5, 100_000_000])
+    def test_an_upload_is_one_request_in_flat_memory(self, bucket: str, s3: str, tmp_path: Path, size: int) -> None:
+        with (tmp_path / "part").open("wb") as file:
+            file.truncate(size)
+        logged: list[str] = []
+
+        class Logging(Forwarder):
+            url = s3
+
+            def do_GET(self) -> None:
+                logged.append(f"{self.command} {self.path}")
+                super().do_GET()
+
+        open_store(bucket).put("warm", str(tmp_path / "part"))
+        before, most, done = anonymous_memory(), 0, threading.Event()
+
+        def watch() -> None:
+            nonlocal most
+            while not done.wait(0.01):
+                most = max(most, anonymous_memory())
+
+        watching = threading.Thread(target=watch)
+        watching.start()
+        open_store(bucket).put("x.tar", str(tmp_path / "part"))
+        done.set()
+        watching.join()
+        assert most - before < 30 << 20
+        with serving(Logging) as url:
+            open_store(bucket, endpoint=url).put("y.tar", str(tmp_path / "part"))
+        assert logged == [f"PUT /{bucket.removeprefix('s3://')}/y.tar"]
+        assert [item.size for item in open_source(bucket).list(["{x,y}.tar"])] == [size, size]
+
+    @pytest.mark.parametrize("variables", [{}, {"AWS_PROFILE": "there-is-none"}])
+    def test_missing_credentials_are_named_at_once(
+        self, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variables: dict[str, str]
+    ) -> None:
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{free_ports(1)[0]}")
+        monkeypatch.setenv("HOME", str(tmp_path))
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        began = time.monotonic()
+        with pytest.raises((SourceError, UsageError), match=r"no credentials were found|could not be found") as caught:
+            open_source(bucket).list(["*.tar"])
+        assert "AWS_PROFILE" in (caught.value.hint or "")
+        assert time.monotonic() - began < 5
+
+    def test_the_keys_of_a_profile_are_used(self, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        self.put(bucket, "x.tar", b"x")
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        (tmp_path / "credentials").write_text("[mine]\naws_access_key_id = a\naws_secret_access_key = b\n")
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+        monkeypatch.setenv("AWS_PROFILE", "mine")
+        assert len(open_source(bucket).list(["*.tar"])) == 1
+        monkeypatch.setitem(sys.modules, "obstore.auth.boto3", None)
+        with pytest.raises(UsageError) as caught:
+            open_source(bucket).list(["*.tar"])
+        assert "pip install boto3" in (caught.value.hint or "")
+
+    @pytest.mark.parametrize("endpoint", ["http://a b", "http://[::1", "http://h:99999", "ftp://host", "http://"])
+    def test_an_endpoint_that_is_not_a_url_is_a_usage_error(self, endpoint: str) -> None:
+        with pytest.raises(UsageError, match="is not a URL"):
+            open_source("s3://b", endpoint=endpoint)
 
     def test_a_wrong_endpoint_fails_within_seconds(self, s3: str) -> None:
         began = time.monotonic()
@@ -104,3 +182,16 @@ def test_a_refusal_of_s3_is_one_clear_error(status: int, code: str, words: str, 
         thread.join()
     assert caught.value.shard == "s3://b"
     assert handler.asked == attempts
+
+
+def test_the_region_of_a_bucket_is_looked_up_at_amazon(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Amazon(Forwarder):
+        def do_GET(self) -> None:
+            region = {"x-amz-bucket-region": "eu-central-1"} if self.path == "/mine" else {}
+            self.answer(403 if region else 404, region, b"")
+
+    with serving(Amazon) as url:
+        monkeypatch.setattr(cloud_credentials, "AMAZON", url)
+        assert cloud_credentials.region_of("mine") == {"region": "eu-central-1"}
+        assert cloud_credentials.region_of("nobody-s") == {}
+    assert cloud_credentials.region_of("mine") == {}  # nobody answers
