@@ -13,8 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.run import convert
@@ -51,8 +50,7 @@ Ratio: TypeAlias = "float | Sequence[float]"
 Lists: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Mapping[str, str | os.PathLike[str]]"
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(NamedTuple):
     """What goes into one directory: rows of a CSV file, all of them when None."""
 
     path: str

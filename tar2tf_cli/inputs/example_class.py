@@ -31,6 +31,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import index
 from typing import Any, ClassVar, Final
 
+import numpy as np
+
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.formats.example import raw
 from tar2tf_cli.ops.func import load_object
@@ -159,8 +161,6 @@ class Example:
 
 def _integer(bits: int) -> Callable[[Any], Any]:
     def convert(value: Any) -> Any:
-        import numpy as np
-
         number = index(value)
         if not -(1 << bits - 1) <= number < 1 << bits - 1:
             raise OverflowError(f"{number} does not fit")
@@ -170,16 +170,12 @@ def _integer(bits: int) -> Callable[[Any], Any]:
 
 
 def _bool(value: Any) -> Any:
-    import numpy as np
-
     if isinstance(value, (bool, np.bool_)) or (isinstance(value, (int, np.integer)) and value in (0, 1)):
         return np.bool_(value)
     raise TypeError(f"{value!r} is neither true nor false")
 
 
 def _float(value: Any) -> Any:
-    import numpy as np
-
     return np.float32(struct.unpack("<f", struct.pack("<f", _number(value)))[0])  # which refuses what does not fit
 
 
@@ -200,8 +196,6 @@ def _string(value: Any) -> Any:
 
 
 def _float_array(value: Any) -> Any:
-    import numpy as np
-
     array = np.asarray(value)
     if array.dtype == np.float32:
         return array
@@ -212,8 +206,6 @@ def _float_array(value: Any) -> Any:
 
 
 def _int_array(value: Any) -> Any:
-    import numpy as np
-
     array = np.asarray(value)
     if array.dtype.kind not in "iub":
         raise TypeError(f"an array of {array.dtype} does not hold whole numbers")

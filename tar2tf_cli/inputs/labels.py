@@ -47,24 +47,16 @@ def load_labels(path: str | os.PathLike[str]) -> Labels:
     try:
         with open(name, "rb") as file:
             data = file.read()
-        if data.startswith(GZIP_MAGIC):
-            data = gzip.decompress(data)
-        text = data.decode("utf-8-sig")
-    except OSError as error:
-        reason = error.strerror or str(error)
+        text = (gzip.decompress(data) if data.startswith(GZIP_MAGIC) else data).decode("utf-8-sig")
+        return parse_labels(text)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or "its gzip stream is damaged"
         raise SourceError(f"the label map cannot be read: {reason}", shard=name) from None
-    except (EOFError, zlib.error):
-        raise SourceError("the label map cannot be read: its gzip stream is damaged", shard=name) from None
     except UnicodeDecodeError:
         raise UsageError("is not a label map: it is not UTF-8", shard=name) from None
-    try:
-        return parse_labels(text)
     except ValueError as error:
-        raise UsageError(
-            str(error),
-            shard=name,
-            hint='write JSON, {"CLASS": {"label": N, "human_labels": "TEXT"}}, or lines of CLASS or CLASS<TAB>TEXT',
-        ) from None
+        hint = 'write JSON, {"CLASS": {"label": N, "human_labels": "TEXT"}}, or lines of CLASS or CLASS<TAB>TEXT'
+        raise UsageError(str(error), shard=name, hint=hint) from None
 
 
 def parse_labels(text: str) -> Labels:

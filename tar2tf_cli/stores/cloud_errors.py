@@ -49,6 +49,9 @@ def raise_as_ours(error: Exception, where: str, login: str, offset: int | None) 
         SourceError: for the rest.
     """
     text = str(error)
+    if isinstance(error, ValueError) or type(error).__name__ == "InvalidPathError":
+        hint = "obstore reads no objects with //, /./ or /../ in their names: rename them"
+        raise SourceError(sentence(error), shard=where, hint=hint) from None
     status = re.search(r"(?:status code: |\(code: )(\d{3})", text)
     code, message = _between("Code", text), _between("Message", text)
     if meaning := _MEANING.get("PermanentRedirect" if "BareRedirect" in text else code):

@@ -225,6 +225,8 @@ class ObjectSource(Source):
             wanted = set(names)
             prefix = os.path.commonprefix(names)  # noqa: RUF071 - of names, not of paths
             found.update((item.name, item) for item in self._listing(prefix) if item.name in wanted)
+        elif len(names) == 1:
+            found.update((item.name, item) for item in map(self._head, names) if item)
         elif names:
             with ThreadPoolExecutor(min(_PARALLEL, len(names))) as pool:
                 found.update((item.name, item) for item in pool.map(self._head, names) if item)

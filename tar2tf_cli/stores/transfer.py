@@ -59,17 +59,40 @@ class Patience:
 
 
 def persist(action: Callable[[], T], **where: Any) -> T:
-    """The result of an action, which is tried again after each `Transient`.
+    """The result of an action, which is tried again after each `Transient`; Ctrl-C does not wait for it.
 
     Raises:
         SourceError: when no attempt succeeded.
     """
     patience = Patience()
+    alone = threading.current_thread() is threading.main_thread()
     while True:
         try:
-            return action()
+            return _interruptible(action) if alone else action()
         except Transient as fault:
             patience.wait(fault, **where)
+
+
+def _interruptible(action: Callable[[], T]) -> T:
+    """Run an action in a thread, as the main one gets no signals while it waits in a library written in Rust."""
+    results: queue.SimpleQueue[tuple[T, None] | tuple[None, BaseException]] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            results.put((action(), None))
+        except BaseException as error:
+            results.put((None, error))
+
+    thread = threading.Thread(target=run, daemon=True, name="tar2tf-request")
+    thread.start()
+    result, error = results.get()
+    thread.join()  # it is done, and a process with one thread can be forked
+    try:
+        if error is not None:
+            raise error
+        return result  # type: ignore[return-value]
+    finally:
+        del error  # whose traceback refers to this frame
 
 
 @dataclass(slots=True)

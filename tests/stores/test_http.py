@@ -263,5 +263,5 @@ class TestHttpUsage:
                 assert "CA" in (caught.value.hint or "")
 
     def test_unknown_schemes_are_told_the_known_ones(self) -> None:
-        with pytest.raises(UsageError, match="there are no ftp:// buckets"):
+        with pytest.raises(UsageError, match="ftp:// is not a kind of bucket"):
             open_source("ftp://host/x")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 import sys
 import threading
 import time
@@ -63,6 +66,13 @@ class TestS3(SourceSuite):
             self.put(bucket, name, b"")
         assert [item.name for item in open_source(bucket).list(["*"])] == ["empty.tar"]
 
+    def test_a_name_that_cannot_be_read_is_an_error_at_once(self, bucket: str) -> None:
+        self.put(bucket, "folder//x.tar", b"x")
+        for template in ("folder//x.tar", "**/*.tar"):
+            with pytest.raises(SourceError, match="empty path segment") as caught:
+                open_source(bucket).list([template])
+            assert "rename" in (caught.value.hint or "")
+
     @pytest.mark.parametrize("size", [0, 5, 100_000_000])
     def test_an_upload_is_one_request_in_flat_memory(self, bucket: str, s3: str, tmp_path: Path, size: int) -> None:
         with (tmp_path / "part").open("wb") as file:
@@ -122,6 +132,14 @@ class TestS3(SourceSuite):
         with pytest.raises(UsageError) as caught:
             open_source(bucket).list(["*.tar"])
         assert "pip install boto3" in (caught.value.hint or "")
+
+    def test_ctrl_c_does_not_wait_for_a_server_that_is_silent(self, s3: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as mute:
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+            began = time.monotonic()
+            with pytest.raises(KeyboardInterrupt):
+                open_source("s3://b", endpoint=f"http://127.0.0.1:{mute.getsockname()[1]}").list(["*.tar"])
+        assert time.monotonic() - began < 5
 
     @pytest.mark.parametrize("endpoint", ["http://a b", "http://[::1", "http://h:99999", "ftp://host", "http://"])
     def test_an_endpoint_that_is_not_a_url_is_a_usage_error(self, endpoint: str) -> None:
