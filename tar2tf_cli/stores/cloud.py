@@ -237,5 +237,4 @@ def _address(endpoint: str | None) -> str | None:
 
 
 def _info(name: str, meta: Any) -> ObjectInfo:
-    version = meta["e_tag"] or meta["last_modified"].isoformat()
-    return ObjectInfo(name, meta["size"], version.strip('"'))
+    return ObjectInfo(name, meta["size"], (meta["e_tag"] or "").strip('"') or None)

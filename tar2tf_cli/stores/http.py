@@ -108,7 +108,7 @@ class HttpStore(Store):
                 method,
                 url,
                 headers=headers,
-                stream=True,
+                stream=method != "HEAD",
                 allow_redirects=True,
                 timeout=(network.CONNECT_SECONDS, network.READ_SECONDS),
             )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import shutil
 import sys
 import tempfile
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+from importlib.util import module_from_spec
 from typing import Any, Final
 
 __all__ = ["obstore_store"]
@@ -35,9 +36,6 @@ def _load_a_copy() -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "obstore"]:
         del sys.modules[name]
     with tempfile.TemporaryDirectory() as folder:
-        spec = importlib.util.spec_from_file_location("obstore._obstore", shutil.copy(_library[0], folder))
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["obstore._obstore"] = module
-        spec.loader.exec_module(module)
+        loader = ExtensionFileLoader("obstore._obstore", shutil.copy(_library[0], folder))
+        sys.modules[loader.name] = module = module_from_spec(ModuleSpec(loader.name, loader, origin=loader.path))
+        loader.exec_module(module)

@@ -12,6 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
@@ -75,24 +76,21 @@ def persist(action: Callable[[], T], **where: Any) -> T:
 
 def _interruptible(action: Callable[[], T]) -> T:
     """Run an action in a thread, as the main one gets no signals while it waits in a library written in Rust."""
-    results: queue.SimpleQueue[tuple[T, None] | tuple[None, BaseException]] = queue.SimpleQueue()
+    future: Future[T] = Future()
 
     def run() -> None:
         try:
-            results.put((action(), None))
+            future.set_result(action())
         except BaseException as error:
-            results.put((None, error))
+            future.set_exception(error)
 
     thread = threading.Thread(target=run, daemon=True, name="tar2tf-request")
     thread.start()
-    result, error = results.get()
-    thread.join()  # it is done, and a process with one thread can be forked
     try:
-        if error is not None:
-            raise error
-        return result  # type: ignore[return-value]
+        return future.result()
     finally:
-        del error  # whose traceback refers to this frame
+        if future.done():
+            thread.join()  # a process with one thread can be forked
 
 
 @dataclass(slots=True)
