@@ -16,7 +16,7 @@ def feature_description(features: Mapping[str, Mapping[str, Any]], records: int)
 
     Args:
         features: the manifest's features.
-        records: how many records there are, which tells the features that all of them have.
+        records: how many records there are, so that it is clear which features all of them have.
     """
     import tensorflow as tf
 
@@ -79,7 +79,7 @@ def _restored(name: str, feature: Mapping[str, Any], parsed: Mapping[str, Any], 
 
 
 def _own_shape(name: str, shape: list[int | None], parsed: Mapping[str, Any]) -> Any:
-    """The shape of one example's array: fixed, stored beside it, or told by the height and width of the image it is."""
+    """The shape of one example's array: fixed, stored beside it, or given by the height and width of the image."""
     import tensorflow as tf
 
     if f"{name}/shape" in parsed:

@@ -63,9 +63,8 @@ class TFExample(dict[str, "bytes | Feature"]):
             TypeError: for anything that is not bytes or a Feature.
         """
         if not isinstance(value, (bytes, Feature)):
-            raise TypeError(
-                f"{type(value).__name__} is no feature; give {name!r} with add_int64, add_float, add_bytes or add_image"
-            )
+            kind = type(value).__name__
+            raise TypeError(f"{kind} is not a feature; give {name!r} with add_int64, add_float, add_bytes or add_image")
         super().__setitem__(name, value)
 
     def __eq__(self, other: object) -> bool:
@@ -96,7 +95,7 @@ class TFExample(dict[str, "bytes | Feature"]):
         return self._kind(name) == "bytes"
 
     def has_image(self, name: str) -> bool:
-        """Whether there is a feature of that name that holds one JPEG, PNG or BMP, as far as its header tells."""
+        """Whether there is a feature of that name that holds one JPEG, PNG or BMP, judging by its header."""
         if not self.has_bytes(name) or len(values := self.get_bytes_list(name)) != 1:
             return False
         try:
@@ -127,7 +126,7 @@ class TFExample(dict[str, "bytes | Feature"]):
         """The pixels of a feature that holds a JPEG, PNG or BMP: uint8 (height, width, channels).
 
         Raises:
-            ImageError: when it holds no image that can be decoded.
+            ImageError: when it does not hold an image that can be decoded.
         """
         return image.decode(self.get_bytes(name))
 
@@ -136,7 +135,7 @@ class TFExample(dict[str, "bytes | Feature"]):
 
         Raises:
             OverflowError: when it does not fit in 64 bits.
-            TypeError: when it is no whole number.
+            TypeError: when it is not a whole number.
         """
         self[name] = scalar(int64_list([value]))
 
@@ -218,7 +217,7 @@ def key_of(item: Mapping[str, Any]) -> str | None:
 
 
 def unfit(example: TFExample) -> str | None:
-    """What of the values is no feature, if any is; `update` and `TFExample(...)` take anything, as dicts do."""
+    """Which value is not a feature, if any; `update` and `TFExample(...)` take anything, as dicts do."""
     for name, value in example.items():
         if type(value) is not bytes and not isinstance(value, Feature):
             return f"{type(value).__name__} as {name!r}, which add_int64, add_float, add_bytes and so on would take"
@@ -227,5 +226,5 @@ def unfit(example: TFExample) -> str | None:
 
 def _as_bytes(value: bytes) -> bytes:
     if not isinstance(value, (bytes, bytearray, memoryview)):
-        raise TypeError(f"{type(value).__name__} is no byte string")
+        raise TypeError(f"{type(value).__name__} is not a byte string")
     return bytes(value)

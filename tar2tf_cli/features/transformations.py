@@ -217,7 +217,7 @@ def as_transformation(item: Any, kind: Kind) -> Op:
         item = item()
     if not isinstance(item, Op):
         if not callable(item):
-            raise UsageError(f"{stage[kind]}: {item!r} is no transformation", hint="give an op or a function")
+            raise UsageError(f"{stage[kind]}: {item!r} is not a transformation", hint="give an op or a function")
         return sample_f(item) if kind == "sample" else example_f(item)
     if item.only == other:
         raise UsageError(f"{stage[kind]}: {item.name} is for {other}s", hint=f"give it to {stage[other]}")
@@ -237,7 +237,7 @@ def transform(example: TFExample, ops: Sequence[Op], context: OpContext) -> Iter
 
 
 def unknown_in(ops: Iterable[Op]) -> Iterator[str]:
-    """Functions and ops of the user's of which nothing tells whether they are the ones of an earlier run."""
+    """Functions and ops of the user's that may be others than in an earlier run."""
     yield from (label(value) for op in ops for value in op.bound if not is_identified(value))
 
 

@@ -75,7 +75,7 @@ class Reading:
         if source.gives == "examples":
             self._make = lambda example: (example,)
         elif not (conversion.ops or conversion.example_ops):
-            self._make = lambda sample: map(feature_map.features, (sample,))
+            self._make = lambda sample: (feature_map.features(sample),)
         plain = source.gives == "bytes" and conversion.keeps_entries
         self._note = self.report.schema.add_plain if plain else self.report.schema.add
         samples = source.samples(item, self.report, self._fault, on_bytes)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, TypeAlias
 
 from tar2tf_cli.errors import SampleError, Tar2tfError
@@ -145,7 +146,7 @@ def flow(
         return
     for item in items:
         key: str = item[KEY] if type(item) is dict else key_of(item) or ""
-        results = iter(steps(item))
+        results = chain.from_iterable(map(steps, (item,)))
         while True:  # until no result is left: a fault of one does not end the others
             try:
                 for result in results:

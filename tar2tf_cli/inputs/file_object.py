@@ -147,13 +147,13 @@ def check_inputs(inputs: Iterable[Any]) -> list[Readable]:
         elif isinstance(item, Iterable) and not isinstance(item, (bytes, bytearray)):
             flat += check_inputs(item)
         else:
-            raise UsageError(f"{type(item).__name__} is no input; give a path, or a file open for reading bytes")
+            raise UsageError(f"{type(item).__name__} is not an input; give a path, or a file open for reading bytes")
     if not flat:
         raise UsageError("there are no inputs", hint="give a path, or a file open for reading bytes")
     return flat
 
 
 def name_of(file: object, otherwise: str) -> str:
-    """What an open file is called; file descriptors are no names."""
+    """What an open file is called; file descriptors are not names."""
     name = getattr(file, "name", None)
     return name if isinstance(name, str) and name else otherwise

@@ -1,4 +1,4 @@
-"""What a worker tells of an input that it has read."""
+"""What a worker reports of an input that it has read."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class InputReport:
 
     Attributes:
         samples: how many became examples.
-        skipped: members passed over, by reason.
-        errors: faulty samples passed over: shard, key, member, offset, message.
+        skipped: members skipped, by reason.
+        errors: faulty samples skipped: shard, key, member, offset, message.
         schema: what the features look like.
         described: CSV rows that describe what was stored, where examples are read.
         archives: tar archives end to end in the input.

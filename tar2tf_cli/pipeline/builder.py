@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import UsageError
-from tar2tf_cli.features.tf_example import TFExample
+from tar2tf_cli.features.tf_example import TFExample, unfit
 from tar2tf_cli.features.transformations import as_transformation
 from tar2tf_cli.features.types import TypeName
 from tar2tf_cli.formats.image import DEFAULT_MAX_PIXELS
@@ -23,11 +23,9 @@ from tar2tf_cli.pipeline.stages import (
     Stage,
     ToExamples,
     Transform,
-    check_example,
-    check_sample,
 )
 from tar2tf_cli.pipeline.tfrecord_io import check_output
-from tar2tf_cli.samples.grouping import KeySplit, Sample
+from tar2tf_cli.samples.grouping import KEY, KeySplit, Sample
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.fields import fields_of
 from tar2tf_cli.spec.output_path import PathTemplate
@@ -59,9 +57,9 @@ class Pipeline:
     """Stages from tar to TFRecord, put together by chained calls and set to work by `do`.
 
     Args:
-        on_error: whether a faulty sample ends the run ("fail") or is passed over and noted in the summary ("skip").
-        max_errors: most faulty samples that are passed over.
-        seed: what ops that draw at random draw from, together with a sample's key.
+        on_error: whether a faulty sample ends the run ("fail") or is skipped and noted in the summary ("skip").
+        max_errors: most faulty samples that may be skipped.
+        seed: random seed of ops such as Rotate.
         max_pixels: images of more pixels are not decoded.
     """
 
@@ -101,7 +99,7 @@ class Pipeline:
             ignore_missing_end: take tars without end-of-archive blocks for whole.
 
         Raises:
-            UsageError: for what is no input.
+            UsageError: for anything that is not an input.
         """
         return self._from("from_tar", inputs, Input("-", (), key_split, regroup, ignore_missing_end))
 
@@ -118,7 +116,7 @@ class Pipeline:
     def with_tar_stage(self, stage: TarStage) -> Pipeline:
         """Take samples from your own function: it takes nothing and gives dicts, each with a text as `__key__`."""
         _check_callable("with_tar_stage", stage)
-        return self._set("TarStage", "with_tar_stage", Own("TarStage", stage, check_sample))
+        return self._set("TarStage", "with_tar_stage", Own("TarStage", stage, _check_sample))
 
     def _from(self, method: str, inputs: Iterable[Any], how: Input) -> Pipeline:
         return self._set("TarStage", method, FromTars(check_inputs(inputs), how, method == "from_tar_gz"))
@@ -129,7 +127,7 @@ class Pipeline:
         """Send each sample through transformations in order: `rename`, `select`, `sample_f`, any op, or a function.
 
         Raises:
-            UsageError: for what is no transformation of samples.
+            UsageError: for anything that is not a transformation of samples.
         """
         return self._transform("sample", *transformations)
 
@@ -140,7 +138,7 @@ class Pipeline:
     def with_samples_stage(self, stage: SamplesStage) -> Pipeline:
         """Put in a stage of your own, from an iterator of samples to one of samples."""
         _check_callable("with_samples_stage", stage)
-        self._stages["sample"].append(Own("SamplesStage", stage, check_sample))
+        self._stages["sample"].append(Own("SamplesStage", stage, _check_sample))
         return self
 
     # --- Sample2TFExampleStage ---
@@ -174,7 +172,7 @@ class Pipeline:
         """Put in a stage of your own, from an iterator of samples to one of examples."""
         kind, method = "Sample2TFExampleStage", "with_sample2tfexample_stage"
         _check_callable(method, stage)
-        return self._set(kind, method, Own(kind, stage, check_example))
+        return self._set(kind, method, Own(kind, stage, _check_example))
 
     # --- TFExamplesStage ---
 
@@ -182,7 +180,7 @@ class Pipeline:
         """Send each example through transformations in order: `rename`, `select`, `example_f`, or a function.
 
         Raises:
-            UsageError: for what is no transformation of examples.
+            UsageError: for anything that is not a transformation of examples.
         """
         return self._transform("example", *transformations)
 
@@ -193,7 +191,7 @@ class Pipeline:
     def with_tfexamples_stage(self, stage: TFExamplesStage) -> Pipeline:
         """Put in a stage of your own, from an iterator of examples to one of examples."""
         _check_callable("with_tfexamples_stage", stage)
-        self._stages["example"].append(Own("TFExamplesStage", stage, check_example))
+        self._stages["example"].append(Own("TFExamplesStage", stage, _check_example))
         return self
 
     # --- TFRecordStage ---
@@ -235,7 +233,7 @@ class Pipeline:
             overwrite: whether files are replaced that another conversion has written.
 
         Raises:
-            UsageError: for what is no output, or arguments that do not go together.
+            UsageError: for anything that is not an output, or arguments that do not go together.
         """
         check_output(out)
         if not isinstance(num_workers, int) or num_workers < 1:
@@ -263,7 +261,7 @@ class Pipeline:
         """Run the pipeline.
 
         Returns:
-            What was written and what was passed over.
+            What was written and what was skipped.
 
         Raises:
             UsageError: when a stage is missing.
@@ -322,4 +320,18 @@ def _shards(
 
 def _check_callable(method: str, stage: Any) -> None:
     if not callable(stage):
-        raise UsageError(f"{method}: {type(stage).__name__} is no function")
+        raise UsageError(f"{method}: {type(stage).__name__} is not a function")
+
+
+def _check_sample(item: Any) -> str | None:
+    """What is wrong with a sample, if anything."""
+    if not isinstance(item, dict):
+        return f"{type(item).__name__} where a sample (a dict) is needed"
+    return None if isinstance(item.get(KEY), str) else f"a sample without a text as its {KEY!r}"
+
+
+def _check_example(item: Any) -> str | None:
+    """What is wrong with an example, if anything."""
+    if not isinstance(item, TFExample):
+        return f"{type(item).__name__} where a TFExample is needed"
+    return f"a TFExample with {found}" if (found := unfit(item)) else None

@@ -94,7 +94,7 @@ def write_shards(recipe: Recipe, output: Output, *, overwrite: bool) -> Pipeline
             done = _convert(conversion, source, 1, overwrite=overwrite)
     except OutputExistsError as error:
         if error.hint and "--overwrite" in error.hint:
-            why = f" (nothing tells whether {unknown} is what it was in an earlier run)" if unknown else ""
+            why = f" (it cannot be known whether {unknown} is the same as in an earlier run)" if unknown else ""
             error.hint = f"choose another path or overwrite=True{why}"
         raise
     return _summary(done)

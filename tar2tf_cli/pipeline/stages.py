@@ -10,7 +10,7 @@ from typing import Any, Literal
 from tar2tf_cli.errors import StageError, Tar2tfError
 from tar2tf_cli.features.feature_map import FeatureMap
 from tar2tf_cli.features.presets import find_preset
-from tar2tf_cli.features.tf_example import TFExample, unfit
+from tar2tf_cli.features.tf_example import TFExample
 from tar2tf_cli.features.transformations import unknown_in
 from tar2tf_cli.features.types import TypeName
 from tar2tf_cli.flow.reading import Reading
@@ -22,7 +22,7 @@ from tar2tf_cli.ops import Op
 from tar2tf_cli.ops.base import OpContext
 from tar2tf_cli.ops.func import is_identified, label, source_digest
 from tar2tf_cli.ops.select import Selection
-from tar2tf_cli.samples.grouping import KEY, Sample
+from tar2tf_cli.samples.grouping import Sample
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.output_path import STDOUT
 
@@ -34,8 +34,6 @@ __all__ = [
     "Stage",
     "ToExamples",
     "Transform",
-    "check_example",
-    "check_sample",
 ]
 
 
@@ -291,7 +289,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The stages of a pipeline but the last, and what holds for all of them.
+    """The stages of a pipeline but the last, and the settings of all of them.
 
     Attributes:
         middle: all stages but the first.
@@ -329,20 +327,6 @@ class Recipe:
             run.check()
         finally:
             line.close()
-
-
-def check_sample(item: Any) -> str | None:
-    """What is wrong with a sample, if anything."""
-    if not isinstance(item, dict):
-        return f"{type(item).__name__} where a sample (a dict) is needed"
-    return None if isinstance(item.get(KEY), str) else f"a sample without a text as its {KEY!r}"
-
-
-def check_example(item: Any) -> str | None:
-    """What is wrong with an example, if anything."""
-    if not isinstance(item, TFExample):
-        return f"{type(item).__name__} where a TFExample is needed"
-    return f"a TFExample with {found}" if (found := unfit(item)) else None
 
 
 def close(iterator: Any) -> None:

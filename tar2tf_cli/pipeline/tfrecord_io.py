@@ -53,7 +53,7 @@ class TFRecordReader:
                 yield TFExample.from_bytes(data)
             except ValueError as error:
                 raise DamagedShardError(
-                    f"is no tf.train.Example: {error}",
+                    f"is not a tf.train.Example: {error}",
                     kind="example",
                     shard=name,
                     member=f"record {number}",
@@ -171,7 +171,7 @@ def check_output(out: Any) -> None:
     if isinstance(out, TextIOBase):
         raise UsageError(f"{name_of(out, 'the output')} is open as text", hint="open it with mode 'wb'")
     if not isinstance(out, (str, os.PathLike)) and not callable(getattr(out, "write", None)):
-        raise UsageError(f"{type(out).__name__} is no output; give a path, or a file open for writing bytes")
+        raise UsageError(f"{type(out).__name__} is not an output; give a path, or a file open for writing bytes")
     if isinstance(out, (str, os.PathLike)):
         path = os.fspath(out)
         if os.path.basename(path) in ("", ".", ".."):

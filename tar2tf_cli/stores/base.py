@@ -23,7 +23,7 @@ class ObjectInfo:
         name: the object's name in its bucket.
         size: bytes as stored; None when only reading to the end would tell.
         version: what changes when the object's bytes do, an ETag or a time of modification; None when unknowable.
-        checksum: kind and value of a checksum of its bytes, where a listing tells it.
+        checksum: kind and value of a checksum of its bytes, where a listing has it.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Source(Protocol):
         threads: how many threads make the examples of one input; None for as many as gain by it.
         gives: what `samples` gives: entries of bytes, as a tar has them, entries of any type, or examples, which are
             to be written as they are.
-        count: how many samples the inputs have together, faulty ones included; None when only reading tells.
+        count: how many samples the inputs have together, faulty ones included; None when it must be read to know.
         skipped: how much was skipped when the inputs were listed, by reason.
     """
 

@@ -182,6 +182,14 @@ def test_a_generator_with_too_few_paths_is_an_error_and_writes_nothing(bucket: s
     assert tree(tmp_path) == {}
 
 
+def test_beside_files_of_a_generator_stands_nothing(bucket: str, tmp_path: Path) -> None:
+    names = (str(tmp_path / folder / "x.record") for folder in "abcdefghij")
+    data = Dataset(bucket, conversions=[Decode("jpg"), Resize("jpg", (16, 16))])
+    made = data.load(ALL, names, max_shard_size="30kB", num_workers=2)
+    assert sorted(tree(tmp_path)) == [os.path.relpath(name, tmp_path) for name in made]
+    assert len(made) > 1
+
+
 def test_an_existing_file_is_not_overwritten_by_a_path_of_a_generator(bucket: str, tmp_path: Path) -> None:
     (tmp_path / "b").write_text("precious")
     with pytest.raises(OutputExistsError):

@@ -114,9 +114,9 @@ def test_what_a_stage_should_not_give_is_said(tar: Path, tmp_path: Path, method:
 
 
 def test_what_is_no_stage_input_or_output_is_refused_at_once(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="with_samples_stage: int is no function"):
+    with pytest.raises(UsageError, match="with_samples_stage: int is not a function"):
         Pipeline().with_samples_stage(3)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="int is no input"):
+    with pytest.raises(UsageError, match="int is not an input"):
         Pipeline().from_tar(3)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="there are no inputs"):
         Pipeline().from_tar()
@@ -124,7 +124,7 @@ def test_what_is_no_stage_input_or_output_is_refused_at_once(tmp_path: Path) -> 
         Pipeline().from_tar(io.StringIO())  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="open it with mode 'wb'"):
         Pipeline().to_tf_record(io.StringIO())
-    with pytest.raises(UsageError, match="int is no output"):
+    with pytest.raises(UsageError, match="int is not an output"):
         Pipeline().to_tf_record(1)
     with pytest.raises(UsageError, match="names no file"):
         Pipeline().to_tf_record(f"{tmp_path}/")

@@ -309,7 +309,7 @@ def test_a_transformation_for_the_other_kind_is_refused() -> None:
         select(by_example_f(list), by_sample_f(list))
     with pytest.raises(UsageError, match="'jpg' is not a rule for names; such as by_key"):
         select("jpg")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="3 is no transformation"):
+    with pytest.raises(UsageError, match="3 is not a transformation"):
         Pipeline().transform_samples(3)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="rename takes a name and its sources"):
         rename("image", [])

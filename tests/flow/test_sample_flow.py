@@ -1,0 +1,76 @@
+"""The one flow: results in order, faults by policy, whatever the number of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tar2tf_cli.errors import SampleError, Tar2tfError
+from tar2tf_cli.flow.sample_flow import Faults, Steps, flow
+from tar2tf_cli.ops import Func
+from tar2tf_cli.ops.base import OpContext
+
+THREADS = pytest.mark.parametrize("threads", [1, 3])
+
+
+def samples(count: int) -> Iterator[dict[str, Any]]:
+    return ({"__key__": str(number), "n": number} for number in range(count))
+
+
+def halves(sample: dict[str, Any]) -> Any:
+    return ({**sample, "half": half} for half in "ab") if sample["n"] % 5 else None
+
+
+@THREADS
+def test_results_keep_the_order_of_their_samples(threads: int) -> None:
+    steps = Steps(OpContext(), (Func(halves),), lambda sample: (sample["n"], sample["half"]))
+    made = flow(samples(100), steps, Faults(), threads=threads)
+    assert list(made) == [(number, half) for number in range(100) if number % 5 for half in "ab"]
+
+
+@THREADS
+def test_a_faulty_sample_is_raised_behind_all_before_it_with_its_key_and_place(threads: int) -> None:
+    def broken(sample: dict[str, Any]) -> Any:
+        if sample["n"] == 42:
+            raise SampleError("broken")
+        return [sample["n"]]
+
+    place: dict[str, Any] = {}
+
+    def placed() -> Iterator[dict[str, Any]]:
+        for sample in samples(100):
+            place["offset"] = sample["n"] * 512
+            yield sample
+
+    made: list[int] = []
+    with pytest.raises(SampleError, match="broken") as caught:
+        made.extend(flow(placed(), broken, Faults(), where=place.copy, threads=threads))
+    assert (caught.value.key, caught.value.offset) == ("42", 42 * 512)
+    taken = []
+    for item in flow(placed(), broken, Faults(skip=True), where=place.copy, threads=threads):
+        taken.append(item)
+    assert taken == [number for number in range(100) if number != 42]
+
+
+@THREADS
+def test_a_result_that_cannot_be_finished_is_skipped_alone(threads: int) -> None:
+    def finish(key: str, sample: dict[str, Any]) -> str:
+        if sample["n"] == 7 and sample["half"] == "a":
+            raise SampleError("of another kind")
+        return f"{key}{sample['half']}"
+
+    noted: list[dict[str, Any]] = []
+    steps = Steps(OpContext(), (Func(halves),))
+    made = list(flow(samples(10), steps, Faults(skip=True, noted=noted), finish=finish, threads=threads))
+    assert made == [f"{n}{half}" for n in range(10) if n % 5 for half in "ab" if (n, half) != (7, "a")]
+    assert noted == [{"shard": None, "key": "7", "member": None, "offset": None, "message": "of another kind"}]
+
+
+def test_too_many_faults_are_an_error_that_gives_the_first() -> None:
+    faults = Faults(skip=True, most=2)
+    for number in range(2):
+        faults(SampleError(f"fault {number}"))
+    with pytest.raises(Tar2tfError, match="3 samples failed, more than --max-errors 2 allows; the first: fault 0"):
+        faults(SampleError("one more"))
