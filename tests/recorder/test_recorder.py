@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from configparser import ConfigParser
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +89,9 @@ def test_the_readmes_example_runs_as_a_script(toys, tmp_path):
 
 # --- Division, size, config ---
 
+generate = partial(generate_and_save_train_eval_test_tfrecords_files, examples_num_workers=1)
+"""In this process: beside TensorFlow each worker would be an interpreter that starts."""
+
 
 @pytest.mark.parametrize(
     ("ratio", "sizes"),
@@ -101,21 +105,19 @@ def test_the_readmes_example_runs_as_a_script(toys, tmp_path):
 )
 def test_ratios_divide_the_rows_between_directories(toys, tmp_path, ratio, sizes):
     path, data = toys
-    generate_and_save_train_eval_test_tfrecords_files(tmp_path / "out", ToyExample, path, ratio, src_data_dirpath=data)
+    generate(tmp_path / "out", ToyExample, path, ratio, src_data_dirpath=data)
     assert {folder.name: len(rows_of(folder / "examples.csv")) for folder in (tmp_path / "out").glob("*/")} == sizes
 
 
 @pytest.mark.parametrize("ratio", [1.2, -0.1, [0.5, 0.6], [0.5, 0.3, 0.1], [0.25] * 4])
 def test_ratios_that_do_not_sum_to_one_are_refused(toys, tmp_path, ratio):
     with pytest.raises(UsageError, match="sum to 1"):
-        generate_and_save_train_eval_test_tfrecords_files(tmp_path / "out", ToyExample, toys[0], ratio)
+        generate(tmp_path / "out", ToyExample, toys[0], ratio)
 
 
 def test_rows_stay_in_order_when_they_are_not_shuffled(toys, tmp_path):
     path, data = toys
-    generate_and_save_train_eval_test_tfrecords_files(
-        tmp_path / "out", ToyExample, path, 0.5, examples_shuffle=False, src_data_dirpath=data
-    )
+    generate(tmp_path / "out", ToyExample, path, 0.5, examples_shuffle=False, src_data_dirpath=data)
     parts = [rows_of(tmp_path / "out" / name / "examples.csv") for name in ("train", "eval")]
     assert parts == [rows_of(path)[:20], rows_of(path)[20:]]
 
@@ -127,9 +129,7 @@ def test_separate_files_or_a_dict_of_them_go_to_directories_of_their_own(toys, t
     paths = [write_rows(tmp_path / f"{name}.csv", lines[place::3]) for place, name in enumerate("abc")]
     names = ["train", "eval", "test"] if form == "sequence" else ["fold_0", "fold_1", "fold_2"]
     lists = paths if form == "sequence" else dict(zip(names, paths, strict=True))
-    generate_and_save_train_eval_test_tfrecords_files(
-        tmp_path / "out", ToyExample, lists, examples_shuffle=False, src_data_dirpath=data
-    )
+    generate(tmp_path / "out", ToyExample, lists, examples_shuffle=False, src_data_dirpath=data)
     for name, part in zip(names, paths, strict=True):
         assert rows_of(tmp_path / "out" / name / "examples.csv") == rows_of(part)
     config = ConfigParser(interpolation=None)
@@ -139,26 +139,22 @@ def test_separate_files_or_a_dict_of_them_go_to_directories_of_their_own(toys, t
 
 def test_what_is_stored_can_be_stored_again_from_its_own_examples_csv(toys, tmp_path):
     path, data = toys
-    generate_and_save_train_eval_test_tfrecords_files(tmp_path / "one", ToyExample, path, src_data_dirpath=data)
+    generate(tmp_path / "one", ToyExample, path, src_data_dirpath=data)
     lists = {name: tmp_path / "one" / name / "examples.csv" for name in ("train", "eval")}
     options = {"examples_shuffle": False, "src_data_dirpath": data}
-    generate_and_save_train_eval_test_tfrecords_files(tmp_path / "two", ToyExample, lists, **options)
+    generate(tmp_path / "two", ToyExample, lists, **options)
     for name in lists:
         first, second = (
             [example["data"] for example in examples(tmp_path / run / name / "0.tfr")] for run in ("one", "two")
         )
         assert first == second
     with pytest.raises(UsageError, match="is an input"):
-        generate_and_save_train_eval_test_tfrecords_files(
-            tmp_path / "one", ToyExample, lists, examples_overwrite=True, **options
-        )
+        generate(tmp_path / "one", ToyExample, lists, examples_overwrite=True, **options)
 
 
 def test_files_are_numbered_from_0_and_keep_to_the_size(toys, tmp_path):
     path, data = toys
-    generate_and_save_train_eval_test_tfrecords_files(
-        tmp_path / "out", ToyExample, path, 1, True, 1500, src_data_dirpath=data
-    )
+    generate(tmp_path / "out", ToyExample, path, 1, True, 1500, src_data_dirpath=data)
     paths = get_tfrecord_filepaths(tmp_path / "out" / "train")
     assert [os.path.basename(path) for path in paths] == [f"{number}.tfr" for number in range(len(paths))]
     assert len(paths) > 10
@@ -169,9 +165,7 @@ def test_files_are_numbered_from_0_and_keep_to_the_size(toys, tmp_path):
 
 def test_the_config_file_says_how_it_was_made(toys, tmp_path):
     path, data = toys
-    generate_and_save_train_eval_test_tfrecords_files(
-        tmp_path / "out", ToyExample, path, [0.9, 0.1], src_data_dirpath=data, normalize=True
-    )
+    generate(tmp_path / "out", ToyExample, path, [0.9, 0.1], src_data_dirpath=data, normalize=True)
     config = ConfigParser(interpolation=None)
     config.read(tmp_path / "out" / CONFIG_FILENAME)
     found = dict(config["examples"])
@@ -186,9 +180,9 @@ def test_the_config_file_says_how_it_was_made(toys, tmp_path):
 def test_a_second_call_does_nothing_and_a_third_with_other_arguments_is_refused(toys, tmp_path):
     path, data = toys
     call = [tmp_path / "out", ToyExample, path]
-    generate_and_save_train_eval_test_tfrecords_files(*call, src_data_dirpath=data)
+    generate(*call, src_data_dirpath=data)
     before = {name: (tmp_path / "out" / name).stat().st_mtime_ns for name in ("train/0.tfr", "eval/0.tfr")}
-    generate_and_save_train_eval_test_tfrecords_files(*call, src_data_dirpath=data)
+    generate(*call, src_data_dirpath=data)
     assert before == {name: (tmp_path / "out" / name).stat().st_mtime_ns for name in before}
     with pytest.raises(UsageError, match="another spec"):
-        generate_and_save_train_eval_test_tfrecords_files(*call, src_data_dirpath=data, normalize=True)
+        generate(*call, src_data_dirpath=data, normalize=True)
