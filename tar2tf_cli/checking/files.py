@@ -35,5 +35,9 @@ def read_files(
 ) -> list[Any]:
     """What a task for each file finds, in their order; `events` hears of progress in bytes."""
     known = [item.size or 0 for item in items]
-    events.planned(len(items), None if any(item.size is None for item in items) else sum(known))
-    return gather(tasks, context, costs=known, workers=workers, progress=events.progress)
+    size = None if any(item.size is None for item in items) else sum(known)
+
+    def begin() -> None:
+        events.planned(len(items), size)
+
+    return gather(tasks, context, costs=known, workers=workers, begin=begin, progress=events.progress)

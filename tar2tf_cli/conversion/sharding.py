@@ -156,13 +156,9 @@ class ShardPlanner:
 
     def _runs(self, source: int, index: SpoolIndex) -> Iterator[_Units]:
         """An input's units, each stretch of neighbours that go into one lane together."""
-        if not index.lanes:
-            lane = self._lanes[0] if self._stems is None else self._stems[source]
-            yield _Units(lane, source, index, 0, len(index.sizes))
-            return
+        counts = [(number, sum(1 for _ in units)) for number, units in groupby(index.lanes)]
         first = 0
-        for number, units in groupby(index.lanes):
-            count = sum(1 for _ in units)
+        for number, count in counts or [(0, len(index.sizes))]:
             lane = self._lanes[number] if self._stems is None else self._stems[source]
             yield _Units(lane, source, index, first, count)
             first += count

@@ -19,6 +19,7 @@ def gather(
     *,
     costs: Sequence[int],
     workers: int | None = None,
+    begin: Callable[[], None] = lambda: None,
     progress: Callable[[int], None] = lambda size: None,
 ) -> list[Any]:
     """Run tasks; the results do not depend on the number of workers.
@@ -28,14 +29,16 @@ def gather(
         context: what every task is given.
         costs: about how long each task takes, in any unit: the longest begin first, so that all workers end together.
         workers: how many processes work at once; as many as there are CPUs when None.
+        begin: called when the workers have started; from then on there may be threads.
         progress: called with the number of stored bytes read since the beginning.
 
     Raises:
         Tar2tfError: the error of the first task, in their order, that failed; later ones may not have been run.
     """
     if not tasks:
+        begin()
         return []
-    schedule = _Longest(tasks, costs, progress)
+    schedule = _Longest(tasks, costs, begin, progress)
     run_tasks(schedule, make_engine(min(workers or cpu_count(), len(tasks))), context)
     if schedule.error:
         raise schedule.error
@@ -45,14 +48,24 @@ def gather(
 class _Longest(Schedule):
     """The longest tasks first; none that comes after one that failed."""
 
-    def __init__(self, tasks: Sequence[Task], costs: Sequence[int], progress: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        costs: Sequence[int],
+        begin: Callable[[], None],
+        progress: Callable[[int], None],
+    ) -> None:
         self._tasks = tasks
         self._left = sorted(range(len(tasks)), key=lambda number: (costs[number], -number))
         self._numbers = {id(task): number for number, task in enumerate(tasks)}
         self._failed = len(tasks)  # the first task that failed
+        self._begin = begin
         self._progress = progress
         self.results: list[Any] = [None] * len(tasks)
         self.error: Tar2tfError | None = None
+
+    def begin(self) -> None:
+        self._begin()
 
     def next(self) -> Task | None:
         while self._left:

@@ -1,4 +1,8 @@
-"""Shards past the page cache: what is flushed before it counts gains nothing from a copy in memory first."""
+"""Shards past the page cache: what is flushed before it counts gains nothing from a copy in memory first.
+
+Measured with the whole command, 1.3 GB of 50 kB samples into shards of 256 MiB on two cores, other programs at work:
+0.85 of the wall time with plain writes (median of 5 pairs, 0.36 to 0.93), 0.45 where those write to the disk, too.
+"""
 
 from __future__ import annotations
 
