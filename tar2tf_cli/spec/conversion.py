@@ -178,7 +178,7 @@ class Conversion:
         if "total" in named and "number" not in named:
             raise UsageError("the output path has <total> without a number", hint="such as 'train-<00000>-of-<total>'")
         if self.output.index and self.output.compression == "gzip":
-            raise UsageError("--index gives offsets to seek to, and nobody can seek in a gzip shard: use one of them")
+            raise UsageError("--index gives offsets to seek to, and a gzip shard is not seekable: use one of them")
         if self.output.path == STDOUT and (self.split or self.output.index or self.output.is_limited):
             raise UsageError("standard output is a single stream, without shards: leave out the options that divide it")
         if "input" in named and self.input.kind != "tar":
@@ -230,12 +230,10 @@ class Conversion:
 
 def _changed(spec: Input | Output | Conversion) -> dict[str, Any]:
     """The fields of a spec that differ from their defaults, without nested specs, ops and selections."""
-    changed: dict[str, Any] = {}
-    for name, field in fields_of(type(spec)).items():
-        value = getattr(spec, name)
-        if name not in ("input", "output", "ops", "example_ops", "select") and value not in (field.default, {}):
-            changed[name] = _plain(value)
-    return changed
+    nested = ("input", "output", "ops", "example_ops", "select")
+    defaults = {name: field.default for name, field in fields_of(type(spec)).items() if name not in nested}
+    values = {name: getattr(spec, name) for name in defaults}
+    return {name: _plain(value) for name, value in values.items() if value not in (defaults[name], {})}
 
 
 def _plain(value: Any) -> Any:
