@@ -1,7 +1,8 @@
 """Amazon S3, Google Cloud Storage and Azure Blob Storage, through obstore.
 
-A file goes up in one PUT from a memory map: in flat memory, whole or not at all, and when its process is killed nothing
-stays behind, as the parts of an upload in parts would, unseen and paid for.
+A file goes up in one PUT from a memory map: whole or not at all, and when its process is killed nothing stays behind,
+as the parts of an upload in parts would, unseen and paid for. The pages of the map belong to the page cache: they count
+as resident, up to the size of the file, and take no memory that the system could not use otherwise.
 """
 
 from __future__ import annotations

@@ -75,14 +75,14 @@ class DirectorySource(Source):
         if os.path.isdir(path):
             raise SourceError("is a directory where a shard should be", shard=path)
         if not os.path.isfile(path):
-            raise SourceError("is no regular file", shard=path, hint="give a stream on standard input, as the bucket -")
+            raise SourceError("is not a regular file", shard=path, hint="pipe it to standard input, with - as BUCKET")
         return ObjectInfo(name, status.st_size, _version(status))
 
     def _exists(self, name: str) -> bool:
         return os.path.exists(self.locate(name))
 
     def _listing(self, prefix: str) -> Iterator[str]:
-        """Names of files below the deepest folder that the prefix names, those that begin with a dot left out."""
+        """Names of files below the deepest folder that the prefix names, except hidden ones."""
         folder = prefix.rpartition("/")[0]
         top = os.path.join(self._root, folder)
         if not os.access(top, os.R_OK | os.X_OK):
