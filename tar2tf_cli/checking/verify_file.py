@@ -15,7 +15,7 @@ from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import RecordReader, crc32c
 from tar2tf_cli.inputs.open_shard import Format, OpenShard, TarRules
-from tar2tf_cli.samples.grouping import Grouper
+from tar2tf_cli.samples.grouping import Grouper, no_samples
 from tar2tf_cli.stores import ObjectInfo
 
 __all__ = ["CheckContext", "CheckFile", "Fault", "FileReport"]
@@ -206,9 +206,8 @@ def _check_tar(shard: OpenShard, rules: TarRules, report: FileReport) -> None:
         report.examined = True
     except DamagedShardError as error:
         report.add(_fault(error))
-    if not report.records and not report.faults:
-        reasons = ", ".join(f"{count:,} x {reason}" for reason, count in (tar.skipped + grouper.skipped).items())
-        report.add(Fault("empty", "the tar holds no samples" + (f"; members skipped: {reasons}" if reasons else "")))
+    if grouper.empty:
+        report.add(_fault(no_samples(tar.skipped + grouper.skipped), last=False))
 
 
 # --- What a manifest claims ---

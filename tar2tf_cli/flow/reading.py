@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias, TypeVar
 
@@ -13,7 +14,7 @@ from tar2tf_cli.formats.example import Encoder, Features
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import FRAMING, frame
 from tar2tf_cli.inputs.report import InputReport
-from tar2tf_cli.samples.grouping import KEY, Grouper, Sample
+from tar2tf_cli.samples.grouping import KEY, Grouper, Sample, no_samples
 from tar2tf_cli.spec.conversion import Conversion, Input
 from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.base import Placed
@@ -65,7 +66,8 @@ class Reading:
     ) -> None:
         self.name = source.locate(item.name)
         self.report = InputReport()
-        self._on_fault = on_fault or Faults(skip=conversion.on_error == "skip", noted=self.report.errors)
+        self._skip = conversion.on_error == "skip"
+        self._on_fault = on_fault or Faults(skip=self._skip, noted=self.report.errors)
         self._sizes_only = sizes_only
         self._threads = threads
         self._encoder = Encoder()
@@ -100,11 +102,15 @@ class Reading:
         self._input.seek(offset)
 
     def samples(self) -> Iterator[Sample]:
-        """The samples; where faults are skipped, up to the first damage of the shard itself."""
-        try:
-            yield from self._input.samples()
-        except DamagedShardError as error:
-            self._fault(error)
+        """The samples; where faults are skipped, those behind damage of the shard itself, too."""
+        reads_on = True
+        while reads_on:
+            reads_on = False
+            try:
+                yield from self._input.samples()
+            except DamagedShardError as error:
+                reads_on = self._skip and self._input.resume(error)
+                self._fault(error)
 
     def records(self) -> Iterator[Record]:
         """The framed record of each example."""
@@ -192,11 +198,30 @@ class _Tar:
         self._tar.start_at(offset)
 
     def samples(self) -> Iterator[Sample]:
-        return self._grouper.samples(self._tar)
+        yield from self._grouper.samples(self._tar)
+        if self._grouper.empty:
+            raise no_samples(self._skipped())
+
+    def resume(self, error: DamagedShardError) -> bool:
+        """Go on at the next header behind damage, if there is one; the error then says what was not read."""
+        damaged = self._tar.offset
+        try:
+            resumed = self._tar.resume()
+        except DamagedShardError:
+            resumed = False
+        lost = self._tar.offset - damaged
+        self._grouper.resume(error.member)
+        if resumed or lost:
+            what = "the part up to the next member" if resumed else "the rest of the shard"
+            error.message += f"; {what} was not read ({lost:,} bytes)"
+        return resumed
+
+    def _skipped(self) -> Counter[str]:
+        return self._grouper.skipped + self._tar.skipped
 
     def close(self, report: InputReport) -> None:
         self._stream.close()
-        report.skipped = self._grouper.skipped + self._tar.skipped
+        report.skipped = self._skipped()
         report.archives = self._tar.archives
         report.split_differs = self._grouper.split_differs
         report.errors.sort(key=lambda error: error["offset"] or 0)  # what threads found was noted later
@@ -218,6 +243,9 @@ class _List:
 
     def seek(self, offset: int) -> None:
         raise NotImplementedError
+
+    def resume(self, error: DamagedShardError) -> bool:
+        return False
 
     def samples(self) -> Iterator[Sample]:
         for place, sample in self._samples:

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.bytestream import Readable
-from tar2tf_cli.formats.tar_header import BLOCK, ZEROS, name_in, pax_records, size_in, text
+from tar2tf_cli.formats.tar_header import BLOCK, ZEROS, is_header, name_in, pax_records, size_in, text
 from tar2tf_cli.formats.tfrecord import MAX_RECORD
 
 __all__ = ["Member", "TarReader"]
@@ -27,9 +27,8 @@ _EXTENSION_LIMIT: Final = 1 << 20
 _SIZE_DIGITS: Final = 20
 _DATALESS: Final = {b"1": "link", b"2": "link", b"3": "device", b"4": "device", b"5": "directory", b"6": "fifo"}
 _GNU_NAMES: Final = {b"L": "path", b"K": "linkpath"}
-_ASK_FOR_END: Final = (
-    "fetch the shard again; if its writer does not write end-of-archive blocks, pass --ignore-missing-end"
-)
+_MOST_ZEROS: Final = 1 << 20  # GNU tar fills up records, of 10 KiB unless told otherwise
+_ASK_FOR_END: Final = "fetch the shard again; if its writer ends archives in this way, pass --ignore-missing-end"
 
 
 class TarReader:
@@ -40,7 +39,7 @@ class TarReader:
             through instead of read.
         name: what to call the shard in errors.
         headers_only: do not read the members' data.
-        need_end: whether the two zero blocks that end an archive must be there.
+        need_end: whether the two zero blocks that end an archive must be there, with no more than 1 MiB of zeros.
 
     Attributes:
         skipped: how many members were skipped, by reason.
@@ -127,6 +126,20 @@ class TarReader:
         if not self.ended:
             self._missing_end()
 
+    def resume(self) -> bool:
+        """After damage, go to the next block that is a header; False when there is none up to the end.
+
+        Raises:
+            DamagedShardError: when the stream itself cannot be read.
+        """
+        self._pax, self._extended = {}, False
+        while len(self._buffer) - self._position >= BLOCK or self._read_more(BLOCK) >= BLOCK:
+            block = self._buffer[self._position : self._position + BLOCK]
+            if block != ZEROS and is_header(block):
+                return True
+            self._position += BLOCK
+        return False
+
     def _not_a_header(self, offset: int) -> DamagedShardError:
         if offset == 0:
             message = "not a tar: the first block is not a tar header"
@@ -190,6 +203,9 @@ class TarReader:
         while block and block == ZEROS[: len(block)]:
             self._position += len(block)
             blocks += len(block) // BLOCK  # a shorter rest at the very end is padding
+            if blocks * BLOCK > _MOST_ZEROS and self._need_end:
+                message = "more than 1 MiB of zeros follow: the shard was cut short here, or is not yet written"
+                raise self._damage(message, "truncated", start).at(hint=_ASK_FOR_END)
             if len(self._buffer) - self._position < BLOCK:
                 self._read_more(BLOCK)
             block = self._buffer[self._position : self._position + BLOCK]

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.formats.tar import Member
 
-__all__ = ["KEY", "Grouper", "KeySplit", "Sample", "split_name"]
+__all__ = ["KEY", "Grouper", "KeySplit", "Sample", "no_samples", "split_name"]
 
 KEY: Final = "__key__"
 
@@ -51,6 +51,7 @@ class Grouper:
         skipped: how many members were skipped, by reason.
         split_differs: the first member that the other key rule would name differently.
         offset: where the header of the current sample's first member lies.
+        empty: whether the members have come to their end, and made no sample, not even a faulty one.
     """
 
     def __init__(
@@ -73,6 +74,14 @@ class Grouper:
         self.skipped: Counter[str] = Counter()
         self.split_differs: str | None = None
         self.offset = 0
+        self._seen = _SeenKeys()
+        self._cut: str | None = None
+        self._faulty = False
+        self.empty = False
+
+    def resume(self, member: str | None) -> None:
+        """After damage, skip what is left of the member's sample, or the next sample where no member is known."""
+        self._cut = self._split(member)[0] if member else ""
 
     def samples(self, members: Iterable[Member]) -> Iterator[Sample]:
         """The samples of a shard's members, in the order of their first members.
@@ -85,8 +94,7 @@ class Grouper:
         return groups if self._trusted else self._whole(groups)
 
     def _adjacent(self, members: Iterable[Member]) -> Iterator[Sample]:
-        seen = _SeenKeys()
-        sizes_only, trusted, extensions = self._sizes_only, self._trusted, self._extensions
+        seen, sizes_only, trusted, extensions = self._seen, self._sizes_only, self._trusted, self._extensions
         sample: Sample = {}
         current, prefix, first, good = "", "\0", 0, True
         for name, data, size, offset in members:
@@ -100,9 +108,10 @@ class Grouper:
                 if sample and good:
                     self.offset = first
                     yield sample
-                good = trusted or seen.add(key)
+                cut, self._cut = self._cut in ("", key), None
+                good = not cut and (trusted or seen.add(key))
                 current, prefix, sample, first = key, key + ".", {KEY: key}, offset
-                if not good:
+                if not good and not cut:
                     message = f"the key {key!r} appears again; its members are not adjacent"
                     self._fault(message, name, offset, _SORT)
                 if extension == KEY:
@@ -155,6 +164,7 @@ class Grouper:
                 yield held
             raise
         if held is None:
+            self.empty = not self._faulty
             return
         self.offset = held_offset
         missing = sorted((common or set()) - set(held))
@@ -191,8 +201,19 @@ class Grouper:
         self._fault(message, name, offset, hint)
 
     def _fault(self, message: str, member: str | None, offset: int, hint: str, *, key: str | None = None) -> None:
+        self._faulty = True
         key = key or split_name(member or "", self._key_split)[0]
         self._report(SampleError(message, shard=self._shard, key=key, member=member, offset=offset, hint=hint))
+
+
+def no_samples(skipped: Counter[str]) -> DamagedShardError:
+    """The error for a tar without any sample, by what was skipped in it."""
+    reasons = ", ".join(f"{count:,} x {reason}" for reason, count in skipped.items())
+    return DamagedShardError(
+        "the tar holds no samples" + (f"; members skipped: {reasons}" if reasons else ""),
+        kind="empty",
+        hint="check that the shard is whole, and that its members are named KEY.EXTENSION",
+    )
 
 
 def _unwanted(name: str) -> str | None:
