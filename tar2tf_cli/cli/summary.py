@@ -37,7 +37,8 @@ def print_summary(summary: Summary, *, quiet: bool, as_json: bool) -> None:
         _print_totals(summary)
     for text, faults in _grouped(summary.errors).items():
         first = faults[0]
-        message(f"{len(faults):,} x {text}, first: {first['shard']}: {first['member'] or first['key']}")
+        named = [first["shard"], first["member"] or first["key"] or f"offset {first['offset']}"]
+        message(f"{len(faults):,} x {text}, first: {': '.join(filter(None, named))}")
     if summary.skipped_samples and not (quiet and summary.up_to_date):
         message(f"{count(summary.skipped_samples, 'sample')} skipped")
 

@@ -64,7 +64,6 @@ CASES = [
     *[("small", layout) for layout in ("one file", "max-shard-size", "shuffle", "gzip and size", "total")],
     *[("large", layout) for layout in ("one file", "max-shard-size", "num-shards", "input", "limit", "index", "total")],
     *[("one", layout) for layout in ("one file", "max-shard-size", "gzip and size", "num-shards")],
-    *[("empty", layout) for layout in ("one file", "num-shards", "shuffle")],
 ]
 
 

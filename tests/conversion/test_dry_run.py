@@ -101,11 +101,11 @@ def test_a_first_sample_that_is_dropped_or_multiplied_is_shown_so(tmp_path: Path
     assert "after func f.py:twice: 2 samples" in twice.stdout
 
 
-def test_without_samples_there_are_no_steps(tmp_path: Path) -> None:
+def test_a_shard_without_samples_fails_as_the_conversion_would(tmp_path: Path) -> None:
     write_tar(tmp_path / "in" / "a.tar", [])
     done = tar2tf("convert", tmp_path / "in", "-o", tmp_path / "out" / "x", "--dry-run", "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["steps"] == []
+    assert done.returncode == 3
+    assert "holds no samples" in done.stderr
 
 
 def test_standard_input_is_not_used_up(tmp_path: Path) -> None:

@@ -185,3 +185,91 @@ def test_a_cut_shard_leaves_nothing_under_its_final_name(kind: str, workers: str
         assert done.returncode == 3
         assert str(damaged) in done.stderr.splitlines()[0]
         assert not list((tmp_path / str(cut)).glob("[!.]*"))
+
+
+# --- Shards that are not whole ---
+
+TAIL = 3 << 20
+"""Zeros at the end of a file, more than any writer of tars fills up with."""
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    """Three shards of 200 samples, the second with a damaged header in the middle."""
+    for number in range(3):
+        write_tar(tmp_path / "in" / f"{number}.tar", samples(200, 3000, first=number * 200))
+    shard = tmp_path / "in" / "1.tar"
+    data = bytearray(shard.read_bytes())
+    header = data.index(b"0300.cls")
+    data[header : header + 512] = b"\xaa" * 512
+    shard.write_bytes(data)
+    return tmp_path / "in"
+
+
+def test_a_shard_that_was_only_partly_downloaded_is_not_a_smaller_dataset(tmp_path: Path) -> None:
+    shard = write_tar(tmp_path / "a.tar", samples(20))
+    data = shard.read_bytes()
+    shard.write_bytes(data[: len(data) // 2 // 10240 * 10240] + bytes(TAIL))
+    done = tar2tf("convert", shard, "-o", tmp_path / "x.record")
+    assert done.returncode == 3
+    assert "zeros" in done.stderr
+    assert not (tmp_path / "x.record").exists()
+    assert tar2tf("verify", shard).returncode == 1
+
+
+def test_zeros_behind_a_whole_archive_need_a_flag(tmp_path: Path) -> None:
+    shard = write_tar(tmp_path / "a.tar", samples(20))
+    shard.write_bytes(shard.read_bytes() + bytes(TAIL))
+    assert tar2tf("convert", shard, "-o", tmp_path / "x.record").returncode == 3
+    convert(shard, "-o", tmp_path / "x.record", "--ignore-missing-end")
+    assert contents(tmp_path / "x.record") == samples(20)
+
+
+@pytest.mark.parametrize("data", [bytes(10_240), bytes(TAIL), None], ids=["archive", "zeros", "no extensions"])
+def test_a_shard_without_samples_is_an_error(data: bytes | None, tmp_path: Path) -> None:
+    write_members(tmp_path / "a.tar", [("README", b"x"), ("notes", b"y")])
+    if data is not None:
+        (tmp_path / "a.tar").write_bytes(data)
+    done = tar2tf("convert", tmp_path / "a.tar", "-o", tmp_path / "x.record")
+    assert done.returncode == 3
+    assert "a.tar" in done.stderr
+    assert "zeros" in done.stderr or "no samples" in done.stderr
+    assert sorted(path.name for path in tmp_path.glob("x*")) == []
+
+
+def test_zeros_on_standard_input_are_not_an_empty_dataset(tmp_path: Path) -> None:
+    done = tar2tf("convert", "-", "-o", tmp_path / "x.record", input="\0" * TAIL)
+    assert done.returncode == 3
+    assert not (tmp_path / "x.record").exists()
+
+
+def test_damage_inside_a_shard_costs_the_samples_around_it_and_is_counted_every_time(
+    damaged: Path, tmp_path: Path
+) -> None:
+    command = ["convert", damaged, "-o", tmp_path / "x.record", "--on-error", "skip", "--errors", tmp_path / "e.jsonl"]
+    done = tar2tf(*command)
+    assert done.returncode == 1
+    assert "was not read (" in done.stderr
+    assert "None" not in done.stderr
+    kept = keys(tmp_path / "x.record")
+    lost = {key for key, _ in samples(600, 3000)} - set(kept)
+    assert lost <= {"0299", "0300", "0301"}
+    assert dict(contents(tmp_path / "x.record")) == {key: dict(samples(600, 3000))[key] for key in kept}
+    (error,) = map(json.loads, (tmp_path / "e.jsonl").read_text().splitlines())
+    assert error["shard"].endswith("1.tar")
+    again = tar2tf(*command)
+    assert again.returncode == 1
+    assert "up to date" in again.stderr
+    most = tar2tf("convert", damaged, "-o", tmp_path / "y.record", "--on-error", "skip", "--max-errors", "0")
+    assert most.returncode == 3
+
+
+def test_what_cannot_be_read_behind_damage_is_reported_in_bytes(tmp_path: Path) -> None:
+    shard = write_tar(tmp_path / "a.tar", samples(20, 3000))
+    data = shard.read_bytes()
+    cut = data.index(b"0010.cls")
+    shard.write_bytes(data[:cut] + b"\xaa" * 51_200)
+    done = tar2tf("convert", shard, "-o", tmp_path / "x.record", "--on-error", "skip")
+    assert done.returncode == 1
+    assert "the rest of the shard was not read (51,200 bytes)" in done.stderr
+    assert keys(tmp_path / "x.record") == [key for key, _ in samples(9)]

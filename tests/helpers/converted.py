@@ -20,7 +20,6 @@ MAKERS: dict[str, Callable[[Path], object]] = {
     "large": large_shards,
     "mixed": mixed_shards,
     "one": lambda folder: write_tar(folder / "one.tar", samples(40, 5000)),
-    "empty": lambda folder: write_tar(folder / "empty.tar", []),
     "photos": lambda folder: [
         os.link(path, folder / path.name) if not folder.mkdir(exist_ok=True) else None
         for path in PHOTOS.glob("photos-*")
