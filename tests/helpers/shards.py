@@ -78,7 +78,7 @@ def mixed_shards(folder: Path) -> Path:
     """Shards of every kind that may lie side by side, some of one sample."""
     write_tar(folder / "a.tar", samples(70, first=0))
     write_tar(folder / "b.tar.gz", samples(50, 900, first=1000))
-    write_tar(folder / "c.tar", samples(15, 12_000, first=2000))
+    write_tar(folder / "c.tar", samples(14, 12_000, first=2000))
     write_tar(folder / "d.tar", samples(1, first=2900))
     write_tar(folder / "e.tgz", samples(12, 12_000, first=3000))
     write_tar(folder / "f.tar", samples(1, 30_000, first=4000))
