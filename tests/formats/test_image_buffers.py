@@ -15,6 +15,13 @@ from images import (
 from tar2tf_cli.formats.image import buffers, decode, resize
 from tar2tf_cli.formats.image.buffers import buffer
 
+
+@pytest.fixture(autouse=True)
+def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No memory of the images of other tests."""
+    monkeypatch.setattr(buffers, "_kept", buffers._Kept())
+
+
 # --- Memory that is used again ---
 
 
