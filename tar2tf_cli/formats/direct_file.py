@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tar2tf_cli.errors import write_failed
-from tar2tf_cli.formats.record_file import RecordFile
+from tar2tf_cli.formats.record_file import RecordFile, write_all
 
 __all__ = ["DirectFile", "shard_file"]
 
@@ -64,9 +64,9 @@ class DirectFile(RecordFile):
             size = self._block.tell()
             aligned = size - size % mmap.PAGESIZE
             block = memoryview(self._block)
-            self._write_whole(block[:aligned])
+            write_all(self._take, block[:aligned])
             self._set_direct(False)
-            self._write_whole(block[aligned:size])
+            write_all(self._take, block[aligned:size])
         except OSError as error:
             raise write_failed(self.path, error) from None
         finally:
@@ -102,18 +102,19 @@ class DirectFile(RecordFile):
         while (block := self._full.get()) is not None:
             try:
                 if not self._error:
-                    self._write_whole(memoryview(block))
+                    write_all(self._take, memoryview(block))
             except OSError as error:
                 self._error = error
             self._free.put(block)
 
-    def _write_whole(self, data: memoryview) -> None:
-        while data:
-            try:
-                data = data[os.write(self._fd, data) :]
-            except OSError as error:
-                if error.errno != errno.EINVAL or not self._set_direct(False):
-                    raise
+    def _take(self, data: memoryview) -> int:
+        """Write as much as one call does; without O_DIRECT where the file system refuses it."""
+        try:
+            return os.write(self._fd, data)
+        except OSError as error:
+            if error.errno != errno.EINVAL or not self._set_direct(False):
+                raise
+            return os.write(self._fd, data)
 
     def _set_direct(self, wanted: bool) -> bool:
         """Turn O_DIRECT on or off where that is possible; whether that changed anything."""
