@@ -31,7 +31,50 @@ _MOST_ZEROS: Final = 1 << 20  # GNU tar fills up records, of 10 KiB unless told 
 _ASK_FOR_END: Final = "fetch the shard again; if its writer ends archives in this way, pass --ignore-missing-end"
 
 
-class TarReader:
+class _Buffer:
+    """What is read of a stream ahead of where the reader of its blocks stands.
+
+    Args:
+        stream: where bytes come from.
+        seeks: whether much is skipped, so that a stream with `seek` is read in small pieces.
+    """
+
+    CHUNK: Final = 1 << 20
+
+    def __init__(self, stream: Readable, *, seeks: bool) -> None:
+        self._stream = stream
+        self._seek = getattr(stream, "seek", None) if seeks else None
+        self._chunk = 4096 if self._seek else self.CHUNK
+        self._buffer = b""
+        self._position = 0
+        self._base = 0  # offset in the tar of the buffer's first byte
+
+    @property
+    def offset(self) -> int:
+        """Bytes of the tar consumed so far."""
+        return self._base + self._position
+
+    def start_at(self, offset: int) -> None:
+        """Begin at the header at an offset instead of the first, in a stream that can seek."""
+        self._stream.seek(offset)  # type: ignore[attr-defined]
+        self._base = offset
+
+    def _read_more(self, size: int) -> int:
+        """Try to have `size` bytes buffered from the position on; returns how many there are."""
+        chunks = [self._buffer[self._position :]]
+        have = len(chunks[0])
+        while have < size:
+            chunk = self._stream.read(min(max(self._chunk, size - have), 16 * self.CHUNK))
+            if not chunk:
+                break
+            chunks.append(chunk)
+            have += len(chunk)
+        self._base += self._position
+        self._buffer, self._position = b"".join(chunks), 0
+        return have
+
+
+class TarReader(_Buffer):
     """Iterates over the regular files of a tar stream; whatever else it holds is counted in `skipped`.
 
     Args:
@@ -50,33 +93,16 @@ class TarReader:
         DamagedShardError: when the stream is not a whole tar; names shard, member and offset.
     """
 
-    CHUNK: Final = 1 << 20
-
     def __init__(self, stream: Readable, name: str, *, headers_only: bool = False, need_end: bool = True) -> None:
-        self._stream = stream
+        super().__init__(stream, seeks=headers_only)
         self._name = name
         self._headers_only = headers_only
         self._need_end = need_end
-        self._seek = getattr(stream, "seek", None) if headers_only else None
-        self._chunk = 4096 if self._seek else self.CHUNK
-        self._buffer = b""
-        self._position = 0
-        self._base = 0  # offset in the tar of the buffer's first byte
         self._pax: dict[str, str] = {}
         self._extended = False  # whether an extended header describes the next member
         self.skipped: Counter[str] = Counter()
         self.archives = 0
         self.ended = False
-
-    @property
-    def offset(self) -> int:
-        """Bytes of the tar consumed so far."""
-        return self._base + self._position
-
-    def start_at(self, offset: int) -> None:
-        """Begin at the header at an offset instead of the first, in a stream that can seek."""
-        self._stream.seek(offset)  # type: ignore[attr-defined]
-        self._base = offset
 
     def __iter__(self) -> Iterator[Member]:
         headers_only = self._headers_only
@@ -127,11 +153,7 @@ class TarReader:
             self._missing_end()
 
     def resume(self) -> bool:
-        """After damage, go to the next block that is a header; False when there is none up to the end.
-
-        Raises:
-            DamagedShardError: when the stream itself cannot be read.
-        """
+        """After damage, go to the next block that is a header; False when there is none up to the end."""
         self._pax, self._extended = {}, False
         while len(self._buffer) - self._position >= BLOCK or self._read_more(BLOCK) >= BLOCK:
             block = self._buffer[self._position : self._position + BLOCK]
@@ -141,13 +163,10 @@ class TarReader:
         return False
 
     def _not_a_header(self, offset: int) -> DamagedShardError:
-        if offset == 0:
-            message = "not a tar: the first block is not a tar header"
-        elif self.ended:
+        message = "this block should be a tar header and is not: the shard is damaged here or before"
+        if self.ended:
             message = "the bytes behind the end of the archive are not another archive"
-        else:
-            message = "this block should be a tar header and is not: the shard is damaged here or before"
-        return self._damage(message, "bad-header", offset)
+        return self._damage(message if offset else "the first block is not a tar header", "bad-header", offset)
 
     def _unusual(self, header: bytes, size: int, offset: int) -> tuple[str, int] | None:
         """Name and size of a member whose header is not a plain one; None when it is not a regular file."""
@@ -278,20 +297,6 @@ class TarReader:
             if not self._read_more(1):
                 raise self._cut(name, offset - BLOCK)
         self._position = end - self._base
-
-    def _read_more(self, size: int) -> int:
-        """Try to have `size` bytes buffered from the position on; returns how many there are."""
-        chunks = [self._buffer[self._position :]]
-        have = len(chunks[0])
-        while have < size:
-            chunk = self._stream.read(min(max(self._chunk, size - have), 16 * self.CHUNK))
-            if not chunk:
-                break
-            chunks.append(chunk)
-            have += len(chunk)
-        self._base += self._position
-        self._buffer, self._position = b"".join(chunks), 0
-        return have
 
     def _cut(self, name: str, offset: int) -> DamagedShardError:
         return self._damage("the shard ends before the member does: it is cut short", "truncated", offset, member=name)
