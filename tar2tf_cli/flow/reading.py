@@ -108,6 +108,7 @@ class Reading:
             reads_on = False
             try:
                 yield from self._input.samples()
+                self._input.check_end()
             except DamagedShardError as error:
                 reads_on = self._skip and self._input.resume(error)
                 self._fault(error)
@@ -198,7 +199,10 @@ class _Tar:
         self._tar.start_at(offset)
 
     def samples(self) -> Iterator[Sample]:
-        yield from self._grouper.samples(self._tar)
+        return self._grouper.samples(self._tar)
+
+    def check_end(self) -> None:
+        """At the end of the samples, refuse a tar that held none."""
         if self._grouper.empty:
             raise no_samples(self._skipped())
 
@@ -243,6 +247,9 @@ class _List:
 
     def seek(self, offset: int) -> None:
         raise NotImplementedError
+
+    def check_end(self) -> None:
+        """A list may be empty."""
 
     def resume(self, error: DamagedShardError) -> bool:
         return False

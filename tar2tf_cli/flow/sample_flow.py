@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, TypeAlias
 
 from tar2tf_cli.errors import SampleError, Tar2tfError
@@ -146,14 +145,17 @@ def flow(
         return
     for item in items:
         key: str = item[KEY] if type(item) is dict else key_of(item) or ""
-        results = chain.from_iterable(map(steps, (item,)))
-        while True:  # until no result is left: a fault of one does not end the others
+        results: Iterator[Any] | None = None
+        left = True
+        while left:  # a fault of one result does not end the others
             try:
+                results = results or iter(steps(item))
                 for result in results:
                     yield finish(key, result)
-                break
+                left = False
             except SampleError as error:
                 on_fault(error.at(key=key, **where()))
+                left = results is not None
 
 
 def context_of(conversion: Conversion) -> OpContext:
