@@ -20,7 +20,13 @@ __all__ = ["command"]
 @click.command("convert")
 @click.argument("bucket", required=False)
 @click.argument("template", nargs=-1)
-@option("-o", "--output", "path", metavar="PATH", help="Path template of the shards; - is standard output.")
+@option(
+    "-o",
+    "--output",
+    "path",
+    metavar="PATH",
+    help="Path template of the shards, a device or a pipe; - is standard output.",
+)
 @option("--max-shard-size", metavar="SIZE", help="Most bytes a shard takes on disk, such as 100MB or 1GiB.")
 @option("--num-shards", metavar="N", help="Make N shards of equal count (within one).")
 @option("--records-per-shard", metavar="N", help="Most records a shard holds.")
@@ -128,7 +134,7 @@ def command(ctx: click.Context, /, **options: Any) -> int:
             endpoint=options["endpoint"],
             events=terminal,
         )
-    print_summary(summary, quiet=options["quiet"], as_json=as_json)
+    print_summary(summary, conversion.output.path, quiet=options["quiet"], as_json=as_json)
     return 1 if summary.skipped_samples else 0
 
 

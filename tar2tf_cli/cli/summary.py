@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tar2tf_cli.cli.output import count, message, print_json, size
+from tar2tf_cli.spec.output_path import STDOUT
 
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.plan import Plan
@@ -29,12 +30,16 @@ def _document(summary: Summary) -> dict[str, Any]:
     }
 
 
-def print_summary(summary: Summary, *, quiet: bool, as_json: bool) -> None:
-    """What was converted: JSON on standard output, text on standard error, where skipped samples are counted always."""
+def print_summary(summary: Summary, path: str, *, quiet: bool, as_json: bool) -> None:
+    """What was converted: JSON on standard output, text on standard error, where skipped samples are counted always.
+
+    Args:
+        path: the output path, which is named where there is no manifest.
+    """
     if as_json:
         print_json(_document(summary))
     if not quiet:
-        _print_totals(summary)
+        _print_totals(summary, path)
     for text, faults in _grouped(summary.errors).items():
         first = faults[0]
         named = [first["shard"], first["member"] or first["key"] or f"offset {first['offset']}"]
@@ -43,10 +48,10 @@ def print_summary(summary: Summary, *, quiet: bool, as_json: bool) -> None:
         message(f"{count(summary.skipped_samples, 'sample')} skipped")
 
 
-def _print_totals(summary: Summary) -> None:
+def _print_totals(summary: Summary, path: str) -> None:
     done = f"{count(summary.records, 'record')}, {size(summary.bytes)}"
     if summary.manifest is None:
-        message(f"{done} on standard output")
+        message(f"{done} on {'standard output' if path == STDOUT else path}")
     elif summary.up_to_date:
         message(f"up to date: {done} in {count(len(summary.shards), 'shard')}, manifest {summary.manifest}")
     else:
@@ -75,7 +80,8 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
     conversion, steps = plan.conversion, trace(plan)
     template = conversion.output.template
     if as_json:
-        output = {"path": template.text, "manifest": template.manifest(), "max_shard_size": conversion.output.limit}
+        manifest = None if conversion.output.is_stream else template.manifest()
+        output = {"path": template.text, "manifest": manifest, "max_shard_size": conversion.output.limit}
         print_json({**plan.manifest().identity(), "output": output, "steps": [step.to_json() for step in steps]})
         return
     total = "of unknown size" if plan.size is None else size(plan.size)

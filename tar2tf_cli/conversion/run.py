@@ -11,7 +11,7 @@ from tar2tf_cli.conversion.publish import Publisher
 from tar2tf_cli.conversion.schedule import ConversionSchedule
 from tar2tf_cli.conversion.takeover import Claim
 from tar2tf_cli.conversion.tally import Summary, Tally
-from tar2tf_cli.conversion.targets import StreamTarget, Target
+from tar2tf_cli.conversion.targets import DeviceTarget, StreamTarget, Target
 from tar2tf_cli.conversion.tasks import Worker
 from tar2tf_cli.engines import cpu_count, make_engine
 from tar2tf_cli.engines.loop import run_tasks
@@ -77,6 +77,8 @@ def _target(plan: Plan, manifest: Manifest, overwrite: bool, endpoint: str | Non
     path = conversion.output.path
     if path == STDOUT:
         return StreamTarget()
+    if conversion.output.is_stream:
+        return DeviceTarget(path)
     sink = open_sink(path, endpoint=endpoint_for(path, conversion.input.bucket, endpoint))
     claim = Claim(
         PathTemplate.parse(sink.inside(conversion.output.template.text)),

@@ -20,7 +20,6 @@ from tar2tf_cli.errors import SinkError, Tar2tfError
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.sinks import Flusher
-from tar2tf_cli.spec.output_path import STDOUT
 
 __all__ = ["ConversionSchedule"]
 
@@ -124,7 +123,7 @@ class ConversionSchedule(Schedule):
         if isinstance(task, ReadInputs):
             return self._plan.source.locate(self._plan.inputs[task.numbers[0]].name)
         output = self._plan.conversion.output
-        if isinstance(task, WriteShard) and output.path != STDOUT:
+        if isinstance(task, WriteShard) and not output.is_stream:
             return output.template.path(task.shard.number, split=task.shard.lane, stem=task.shard.lane)
         return None
 

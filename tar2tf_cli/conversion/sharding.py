@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 from tar2tf_cli.conversion.spool_index import SpoolIndex
 from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.spec.output_path import STDOUT
 
 __all__ = ["Piece", "Shard", "ShardPlanner"]
 
@@ -111,7 +110,7 @@ class ShardPlanner:
         self._remaining = conversion.limit
         self._lanes = list(conversion.split) or [""]
         self._stems = stems if "input" in output.template.fields else None
-        self._by_input = self._stems is not None or output.path == STDOUT
+        self._by_input = self._stems is not None or output.is_stream
         self._held: list[tuple[int, SpoolIndex]] = []
         self._quotas: dict[str, list[int]] = {}
         if records is not None and self._num_shards and not (self._shuffle or self._stems):

@@ -13,7 +13,7 @@ from tar2tf_cli.conversion.tasks import ShardReport
 from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError
 from tar2tf_cli.sinks import Sink
-from tar2tf_cli.spec.output_path import PathTemplate
+from tar2tf_cli.spec.output_path import PathTemplate, check_replaceable
 
 __all__ = ["OVERWRITE", "Claim", "Takeover", "finished", "journal_entry"]
 
@@ -125,7 +125,7 @@ class Takeover:
         files = self._inside(previous.files) if previous else set()
         documents = {os.path.normpath(path) for path in claim.documents if self._sink.exists(path)}
         self.found = self._existing()
-        self._check_inputs(self.found | documents)
+        self._check_irreplaceable(self.found | documents)
         if not ours:  # else there was nothing foreign when the journal was begun
             claimed = files | documents if previous else files
             self._check_foreign(self.found | documents, claimed, interrupted=head["identity"] is not None)
@@ -174,12 +174,13 @@ class Takeover:
                 found.add(path)
         return found - {os.path.normpath(claim.manifest)}
 
-    def _check_inputs(self, paths: set[str]) -> None:
-        """Refuse to go on where an input is in the way."""
+    def _check_irreplaceable(self, paths: set[str]) -> None:
+        """Refuse to go on where an input, a device or a pipe is in the way."""
         inputs = {_file(path) for path in self._claim.inputs} if paths else set()
         for where in map(self._sink.locate, sorted(paths)):
             if _file(where) in inputs:
                 raise OutputExistsError("is an input of this conversion", shard=where, hint=_ELSEWHERE)
+            check_replaceable(where)
 
     def _check_foreign(self, paths: set[str], claimed: set[str], *, interrupted: bool) -> None:
         """Refuse to go on where files are in the way that this conversion does not claim."""

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.conversion.sharding import Shard
 from tar2tf_cli.conversion.tasks import ShardReport
-from tar2tf_cli.errors import OutputExistsError, SinkError, UsageError, write_failed
+from tar2tf_cli.errors import OutputExistsError, SinkError, UsageError, write_errors, write_failed
 from tar2tf_cli.formats.record_file import sync
 from tar2tf_cli.formats.record_stream import RecordStream
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["FilesTarget", "StreamTarget", "Target", "prepared"]
+__all__ = ["DeviceTarget", "FilesTarget", "StreamTarget", "Target", "prepared"]
 
 
 class Target(Protocol):
@@ -144,6 +144,26 @@ class StreamTarget(_WithoutManifest):
     def finish(self, manifest: Manifest, documents: Mapping[str, bytes]) -> list[ShardEntry]:
         """Nothing is left to do."""
         return []
+
+
+class DeviceTarget(StreamTarget):
+    """All shards to a device or pipe, which is opened by its path and never replaced.
+
+    Args:
+        path: the path; of a pipe, opening waits for a reader.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(None, path)
+
+    def __enter__(self) -> Self:
+        with write_errors(self._name):
+            self._out = open(self._name, "ab", buffering=0)
+        return super().__enter__()
+
+    def __exit__(self, *exception: object) -> None:
+        super().__exit__(*exception)
+        self._out.close()
 
 
 class FilesTarget(_WithoutManifest):

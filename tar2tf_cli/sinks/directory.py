@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from tar2tf_cli.errors import SinkError, write_errors
 from tar2tf_cli.formats.record_file import sync
+from tar2tf_cli.spec.output_path import check_replaceable
 
 __all__ = ["DirectorySink"]
 
@@ -51,7 +52,8 @@ class DirectorySink:
             return None
 
     def read(self, path: str) -> bytes | None:
-        """The whole file."""
+        """The whole file; a device or pipe is nothing that was written here."""
+        check_replaceable(path)
         try:
             with open(path, "rb") as file:
                 return file.read()

@@ -16,7 +16,7 @@ from tar2tf_cli.ops.select import Selection
 from tar2tf_cli.samples.grouping import KeySplit, Sample
 from tar2tf_cli.spec import fields as check
 from tar2tf_cli.spec.fields import Checked, Exact, fields_of
-from tar2tf_cli.spec.output_path import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate
+from tar2tf_cli.spec.output_path import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate, is_stream
 from tar2tf_cli.spec.urls import check_url, is_remote, without_secrets
 
 __all__ = ["Conversion", "Input", "Output"]
@@ -79,7 +79,8 @@ class Output:
     """Where records go, and when a shard is full.
 
     Attributes:
-        path: the shards' path, with `<>` or `<00000>` where their numbers go; `-` is standard output.
+        path: the shards' path, with `<>` or `<00000>` where their numbers go; `-` is standard output, and a device or
+            pipe that is there is written to in the same way.
         max_shard_size: most bytes of a shard on disk, framing included; as text, too: 100MB.
 
     Raises:
@@ -96,6 +97,11 @@ class Output:
     def __post_init__(self) -> None:
         """Refuse credentials in the path."""
         check_url(self.path)
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether all records go to standard output, a device or a pipe, beside which nothing else is written."""
+        return self.path == STDOUT or is_stream(self.path)
 
     @property
     def template(self) -> PathTemplate:
@@ -179,8 +185,9 @@ class Conversion:
             raise UsageError("the output path has <total> without a number", hint="such as 'train-<00000>-of-<total>'")
         if self.output.index and self.output.compression == "gzip":
             raise UsageError("--index gives offsets to seek to, and a gzip shard is not seekable: use one of them")
-        if self.output.path == STDOUT and (self.split or self.output.index or self.output.is_limited):
-            raise UsageError("standard output is a single stream, without shards: leave out the options that divide it")
+        if self.output.is_stream and (self.split or self.output.index or self.output.is_limited):
+            name = "standard output" if self.output.path == STDOUT else self.output.path
+            raise UsageError(f"{name} is a single stream, without shards: leave out the options that divide it")
         if "input" in named and self.input.kind != "tar":
             raise UsageError(f"<input> is the name of a tar, and there are none with --from {self.input.kind}")
         if "input" in named and self.split:

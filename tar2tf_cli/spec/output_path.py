@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from dataclasses import dataclass
 from typing import Final
 
-from tar2tf_cli.errors import UsageError, meant
+from tar2tf_cli.errors import OutputExistsError, UsageError, meant
 
-__all__ = ["DEFAULT_SHARD_SIZE", "STDOUT", "PathTemplate"]
+__all__ = ["DEFAULT_SHARD_SIZE", "STDOUT", "PathTemplate", "check_replaceable", "is_stream"]
 
 STDOUT: Final = "-"
 
 DEFAULT_SHARD_SIZE: Final = 256 * 1024 * 1024
 """The limit in bytes when a template is numbered and no limit is given."""
 
+_DESCRIPTORS: Final = re.compile(r"/dev|/proc/\d+/fd")
 _FIELD: Final = re.compile(r"<([^<>/]*)>|\{\}")
 _NAMED: Final = ("total", "split", "input")
 
@@ -108,3 +111,24 @@ class PathTemplate:
             parts += ["[^/]+" if match.group(1) in ("split", "input") else r"\d+"]
             position = match.end()
         return re.compile("".join(parts) + re.escape(self.text[position:]) + r"\Z")
+
+
+def is_stream(path: str) -> bool:
+    """Whether there is something that is written to and never replaced: a device, a pipe, `/dev/stdout`."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return False
+    if stat.S_ISREG(mode):  # what the shell opened for us has a name in a folder of devices or descriptors
+        return _DESCRIPTORS.fullmatch(os.path.realpath(os.path.dirname(path))) is not None
+    return not stat.S_ISDIR(mode)
+
+
+def check_replaceable(path: str) -> None:
+    """Refuse what nothing may replace, not even with `--overwrite`.
+
+    Raises:
+        OutputExistsError: when there is a device or a pipe.
+    """
+    if is_stream(path):
+        raise OutputExistsError("is a device or pipe, which is not replaced", shard=path, hint="choose another path")
