@@ -74,7 +74,7 @@ def test_a_finished_run_that_skipped_samples_says_so_and_keeps_their_list(tmp_pa
     listed = errors.read_text()
     assert listed.count("\n") == 1
     done = tar2tf(*command, "--json")
-    assert done.returncode == 0
+    assert done.returncode == 1
     assert "up to date" in done.stderr
     assert "1 sample skipped" in done.stderr
     assert json.loads(done.stdout)["skipped"]["samples"] == 1
