@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
@@ -87,3 +88,19 @@ def test_no_file_and_no_class_is_too_long(path: Path) -> None:
 def test_every_folder_says_what_it_is_for(folder: Path) -> None:
     if folder.name != "__pycache__":
         assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
+
+
+def test_the_readme_draws_the_rooms_that_there_are() -> None:
+    readme = (ROOT.parent / "README.md").read_text()
+    section = readme.partition("## Architecture")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`((?:\w+/)*\w+(?:\.py|/))`", section))
+    missing = [name for name in named if not (ROOT / name).exists() and not (ROOT.parent / name).exists()]
+    assert missing == []
+    rooms = {f"{path.name}/" for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert rooms <= named
+    rows = [re.findall(r"`(\w+)(?:/|\.py)`", line) for line in section.splitlines() if re.match(r"\| \d+ \|", line)]
+    height = {room: len(rows) - place for place, row in enumerate(rows) for room in row}
+    graph = arrows()
+    assert {
+        (room, below) for room in height for below in graph[room] & height.keys() if height[below] >= height[room]
+    } == set()
