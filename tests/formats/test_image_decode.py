@@ -134,6 +134,58 @@ def test_a_jpeg_with_a_harmless_oddity_decodes_as_in_tensorflow(data: bytes) -> 
     assert_decodes_as_in_tensorflow(data)
 
 
+def segment(marker: int, body: bytes, length: int | None = None) -> bytes:
+    return struct.pack(">BBH", 0xFF, marker, len(body) + 2 if length is None else length) + body
+
+
+def inserted(data: bytes, before: int, what: bytes) -> bytes:
+    at = data.index(bytes([0xFF, before]))
+    return data[:at] + what + data[at:]
+
+
+ICC = b"ICC_PROFILE\0\x05\x02" + bytes(40)
+FRAME_MARKER, TABLE_MARKER, SCAN_MARKER = 0xC0, 0xDB, 0xDA
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(inserted(SMALL, TABLE_MARKER, b"junk"), id="junk before a marker"),
+        pytest.param(inserted(SMALL, SCAN_MARKER, bytes(300)), id="junk before the scan"),
+        pytest.param(inserted(SMALL, TABLE_MARKER, b"\xff\0"), id="a marker of zero"),
+        pytest.param(inserted(SMALL, TABLE_MARKER, segment(0xE1, b"Exif\0\0MM\0*" + bytes(30), 12)), id="long EXIF"),
+        pytest.param(inserted(SMALL, TABLE_MARKER, segment(0xED, b"Photoshop 3.0\0" + bytes(9), 8)), id="Photoshop"),
+        pytest.param(inserted(SMALL, SCAN_MARKER, segment(0xE2, ICC)), id="ICC profile after the frame"),
+        pytest.param(inserted(SMALL, TABLE_MARKER, segment(0xEE, b"Adobe\0\x64", 9) + b"\0"), id="short Adobe"),
+        pytest.param(inserted(jpeg(photo(9, 9), "L"), TABLE_MARKER, b"junk"), id="gray"),
+        pytest.param(inserted(jpeg(photo(9, 9), "CMYK"), TABLE_MARKER, b"junk"), id="CMYK"),
+        pytest.param(inserted(jpeg(photo(9, 9), progressive=True), TABLE_MARKER, b"junk"), id="progressive"),
+    ],
+)
+def test_a_jpeg_whose_header_libjpeg_warns_of_decodes_as_in_tensorflow(data: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  # a warning is an error there
+        simplejpeg.decode_jpeg(data)
+    assert_decodes_as_in_tensorflow(data)
+
+
+def test_a_jpeg_with_bits_flipped_in_its_scan_decodes_as_in_tensorflow_or_not_at_all() -> None:
+    whole = jpeg(photo(40, 56), quality=80)
+    start, decoded = whole.index(b"\xff\xda") + 14, 0
+    for at in range(start, len(whole) - 2, 11):
+        data = whole[:at] + bytes([whole[at] ^ 0x5A]) + whole[at + 1 :]
+        expected, image = by_tensorflow(data), by_us(data)
+        if image is not None:
+            np.testing.assert_array_equal(image, expected)
+            decoded += 1
+    assert decoded > (len(whole) - start) // 11 * 0.8
+
+
+@pytest.mark.parametrize("damage", [b"\xff\xbb", segment(0xC4, b"\0" + b"\xff" * 16)], ids=["marker", "table"])
+def test_a_jpeg_with_a_warning_and_an_error_behind_it_is_refused(damage: bytes) -> None:
+    assert_both_refuse(inserted(SMALL, TABLE_MARKER, b"junk" + damage))
+    assert_both_refuse(inserted(inserted(SMALL, TABLE_MARKER, b"junk"), SCAN_MARKER, damage))
+
+
 @pytest.mark.parametrize("progressive", [False, True])
 @pytest.mark.parametrize("kept", [0.02, 0.1, 0.3, 0.5, 0.9, 0.999])
 def test_a_truncated_jpeg_is_refused(kept: float, progressive: bool) -> None:

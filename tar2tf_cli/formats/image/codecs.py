@@ -16,6 +16,8 @@ from tar2tf_cli.formats.image.headers import (
     bmp_layout,
     describe,
     header,
+    is_adobe_segment,
+    jpeg_essentials,
     jpeg_frame,
     jpeg_segments,
     png_chunk_is_intact,
@@ -39,8 +41,9 @@ def decode(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> NDArray[np.u
 
     Raises:
         ImageError: another format; more than `max_pixels` (height x width, judged by the header); bytes that
-            are cut short or damaged. TensorFlow decodes some damaged JPEGs, with gray or noise for what is
-            lost, and some of uncommon chroma subsampling; both are refused here.
+            are cut short or damaged. Where libjpeg only warns, the pixels are TensorFlow's, whatever they are;
+            two kinds are refused that TensorFlow decodes: JPEGs that end too soon before an end marker, with
+            gray for what is lost, and those of uncommon chroma subsampling.
     """
     name = sniff(data)
     if name not in ("bmp", "jpeg", "png"):
@@ -69,9 +72,8 @@ def _decode_jpeg(data: bytes) -> NDArray[np.uint8]:
 def _libjpeg(data: bytes, colorspace: str, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Decode into `pixels` with TensorFlow's settings: the fast integer DCT, smooth upsampling of chroma.
 
-    simplejpeg makes an error of every warning. Two of them leave the pixels whole, are common in scraped data
-    and are ignored by TensorFlow: bytes between the last scan and the end marker, and a JFIF version other
-    than 1.
+    TensorFlow goes on after libjpeg's warnings; simplejpeg makes errors of them. Most are about bytes of the
+    header that pixels do not depend on, so a JPEG with a warning is decoded again without these bytes.
     """
     decode_jpeg = partial(
         simplejpeg.decode_jpeg, colorspace=colorspace, fastdct=True, fastupsample=False, buffer=pixels
@@ -79,25 +81,38 @@ def _libjpeg(data: bytes, colorspace: str, pixels: NDArray[np.uint8]) -> NDArray
     image: NDArray[np.uint8]
     try:
         image = decode_jpeg(data)
+        return image
     except ValueError as error:
-        if "extraneous bytes before marker 0xd9" in str(error):
-            image = decode_jpeg(data, strict=False)
-        elif "unknown JFIF revision" in str(error) and (mended := _with_jfif_version_1(data)) != data:
-            image = _libjpeg(mended, colorspace, pixels)
-        else:
+        essentials = jpeg_essentials(data) if _is_ignored(error) else None
+        if essentials is None:
+            raise
+    try:
+        image = decode_jpeg(essentials)
+    except ValueError as error:
+        if not _is_ignored(error):
+            raise
+        # simplejpeg ignores errors as well then: libjpeg stops, and the last row stays as it was
+        unset = np.resize(np.arange(89, 255, dtype=np.uint8), pixels[-1].shape)
+        pixels[-1] = unset
+        image = decode_jpeg(essentials, strict=False)
+        if np.array_equal(image[-1], unset):
             raise
     return image
 
 
-def _with_jfif_version_1(data: bytes) -> bytes:
-    return re.sub(rb"JFIF\0[^\x01]", b"JFIF\0\x01", data)
+_IGNORED_WARNINGS: Final = re.compile(
+    "Corrupt JPEG data: (?!premature end)|unknown JFIF revision|Unknown Adobe color transform"
+    "|Invalid SOS parameters|Inconsistent progression sequence"
+)
+"""Warnings of libjpeg (jerror.h) that TensorFlow ignores; those of a premature end mean that pixels are lost."""
+
+
+def _is_ignored(error: ValueError) -> bool:
+    return _IGNORED_WARNINGS.search(str(error)) is not None
 
 
 def _has_adobe_marker(data: bytes) -> bool:
-    return any(
-        marker == 0xEE and end - start >= 12 and data.startswith(b"Adobe", start)
-        for marker, start, end in jpeg_segments(data)
-    )
+    return any(is_adobe_segment(marker, data[start:end]) for marker, start, end in jpeg_segments(data))
 
 
 def _rgb_of_cmyk(image: NDArray[np.uint8], *, inverted: bool) -> NDArray[np.uint8]:

@@ -63,24 +63,53 @@ class _JpegFrame(NamedTuple):
 _JPEG_FRAMES: Final = frozenset((0xC0, 0xC1, 0xC2, 0xC9, 0xCA))
 _JPEG_OTHER_FRAMES: Final = frozenset((0xC3, 0xC5, 0xC6, 0xC7, 0xCB, 0xCD, 0xCE, 0xCF))
 _JPEG_BARE_MARKERS: Final = frozenset((0x00, 0x01, *range(0xD0, 0xD9)))
+_JPEG_END, _JPEG_SCAN, _JPEG_APP0, _JPEG_APP14, _JPEG_APP15, _JPEG_COMMENT = 0xD9, 0xDA, 0xE0, 0xEE, 0xEF, 0xFE
 
 
 def jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield marker, start and end of each segment's payload, up to the first scan (ITU-T T.81, B.1.1)."""
+    """Yield marker, start and end of each segment's payload, up to that of the first scan (ITU-T T.81, B.1.1)."""
     offset = 2
     while (offset := data.find(b"\xff", offset)) >= 0:
         while data[offset] == 0xFF:
             offset += 1
         marker = data[offset]
         offset += 1
-        if marker in (0xD9, 0xDA):
+        if marker == _JPEG_END:
             return
         if marker in _JPEG_BARE_MARKERS:
             continue
         length = data[offset] << 8 | data[offset + 1]
         yield marker, offset + 2, offset + length
+        if marker == _JPEG_SCAN:
+            return
         offset += max(length, 2)
     raise IndexError
+
+
+def jpeg_essentials(data: bytes) -> bytes | None:
+    """The JPEG without bytes that libjpeg warns of and pixels do not depend on; None where the end marker is missing.
+
+    Skipped are comments, application data other than JFIF's and Adobe's, and whatever lies between segments; JFIF's
+    version becomes 1.
+    """
+    parts = [b"\xff\xd8"]
+    try:
+        for marker, start, end in jpeg_segments(data):
+            if marker == _JPEG_SCAN:
+                return b"".join([*parts, data[start - 4 :]]) if data.find(b"\xff\xd9", end) >= 0 else None
+            body = data[start:end]
+            if marker == _JPEG_APP0 and body.startswith(b"JFIF\0") and len(body) >= 14:
+                parts.append(data[start - 4 : start] + b"JFIF\0\x01" + body[6:])
+            elif is_adobe_segment(marker, body) or not (_JPEG_APP0 <= marker <= _JPEG_APP15 or marker == _JPEG_COMMENT):
+                parts.append(data[start - 4 : start] + body)
+    except IndexError:
+        return None
+    return None
+
+
+def is_adobe_segment(marker: int, body: bytes) -> bool:
+    """Whether a segment is the one in which Adobe says how colours are stored."""
+    return marker == _JPEG_APP14 and len(body) >= 12 and body.startswith(b"Adobe")
 
 
 def jpeg_frame(data: bytes) -> _JpegFrame:
