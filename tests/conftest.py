@@ -35,16 +35,65 @@ settings.load_profile("tar2tf")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background starts without
 
 
-GROUPS = {"moto": "s3", "gcs": "gcs", "azure": "azure"}
-"""Fixtures that start a server, and the groups of tests that run in one process since they use it."""
+GROUPS = {
+    "aistore": ("tests/stores/test_ais.py",),
+    "aistore, with tokens": ("tests/stores/test_ais_tokens.py",),
+    "aistore, two clusters": ("tests/datasets/test_aistore.py",),
+    "s3": (
+        "tests/stores/test_s3.py",
+        "tests/stores/test_secrets.py",
+        "tests/sinks/test_sinks.py::TestS3",
+        "tests/sinks/test_sinks.py::test_a_process",
+        "tests/checking/test_verify_remote.py::TestS3",
+        "tests/pipeline/test_shards.py::test_shards_go_from_bucket_to_bucket",
+    ),
+    "gcs": (
+        "tests/stores/test_gcs.py",
+        "tests/sinks/test_sinks.py::TestGcs",
+        "tests/checking/test_verify_remote.py::TestGcs",
+    ),
+    "azure": (
+        "tests/stores/test_azure.py",
+        "tests/sinks/test_sinks.py::TestAzure",
+        "tests/checking/test_verify_remote.py::TestAzure",
+    ),
+    "killed": (
+        "tests/conversion/test_resume.py::test_a_run_killed_at_random",
+        "tests/conversion/test_resume.py::test_ctrl_c",
+        "tests/pipeline/test_shards_again.py",
+    ),
+    "terminal": ("tests/cli/test_terminals.py",),
+    "memory": ("tests/whole/test_memory.py",),
+}
+"""Tests that run one after another in one process, by what their ids begin with: they share a server, or disturb."""
+
+SERVERS = {"moto": "s3", "gcs": "gcs", "azure": "azure", "clusters": "aistore, two clusters"}
+"""Fixtures that start a server, and the group of the tests that use it."""
 
 
-@pytest.hookimpl(tryfirst=True)
+def group_of(nodeid: str) -> str:
+    """The group of a test; by itself it is one of its own."""
+    return next((group for group, begins in GROUPS.items() if nodeid.startswith(begins)), nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give whichever process is free the next test, and groups, the largest first, to one process each."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Grouped(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    return Grouped(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have each server started by one process only, whatever number of them pytest-xdist starts."""
+    """See that each server is started by one process only."""
     for item in items:
-        for name in GROUPS.keys() & set(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.xdist_group(GROUPS[name]))
+        for fixture in SERVERS.keys() & set(getattr(item, "fixturenames", ())):
+            if group_of(item.nodeid) != SERVERS[fixture]:
+                raise pytest.UsageError(f"{item.nodeid} uses {fixture}: name it in GROUPS of tests/conftest.py")
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,6 @@ from shards import (
     write_tar,
 )
 
-pytestmark = pytest.mark.xdist_group("terminal")
-
 # --- Terminals ---
 
 

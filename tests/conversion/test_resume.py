@@ -40,8 +40,6 @@ from shards import (
     write_tar,
 )
 
-pytestmark = pytest.mark.xdist_group("kill")
-
 
 def assert_whole(found: dict[str, bytes], expected: dict[str, bytes]) -> None:
     """Whatever stands under a final name is as it has to be, and the manifest comes last."""

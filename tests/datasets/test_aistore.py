@@ -12,8 +12,6 @@ from servers import ais_cluster
 from shards import keys, samples, write_tar
 from tar2tf_cli import AisDataset, Dataset
 
-pytestmark = pytest.mark.xdist_group("aistore-datasets")
-
 BUCKET = "tar2tf-datasets"
 
 

@@ -25,8 +25,6 @@ from tar2tf_cli.stores import ObjectInfo, open_source, open_store
 from tar2tf_cli.stores import transfer as resume
 from tar2tf_cli.stores.objects import ObjectSource
 
-pytestmark = pytest.mark.xdist_group("aistore")
-
 AWS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_REGION": "us-east-1"}
 
 

@@ -16,8 +16,6 @@ from shards import tar2tf
 from sources import tar_of
 from tar2tf_cli.stores import open_store
 
-pytestmark = pytest.mark.xdist_group("aistore-tokens")
-
 KEY = "a key of thirty-two bytes or more, for HS256"
 READ_ONLY = 1 << 0 | 1 << 1 | 1 << 8 | 1 << 9  # GET and HEAD objects, HEAD and list buckets: api/apc/access.go
 

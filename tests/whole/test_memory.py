@@ -13,10 +13,7 @@ import pytest
 
 from shards import SECONDS, children, end, start
 
-pytestmark = [
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc"),
-    pytest.mark.xdist_group("memory"),
-]
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
 MOST = 120e6
 WAYS = {
