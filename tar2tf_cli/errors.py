@@ -155,7 +155,19 @@ class DamagedShardError(SourceError):
 
 
 class SampleError(Tar2tfError):
-    """One sample cannot become an example."""
+    """One sample cannot become an example.
+
+    Attributes:
+        kind: a word for the fault, as `verify --json` prints it, where its place does not tell.
+    """
+
+    kind: ClassVar[str | None] = None
+
+
+class LinkError(SampleError):
+    """An entry is a link that cannot be followed."""
+
+    kind = "link"
 
 
 class ImageError(SampleError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -207,14 +208,16 @@ def _read_tar(shard: OpenShard, context: FileContext, contents: ShardContents, l
     tar = TarReader(direct or shard, shard.name, headers_only=direct is not None, need_end=need_end)
     grouper = sample_grouper(shard.name, context.rules, contents, sizes_only=direct is not None)
     wanted: deque[int] = deque()
-    for sample in grouper.samples(tar):
-        contents.samples += 1
-        if direct is None:
-            add_sample(contents, sample, looks)
-        elif _add_sizes(contents, sample, looks):
-            wanted.append(grouper.offset)
+    tar.links = links = shard.links(grouper, sizes_only=direct is not None)
+    with closing(links):
+        for sample in grouper.samples(tar):
+            contents.samples += 1
+            if direct is None:
+                add_sample(contents, sample, looks)
+            elif _add_sizes(contents, sample, looks):
+                wanted.append(grouper.offset)
     if direct:
-        for sample in _samples_at(direct, wanted, shard.name, context.rules):
+        for sample in _samples_at(shard, direct, wanted, context.rules):
             _look_at_sample(contents, sample, looks)
 
 
@@ -227,17 +230,19 @@ def sample_grouper(name: str, rules: TarRules, contents: ShardContents, **option
     return Grouper(name, count, key_split=rules.key_split, regroup=rules.regroup, **options)
 
 
-def _samples_at(stream: PlainStream, offsets: deque[int], name: str, rules: TarRules) -> Iterator[Sample]:
+def _samples_at(shard: OpenShard, stream: PlainStream, offsets: deque[int], rules: TarRules) -> Iterator[Sample]:
     """The samples that begin at certain offsets of a tar; neighbours are read in one go."""
     while offsets:
-        tar = TarReader(stream, name, need_end=False)
+        tar = TarReader(stream, shard.name, need_end=False)
         tar.start_at(offsets[0])
-        grouper = sample_grouper(name, rules, ShardContents("", ""), trusted=True)
-        for sample in grouper.samples(tar):
-            if not offsets or grouper.offset != offsets[0]:
-                break
-            offsets.popleft()
-            yield sample
+        grouper = sample_grouper(shard.name, rules, ShardContents("", ""), trusted=True)
+        tar.links = links = shard.links(grouper)
+        with closing(links):
+            for sample in grouper.samples(tar):
+                if not offsets or grouper.offset != offsets[0]:
+                    break
+                offsets.popleft()
+                yield sample
 
 
 def _add_sizes(contents: ShardContents, sample: Sample, looks: int) -> bool:

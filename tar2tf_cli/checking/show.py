@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -81,10 +82,12 @@ def first_samples(
 def _shown_samples(shard: OpenShard, rules: TarRules) -> Iterator[Shown]:
     tar = TarReader(shard, shard.name, need_end=not rules.ignore_missing_end)
     grouper = sample_grouper(shard.name, rules, ShardContents("", ""))
-    for number, sample in enumerate(grouper.samples(tar)):
-        contents = ShardContents("", "")
-        add_sample(contents, sample, 1)
-        yield Shown(shard.name, number, sample[KEY], contents.entries)
+    tar.links = links = shard.links(grouper)
+    with closing(links):
+        for number, sample in enumerate(grouper.samples(tar)):
+            contents = ShardContents("", "")
+            add_sample(contents, sample, 1)
+            yield Shown(shard.name, number, sample[KEY], contents.entries)
 
 
 def _shown_records(shard: OpenShard, rules: TarRules) -> Iterator[Shown]:

@@ -196,16 +196,19 @@ def _check_tar(shard: OpenShard, rules: TarRules, report: FileReport) -> None:
 
     def note(error: SampleError) -> None:
         kind, place = ("duplicate-key", error.member) if error.member else ("half-sample", f"sample {error.key}")
-        report.add(Fault(kind, f"{place}: {error.message}", None, error.offset))
+        report.add(Fault(error.kind or kind, f"{place}: {error.message}", None, error.offset))
 
     tar = TarReader(shard, shard.name, headers_only=True, need_end=not rules.ignore_missing_end)
     grouper = Grouper(shard.name, note, key_split=rules.key_split, regroup=rules.regroup, sizes_only=True)
+    tar.links = links = shard.links(grouper, sizes_only=True)
     try:
         for _ in grouper.samples(tar):
             report.records += 1
         report.examined = True
     except DamagedShardError as error:
         report.add(_fault(error))
+    finally:
+        links.close()
     if grouper.empty:
         report.add(_fault(no_samples(tar.skipped + grouper.skipped), last=False))
 

@@ -13,6 +13,7 @@ from tar2tf_cli.formats.compression import PlainStream, open_stream
 from tar2tf_cli.formats.example import Encoder, Features
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import FRAMING, frame
+from tar2tf_cli.inputs.links import EntryLinks
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.samples.grouping import KEY, Grouper, Sample, no_samples
 from tar2tf_cli.spec.conversion import Conversion, Input
@@ -185,6 +186,7 @@ class _Tar:
         self._grouper = Grouper(
             name, fault, key_split=spec.key_split, regroup=spec.regroup, sizes_only=sizes_only, trusted=trusted
         )
+        self._links = self._tar.links = EntryLinks(source, item, self._grouper, sizes_only=sizes_only)
 
     @property
     def offset(self) -> int:
@@ -225,6 +227,7 @@ class _Tar:
 
     def close(self, report: InputReport) -> None:
         self._stream.close()
+        self._links.close()
         report.skipped = self._skipped()
         report.archives = self._tar.archives
         report.split_differs = self._grouper.split_differs

@@ -8,17 +8,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.bytestream import Readable
 from tar2tf_cli.formats.tar_header import BLOCK, ZEROS, is_header, name_in, pax_records, size_in, text
 from tar2tf_cli.formats.tfrecord import MAX_RECORD
 
-__all__ = ["Member", "TarReader"]
+__all__ = ["Links", "Member", "TarReader"]
 
 Member: TypeAlias = tuple[str, bytes, int, int]
 """Name, data (b"" when only headers are read), size in bytes, offset of its first header."""
+
+
+class Links(Protocol):
+    """What becomes of the links of a tar."""
+
+    def wants(self, name: str) -> bool:
+        """Whether a link of this name is to be followed; others are skipped."""
+
+    def follow(self, name: str, target: str | None, offset: int) -> tuple[bytes, int] | None:
+        """Data and size of what a link stands for; None where it cannot be followed, which is reported then.
+
+        Args:
+            name: the link's own name.
+            target: name of the member that a hard link stands for; None for a symbolic link.
+            offset: where the link's first header lies.
+        """
 
 
 _REGULAR: Final = ord("0")
@@ -88,6 +104,7 @@ class TarReader(_Buffer):
         skipped: how many members were skipped, by reason.
         archives: how many archives the stream holds end to end.
         ended: whether the stream ended with end-of-archive blocks.
+        links: what becomes of links; all of them are skipped when None.
 
     Raises:
         DamagedShardError: when the stream is not a whole tar; names shard, member and offset.
@@ -103,6 +120,8 @@ class TarReader(_Buffer):
         self.skipped: Counter[str] = Counter()
         self.archives = 0
         self.ended = False
+        self.links: Links | None = None
+        self._linked: Member | None = None
 
     def __iter__(self) -> Iterator[Member]:
         headers_only = self._headers_only
@@ -131,8 +150,10 @@ class TarReader(_Buffer):
             if header[156] == _REGULAR and end < 100 and not header[345] and not self._extended:
                 name = text(header[:end])
             else:
-                found = self._unusual(header, size, offset)
+                found = self._unusual(header, size, offset, start)
                 if not found:
+                    if self._linked:
+                        yield self._linked
                     continue
                 name, size = found
                 position = self._position
@@ -168,8 +189,12 @@ class TarReader(_Buffer):
             message = "the bytes behind the end of the archive are not another archive"
         return self._damage(message if offset else "the first block is not a tar header", "bad-header", offset)
 
-    def _unusual(self, header: bytes, size: int, offset: int) -> tuple[str, int] | None:
-        """Name and size of a member whose header is not a plain one; None when it is not a regular file."""
+    def _unusual(self, header: bytes, size: int, offset: int, start: int) -> tuple[str, int] | None:
+        """Name and size of a member whose header is not a plain one; None when it is not a regular file.
+
+        A link that was followed is in `_linked` then.
+        """
+        self._linked = None
         kind = header[156:157]
         if kind in _EXTENSIONS:
             self._read_extension(kind, size, offset)
@@ -185,7 +210,11 @@ class TarReader(_Buffer):
                     f"the pax size is not a number: {pax['size'][:40]!r}", "bad-header", offset, member=name
                 )
             size = int(pax["size"])
-        if kind in _DATALESS:
+        if kind in (b"1", b"2") and self.links and self.links.wants(name):
+            target = pax.get("linkpath") or text(header[157:257].partition(b"\0")[0])
+            if followed := self.links.follow(name, target if kind == b"1" else None, start):
+                self._linked = (name, *followed, start)
+        elif kind in _DATALESS:
             self.skipped[_DATALESS[kind]] += 1
         elif kind not in (b"0", b"\0", b"7"):
             self.skipped[f"member of unknown type {kind.decode('latin-1')!r}"] += 1

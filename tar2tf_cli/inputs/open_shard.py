@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError
@@ -13,6 +14,7 @@ from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.compression import PlainStream, open_stream
 from tar2tf_cli.formats.tar_header import BLOCK, is_header
 from tar2tf_cli.formats.tfrecord import length_crc
+from tar2tf_cli.inputs.links import EntryLinks
 from tar2tf_cli.samples.grouping import KeySplit
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import ObjectInfo, Source
@@ -81,6 +83,7 @@ class OpenShard:
         format: what they say; None when it is nothing known.
         damage: why there are no first bytes.
         plain: the stream, when the input is not compressed.
+        links: follows the links of a tar, for its grouper.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class OpenShard:
         wrap: Callable[[ByteStream], ByteStream] = lambda raw: raw,
     ) -> None:
         self.name = source.locate(item.name)
+        self.links = partial(EntryLinks, source, item)
         self._size = item.size
         raw = wrap(source.open(item))
         try:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Literal, TypeAlias
 
-from tar2tf_cli.errors import DamagedShardError, SampleError
+from tar2tf_cli.errors import DamagedShardError, LinkError, SampleError
 from tar2tf_cli.formats.tar import Member
 
 __all__ = ["KEY", "Grouper", "KeySplit", "Sample", "no_samples", "split_name"]
@@ -77,11 +77,24 @@ class Grouper:
         self._seen = _SeenKeys()
         self._cut: str | None = None
         self._faulty = False
+        self._broken: set[str] = set()  # keys of samples with a link that could not be followed
         self.empty = False
 
     def resume(self, member: str | None) -> None:
         """After damage, skip what is left of the member's sample, or the next sample where no member is known."""
         self._cut = self._split(member)[0] if member else ""
+
+    def wants(self, name: str) -> bool:
+        """Whether a member of this name is an entry of a sample."""
+        return bool(split_name(name, self._key_split)[0]) and not _unwanted(name)
+
+    def lacks(self, error: LinkError) -> None:
+        """Take note of an entry that is a link which cannot be followed: its sample is faulty."""
+        self._faulty = True
+        key = split_name(error.member or "", self._key_split)[0]
+        if key not in self._broken:
+            self._broken.add(key)
+            self._report(error.at(shard=self._shard, key=key))
 
     def samples(self, members: Iterable[Member]) -> Iterator[Sample]:
         """The samples of a shard's members, in the order of their first members.
@@ -95,6 +108,7 @@ class Grouper:
 
     def _adjacent(self, members: Iterable[Member]) -> Iterator[Sample]:
         seen, sizes_only, trusted, extensions = self._seen, self._sizes_only, self._trusted, self._extensions
+        broken = self._broken
         sample: Sample = {}
         current, prefix, first, good = "", "\0", 0, True
         for name, data, size, offset in members:
@@ -105,7 +119,7 @@ class Grouper:
                 if not key:
                     continue
             if key != current:
-                if sample and good:
+                if sample and good and not (broken and current in broken):
                     self.offset = first
                     yield sample
                 cut, self._cut = self._cut in ("", key), None
@@ -121,7 +135,7 @@ class Grouper:
                 good = False
                 self._taken(name, extension, offset)
             sample[extension] = size if sizes_only else data
-        if sample and good:
+        if sample and good and current not in broken:
             self.offset = first
             yield sample
 
@@ -139,7 +153,7 @@ class Grouper:
             sample[extension] = size if self._sizes_only else data
         for key in list(samples):
             self.offset, sample = samples.pop(key)
-            if key not in bad:
+            if key not in bad and key not in self._broken:
                 yield sample
 
     def _whole(self, samples: Iterator[Sample]) -> Iterator[Sample]:

@@ -1,0 +1,147 @@
+"""Hard links that are entries of samples: the bytes of the members that they stand for, from the shard opened again."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import closing, suppress
+from typing import IO, Final, TypeAlias
+
+from tar2tf_cli.errors import DamagedShardError, LinkError, write_errors
+from tar2tf_cli.formats.compression import PlainStream, ShardStream, open_stream
+from tar2tf_cli.formats.tar import TarReader
+from tar2tf_cli.formats.tfrecord import MAX_RECORD
+from tar2tf_cli.samples.grouping import Grouper
+from tar2tf_cli.stores.base import ObjectInfo, Source
+
+__all__ = ["EntryLinks"]
+
+_PIECE: Final = 1 << 20
+_AGAIN: Final = "make the shard again with tar --dereference --hard-dereference"
+
+_Place: TypeAlias = tuple[int, int]  # offset and size of a member's data
+
+
+class EntryLinks:
+    """Follows the links of a shard that are entries: hard links to members before them.
+
+    A local tar is read by offset; another shard is copied to a temporary file when the first link is met. Other links
+    are faults of their samples.
+
+    Args:
+        source: where the shard is.
+        item: the shard.
+        grouper: which names are entries, and what hears of links that cannot be followed.
+        sizes_only: give sizes, and no data.
+    """
+
+    def __init__(self, source: Source, item: ObjectInfo, grouper: Grouper, *, sizes_only: bool = False) -> None:
+        self._source = source
+        self._item = item
+        self._name = source.locate(item.name)
+        self._grouper = grouper
+        self._sizes_only = sizes_only
+        self._file: PlainStream | IO[bytes] | None = None
+        self._members: dict[str, _Place] = {}
+        self._scanned = 0
+        self.wants = grouper.wants
+
+    def follow(self, name: str, target: str | None, offset: int) -> tuple[bytes, int] | None:
+        """Data and size of what a link stands for; None after its sample was reported as faulty."""
+        try:
+            place = self._place(target, offset)
+        except LinkError as error:
+            self._grouper.lacks(error.at(member=name, offset=offset))
+            return None
+        return (b"" if self._sizes_only else self._read(*place)), place[1]
+
+    def _place(self, target: str | None, offset: int) -> _Place:
+        """Where the data of a hard link at an offset lies."""
+        if target is None:
+            raise LinkError("is a symbolic link, and entries must be files", hint=_AGAIN)
+        if not self._source.repeatable:
+            message = f"is a hard link to {target!r}, and this input can be read only once"
+            raise LinkError(message, hint="save the input to a file and read that")
+        self._scan(offset)
+        if target not in self._members:
+            raise LinkError(f"is a hard link to {target!r}, which does not come before it", hint=_AGAIN)
+        place = self._members[target]
+        if place[1] > MAX_RECORD:
+            raise LinkError(f"is a hard link to {target!r}, which is larger than 2 GiB", hint="remove the sample")
+        return place
+
+    def _scan(self, end: int) -> None:
+        """Find the members before an offset, from where the last scan ended."""
+        start, self._scanned = self._scanned, max(self._scanned, end)
+        while start < end:
+            reader = TarReader(self._opened(), self._name, headers_only=True, need_end=False)
+            reader.start_at(start)
+            reader.links = _EarlierLinks(self._members, end)
+            try:
+                for name, _, size, first in reader:
+                    if first < end:
+                        self._members[name] = (reader.offset - size - (-size & 511), size)
+                    if reader.offset >= end:
+                        return
+                return
+            except _Reached:
+                return
+            except DamagedShardError:
+                if not reader.resume():
+                    return
+                start = reader.offset
+
+    def _opened(self) -> PlainStream | IO[bytes]:
+        """The bytes of the tar in something that can seek."""
+        if self._file is None:
+            stream = open_stream(self._source.open(self._item), self._name)
+            if self._source.seekable and isinstance(stream, PlainStream):
+                self._file = stream
+            else:
+                with closing(stream), write_errors(tempfile.gettempdir()):
+                    self._file = _copied(stream)
+        return self._file
+
+    def _read(self, offset: int, size: int) -> bytes:
+        file, pieces = self._opened(), []
+        file.seek(offset)
+        while size and (data := file.read(size)):
+            pieces.append(data)
+            size -= len(data)
+        return b"".join(pieces)
+
+    def close(self) -> None:
+        """Close what was opened again."""
+        if self._file:
+            self._file.close()
+            self._file = None
+
+
+def _copied(stream: ShardStream) -> IO[bytes]:
+    """A temporary file with the bytes of a stream, as far as it is whole; where it is not, its first reader says so."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115  # its caller closes it
+    with suppress(DamagedShardError):
+        while data := stream.read(_PIECE):
+            file.write(data)
+    file.flush()
+    return file
+
+
+class _Reached(Exception):
+    """A scan is where it was to end."""
+
+
+class _EarlierLinks:
+    """Adds the hard links that a scan meets to the members that it has found."""
+
+    def __init__(self, members: dict[str, _Place], end: int) -> None:
+        self._members = members
+        self._end = end
+
+    def wants(self, name: str) -> bool:
+        return True
+
+    def follow(self, name: str, target: str | None, offset: int) -> None:
+        if offset >= self._end:
+            raise _Reached
+        if target in self._members:
+            self._members[name] = self._members[target]
