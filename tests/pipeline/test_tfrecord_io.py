@@ -110,7 +110,7 @@ def test_a_record_that_is_no_example_is_an_error(tmp_path: Path) -> None:
     with TFRecordWriter(path) as writer:
         writer.write(example_of(1))
         writer.write(b"no example")
-    with pytest.raises(DamagedShardError, match=r"text\.record, record 1, offset \d+: is no tf\.train\.Example"):
+    with pytest.raises(DamagedShardError, match=r"text\.record, record 1, offset \d+: is not a tf\.train\.Example"):
         list(TFRecordReader(path))
     assert list(TFRecordReader(path).records())[1] == b"no example"
 
