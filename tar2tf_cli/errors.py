@@ -199,7 +199,7 @@ def read_failed(path: str, error: OSError) -> SourceError:
 
 def changed(where: str, offset: int | None = None) -> SourceError:
     """The error for an input that is no longer the one that was listed."""
-    hint = "start again when its writer is done"
+    hint = "run the same command again when its writer is done"
     return SourceError("changed while it was being read", shard=where, offset=offset, hint=hint)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from io import FileIO
 
 from tar2tf_cli.errors import SourceError, changed, read_failed
@@ -46,17 +47,12 @@ class DirectorySource(Source):
         return [self._input(name) for name in names]
 
     def open(self, item: ObjectInfo) -> ByteStream:
-        """Open a file, unbuffered; it must be as large and as old as it was when listed."""
+        """Open a file, unbuffered; it must be the file that was listed, and the same one still when it is closed."""
         path = self.locate(item.name)
         try:
-            file = FileIO(path)
+            return _UnchangedFile(path, None if item.version is None else (item.size, item.version))
         except OSError as error:
             raise SourceError(f"cannot be opened: {error.strerror}", shard=path) from None
-        status = os.fstat(file.fileno())
-        if item.version is not None and (status.st_size, _version(status)) != (item.size, item.version):
-            file.close()
-            raise changed(path)
-        return file
 
     def find(self, names: Sequence[str]) -> dict[str, ObjectInfo]:
         """The regular files among the names."""
@@ -93,6 +89,42 @@ class DirectorySource(Source):
             for name in files:
                 if not name.startswith("."):
                     yield name if relative == "." else f"{relative}/{name}"
+
+
+class _UnchangedFile(FileIO):
+    """A file that is read while nobody writes to it or puts another in its place.
+
+    Args:
+        path: the file's path.
+        listed: the size and version that it has to have; None for any.
+
+    Raises:
+        SourceError: when it changed, on opening since it was listed, on closing since it was opened.
+    """
+
+    def __init__(self, path: str, listed: tuple[int | None, str] | None) -> None:
+        super().__init__(path)
+        self._path = path
+        self._opened = os.fstat(self.fileno())
+        if listed not in (None, (self._opened.st_size, _version(self._opened))):
+            super().close()
+            raise changed(path)
+
+    def close(self) -> None:
+        """Close the file; whatever was read of it is whole when this returns."""
+        if self.closed:
+            return
+        now = [os.fstat(self.fileno())]
+        super().close()
+        with suppress(FileNotFoundError):  # what was read of a file that is gone is still that file
+            now.append(os.stat(self._path))
+        if {_state(status) for status in now} != {_state(self._opened)}:
+            raise changed(self._path)
+
+
+def _state(status: os.stat_result) -> tuple[int, int, int, int]:
+    """What is equal as long as a file is the same one with the same bytes."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _version(status: os.stat_result) -> str:

@@ -217,11 +217,13 @@ def test_a_manifest_takes_no_template(out: Path) -> None:
 def test_what_may_not_be_read_is_an_error_not_a_fault(
     tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(path: str) -> None:
+    def refuse(path: str, listed: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     write(tmp_path / "x.record", framed(*some_examples(2)))
-    monkeypatch.setattr("tar2tf_cli.stores.directory.FileIO", refuse)  # root, as whom tests may run, reads anything
+    monkeypatch.setattr(
+        "tar2tf_cli.stores.directory._UnchangedFile", refuse
+    )  # root, as whom tests may run, reads anything
     ran = run(tmp_path, "--json")
     assert (ran.code, ran.out) == (3, "")
     assert "x.record: cannot be opened: Permission denied" in ran.err

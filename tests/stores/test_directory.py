@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from shards import samples, write_tar
 from sources import SourceSuite
+from tar2tf_cli import convert, inspect, verify
+from tar2tf_cli.errors import SourceError
+from tar2tf_cli.formats.bytestream import ByteStream
+from tar2tf_cli.spec.conversion import Conversion
+from tar2tf_cli.stores import ObjectInfo, open_source
+from tar2tf_cli.stores.directory import DirectorySource
 
 
 class TestDirectory(SourceSuite):
@@ -18,3 +28,107 @@ class TestDirectory(SourceSuite):
         path = Path(bucket, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
+
+
+def append(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"more")
+
+
+def rewrite(path: Path) -> None:
+    """Other bytes of the same size, in the same file."""
+    data = path.read_bytes()
+    with path.open("r+b") as file:
+        file.write(data[::-1])
+
+
+def replace(path: Path) -> None:
+    """Another file of the same size and age."""
+    status = path.stat()
+    new = path.with_suffix(".new")
+    new.write_bytes(path.read_bytes())
+    os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
+    new.replace(path)
+
+
+changes = pytest.mark.parametrize("change", [append, rewrite, replace, Path.touch])
+
+
+def ready(path: Path) -> Path:
+    """The file, so old that a coarse clock sees any change."""
+    os.utime(path, ns=(10**18, 10**18))
+    return path
+
+
+class TestChanges:
+    """A shard that is written to while it is read is an error, whatever was read of it."""
+
+    @changes
+    @pytest.mark.parametrize("listed", [True, False])
+    @pytest.mark.parametrize("size", [10, -1])
+    def test_while_a_shard_is_open(
+        self, change: Callable[[Path], None], listed: bool, size: int, tmp_path: Path
+    ) -> None:
+        path = ready(write_tar(tmp_path / "x.tar", samples(20)))
+        source = open_source(str(tmp_path))
+        (item,) = source.list(["x.tar"])
+        stream = source.open(item if listed else ObjectInfo("x.tar", None, None))
+        assert stream.read(size)
+        change(path)
+        with pytest.raises(SourceError, match="changed while it was being read") as caught:
+            stream.close()
+        assert caught.value.shard == str(path)
+        stream.close()
+
+    def test_a_shard_that_is_only_removed_was_read_whole(self, tmp_path: Path) -> None:
+        path = write_tar(tmp_path / "x.tar", samples(20))
+        source = open_source(str(tmp_path))
+        stream = source.open(*source.list(["x.tar"]))
+        path.unlink()
+        assert len(stream.read(1 << 20)) > 10_000
+        stream.close()
+
+    @changes
+    @pytest.mark.parametrize(
+        ("size", "reading"), [(300, 1), (20_000, 1), (20_000, 2)], ids=["spooled", "measured", "by offset"]
+    )
+    def test_during_a_conversion(
+        self,
+        change: Callable[[Path], None],
+        size: int,
+        reading: int,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        path = ready(write_tar(tmp_path / "x.tar", samples(100, size)))
+        meddle(monkeypatch, path, change, reading)
+        with pytest.raises(SourceError, match="changed while it was being read"):
+            convert(Conversion(str(path), str(tmp_path / "out" / "x.record")), workers=1)
+        assert not list((tmp_path / "out").glob("[!.]*"))
+
+    @changes
+    @pytest.mark.parametrize("look", [verify, inspect])
+    def test_while_a_shard_is_verified_or_inspected(
+        self,
+        look: Callable[..., object],
+        change: Callable[[Path], None],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        path = ready(write_tar(tmp_path / "x.tar", samples(100)))
+        meddle(monkeypatch, path, change, 1)
+        with pytest.raises(SourceError, match="changed while it was being read"):
+            look(str(path))
+
+
+def meddle(monkeypatch: pytest.MonkeyPatch, path: Path, change: Callable[[Path], None], reading: int) -> None:
+    """Change a shard right after it was opened for the time that `reading` says."""
+    opened, count = DirectorySource.open, itertools.count(1)
+
+    def meddled(source: DirectorySource, item: ObjectInfo) -> ByteStream:
+        stream = opened(source, item)
+        if next(count) == reading:
+            change(path)
+        return stream
+
+    monkeypatch.setattr(DirectorySource, "open", meddled)
