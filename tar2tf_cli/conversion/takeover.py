@@ -119,6 +119,7 @@ class Takeover:
         self._sink = claim.sink
         head, *entries = folder.read_journal() or [{"identity": None, "replaces": []}]
         ours = head["identity"] == claim.identity
+        same_command = ours or _spec(head["identity"]) == _spec(claim.identity)  # whose inputs may have changed since
         previous = _previous(claim)
         if previous is not None and not claim.overwrite:
             self._check_previous(previous)
@@ -126,7 +127,7 @@ class Takeover:
         documents = {os.path.normpath(path) for path in claim.documents if self._sink.exists(path)}
         self.found = self._existing()
         self._check_irreplaceable(self.found | documents)
-        if not ours:  # else there was nothing foreign when the journal was begun
+        if not same_command:  # else there was nothing foreign when the journal was begun
             claimed = files | documents if previous else files
             self._check_foreign(self.found | documents, claimed, interrupted=head["identity"] is not None)
         published = [path for entry in entries for path in entry.get("paths", [])]
@@ -186,7 +187,7 @@ class Takeover:
         """Refuse to go on where files are in the way that this conversion does not claim."""
         foreign = sorted(path for path in paths - claimed if path.removesuffix(".idx") not in claimed)
         if foreign and not self._claim.overwrite:
-            left = " by an interrupted run with other inputs or another spec"
+            left = " by an interrupted run with another spec"
             reason = left if interrupted else ", and no manifest of this conversion claims it"
             raise OutputExistsError(f"is there already{reason}", shard=self._sink.locate(foreign[0]), hint=OVERWRITE)
 
@@ -238,6 +239,11 @@ def _what_changed(previous: Manifest, identity: dict[str, Any]) -> str:
         return f"was made from other inputs: {', '.join(_differing(before, now)[:3]) or 'their order'} changed"
     names = _differing(previous.spec, identity["spec"])
     return f"was made with another spec: {', '.join(names[:3]) or 'the version of the manifest'} changed"
+
+
+def _spec(identity: dict[str, Any] | None) -> Any:
+    """What of a conversion's identity does not depend on the state of its inputs; None where there is none."""
+    return identity and (identity["version"], identity["spec"])
 
 
 def _differing(before: Any, now: Any, name: str = "") -> list[str]:

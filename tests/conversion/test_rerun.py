@@ -128,6 +128,37 @@ def test_an_interrupted_run_with_another_spec_is_refused(bucket: Path, tmp_path:
     assert contents(*shards_in(out)) == samples_of(*sorted(bucket.iterdir()))
 
 
+MEDDLING = """
+import os, shutil
+def meddle(sample):
+    if sample["__key__"] == "2000" and os.path.exists({new!r}):
+        shutil.copyfile({new!r}, {path!r})
+        os.unlink({new!r})
+    return sample
+"""
+
+
+@pytest.mark.parametrize("path", ["train-<>.record", "train-<0>-of-<total>.record"])
+@pytest.mark.parametrize("kept", [True, False], ids=["more samples", "fewer samples"])
+def test_after_an_input_changed_the_same_command_goes_on(path: str, kept: bool, tmp_path: Path) -> None:
+    bucket = small_shards(tmp_path / "in")
+    new = write_tar(tmp_path / "new.tar", samples(90 if kept else 1, first=2000))
+    os.utime(bucket / "small-2.tar", ns=(1, 1))
+    op = tmp_path / "op.py"
+    op.write_text(MEDDLING.format(new=str(new), path=str(bucket / "small-2.tar")))
+    command = ["convert", bucket, "-o", tmp_path / "out" / path, "--records-per-shard", "30", "-j", "1"]
+    command += ["--op", f"func:{op}:meddle"]
+    done = tar2tf(*command)
+    assert done.returncode == 3
+    assert "small-2.tar: changed while it was being read" in done.stderr
+    assert "run the same command again" in done.stderr
+    assert bool(shards_in(tmp_path / "out")) == ("total" not in path)
+    assert tar2tf(*command).returncode == 0
+    assert contents(*shards_in(tmp_path / "out")) == samples_of(*sorted(bucket.iterdir()))
+    convert(*command[1:3], tmp_path / "fresh" / path, *command[4:])
+    assert tree(tmp_path / "out").keys() == tree(tmp_path / "fresh").keys()
+
+
 def test_overwrite_leaves_no_stale_shard_of_the_former_manifest(small: Path, tmp_path: Path) -> None:
     reference = tmp_path / "reference"
     convert(small, "-o", reference / "train-<>.tfrecord", "--records-per-shard", "100")
