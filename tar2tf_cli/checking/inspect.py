@@ -21,11 +21,12 @@ from tar2tf_cli.formats.compression import PlainStream
 from tar2tf_cli.formats.example_parser import ParsedFeature, parse
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import RecordReader
-from tar2tf_cli.inputs.open_shard import Format, OpenShard, TarRules, is_folder, list_files, nothing_found
+from tar2tf_cli.inputs.open_shard import Format, OpenShard, TarRules, list_files, nothing_found
+from tar2tf_cli.inputs.paths import open_inputs
 from tar2tf_cli.samples.grouping import KEY, Grouper, Sample
-from tar2tf_cli.stores import ObjectInfo, open_source
+from tar2tf_cli.stores import ObjectInfo
 
-__all__ = ["Contents", "ShardContents", "add_record", "add_sample", "inspect", "refuse_file", "sample_grouper"]
+__all__ = ["Contents", "ShardContents", "add_record", "add_sample", "inspect", "not_a_shard", "sample_grouper"]
 
 _LOOKS: Final = 100
 """About how many values of each entry are looked at, in all shards together."""
@@ -76,10 +77,12 @@ class Contents:
     Attributes:
         shards: the shards, in order.
         skipped: names of files of a directory that are neither tar nor TFRecord.
+        bucket: what was looked into.
     """
 
     shards: list[ShardContents] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    bucket: str = ""
 
     @property
     def format(self) -> str:
@@ -121,6 +124,7 @@ def inspect(
     bucket: str,
     templates: Sequence[str] = (),
     *,
+    paths: bool = False,
     rules: TarRules | None = None,
     workers: int | None = None,
     endpoint: str | None = None,
@@ -131,6 +135,7 @@ def inspect(
     Args:
         bucket: a directory, a tar or TFRecord file, `-`, or a URL.
         templates: which shards of the bucket; every tar and TFRecord when there is none.
+        paths: whether bucket and templates are files and folders to be looked at, where they are existing paths.
         rules: how tars are read.
         workers: how many shards are read at once; as many as there are CPUs when None.
         endpoint: where the store of the bucket answers, as `open_source` takes it.
@@ -139,27 +144,28 @@ def inspect(
     Raises:
         SourceError: when there is nothing to look into, a shard is damaged or cannot be read.
     """
-    source = open_source(bucket, endpoint=endpoint)
+    source, templates = open_inputs(bucket, templates, endpoint=endpoint, paths=paths)
     inputs = list_files(source, templates)
     looks = -(-_LOOKS // max(len(inputs), 1))
     tasks = [InspectShard(item, looks) for item in inputs]
     context = FileContext(source, rules or TarRules())
-    contents = Contents()
-    for shard in read_files(inputs, tasks, context, workers, events or Events()):
+    contents = Contents(bucket=source.bucket)
+    found = read_files(inputs, tasks, context, workers, events or Events())
+    for item, shard in zip(inputs, found, strict=True):
         if shard.format in ("tar", "tfrecord"):
             contents.shards.append(shard)
         else:
-            refuse_file(shard.path, shard.bytes, bucket, templates)
+            if source.asked_for(item.name, templates):
+                raise not_a_shard(shard.path, shard.bytes)
             contents.skipped.append(shard.name)
     if not contents.shards:
-        raise nothing_found(bucket)
+        raise nothing_found(source.bucket)
     return contents
 
 
-def refuse_file(path: str, size: int | None, bucket: str, templates: Sequence[str]) -> None:
-    """Raise the error for a file that is not a shard where just this file was asked for, and not all of a folder."""
-    if templates or not is_folder(bucket):
-        raise SourceError("is empty" if size == 0 else "is neither a tar nor a TFRecord", shard=path)
+def not_a_shard(path: str, size: int | None) -> SourceError:
+    """The error for a file that is not a shard."""
+    return SourceError("is empty" if size == 0 else "is neither a tar nor a TFRecord", shard=path)
 
 
 # --- One shard ---

@@ -10,12 +10,12 @@ from itertools import islice
 from typing import Any, Final
 
 from tar2tf_cli.checking.content import Stats, example_of, look_at
-from tar2tf_cli.checking.inspect import ShardContents, add_record, add_sample, refuse_file, sample_grouper
+from tar2tf_cli.checking.inspect import ShardContents, add_record, add_sample, not_a_shard, sample_grouper
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard, TarRules, list_files, nothing_found
+from tar2tf_cli.inputs.paths import open_inputs
 from tar2tf_cli.samples.grouping import KEY
-from tar2tf_cli.stores import open_source
 
 __all__ = ["Shown", "first_samples"]
 
@@ -50,6 +50,7 @@ def first_samples(
     templates: Sequence[str] = (),
     *,
     most: int,
+    paths: bool = False,
     rules: TarRules | None = None,
     endpoint: str | None = None,
 ) -> Iterator[Shown]:
@@ -58,7 +59,7 @@ def first_samples(
     Raises:
         SourceError: when there is no shard, or one is damaged before so many samples are found.
     """
-    source = open_source(bucket, endpoint=endpoint)
+    source, templates = open_inputs(bucket, templates, endpoint=endpoint, paths=paths)
     rules = rules or TarRules()
     found = False
     for item in list_files(source, templates):
@@ -69,14 +70,15 @@ def first_samples(
                 raise shard.damage
             reader = _READERS.get(shard.format or "")
             if not reader:
-                refuse_file(shard.name, item.size, bucket, templates)
+                if source.asked_for(item.name, templates):
+                    raise not_a_shard(shard.name, item.size)
                 continue
             found = True
             for shown in islice(reader(shard, rules), most):
                 most -= 1
                 yield shown
     if not found:
-        raise nothing_found(bucket)
+        raise nothing_found(source.bucket)
 
 
 def _shown_samples(shard: OpenShard, rules: TarRules) -> Iterator[Shown]:

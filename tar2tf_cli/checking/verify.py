@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +17,8 @@ from tar2tf_cli.checking.verify_file import CheckContext, CheckFile, Fault, File
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError, read_failed
 from tar2tf_cli.events import Events
-from tar2tf_cli.inputs.open_shard import TarRules, is_folder, list_files, nothing_found
+from tar2tf_cli.inputs.open_shard import TarRules, list_files, nothing_found
+from tar2tf_cli.inputs.paths import PathsSource, are_paths
 from tar2tf_cli.spec.output_path import PathTemplate
 from tar2tf_cli.spec.templates import is_glob, is_numbered
 from tar2tf_cli.spec.urls import is_remote, without_secrets
@@ -66,6 +67,7 @@ def verify(
     bucket: str,
     templates: Sequence[str] = (),
     *,
+    paths: bool = False,
     rules: TarRules | None = None,
     workers: int | None = None,
     endpoint: str | None = None,
@@ -76,6 +78,7 @@ def verify(
     Args:
         bucket: a directory, a tar or TFRecord file, `-`, a URL of any of these, or a manifest by its path or URL.
         templates: which shards of the bucket; every tar and TFRecord when there is none.
+        paths: whether bucket and templates are files and folders to be looked at, where they are existing paths.
         rules: how tars are read.
         workers: how many files are checked at once; as many as there are CPUs when None.
         endpoint: where the store of the bucket answers, as `open_source` takes it.
@@ -85,6 +88,8 @@ def verify(
         SourceError: when there is nothing to check, or something cannot be read. Damage is a fault, not an error.
     """
     run = _Verification(rules or TarRules(), workers, events or Events())
+    if paths and are_paths(bucket, templates):
+        return run.paths((bucket, *templates))
     if document := _open_document(bucket, endpoint):
         if templates:
             raise UsageError("a manifest names its shards itself, so it takes no template")
@@ -100,17 +105,26 @@ class _Verification:
         self._workers = workers
         self._events = events
 
-    def bucket(self, source: Source, templates: Sequence[str]) -> Report:
-        """Check what templates stand for, or all that is a shard by its content."""
+    def paths(self, paths: Sequence[str]) -> Report:
+        """Check manifests if all of the paths are, else files and what folders hold."""
+        documents = list(filter(None, (_open_document(path, None) for path in paths)))
+        if len(documents) < len(paths):
+            return self.bucket(PathsSource(paths, every=True), (), by_folder=True)
+        reports = [self.manifest(document) for document in documents]
+        return Report([found for report in reports for found in report.files])
+
+    def bucket(self, source: Source, templates: Sequence[str], *, by_folder: bool = False) -> Report:
+        """Check what templates stand for, or all that is a shard by its content.
+
+        With `by_folder`, the shards of each folder are a series of their own, and those not named may be there.
+        """
         inputs = list_files(source, templates)
         report = Report(self._check(CheckContext(source, self._rules), [CheckFile(item) for item in inputs]))
-        names = [item.name for item in inputs]
-        if is_folder(source.bucket) and not templates:
-            names = _skip_others(names, report)
+        names = _skip_others(source, templates, [item.name for item in inputs], report)
         if not report.files:
             raise nothing_found(source.bucket)
         if not templates or any(is_glob(name) or is_numbered(name) for name in templates):
-            _add_gaps(source, names, report)
+            _add_gaps(source, names, report, by_folder=by_folder)
         return report
 
     def manifest(self, document: _Document) -> Report:
@@ -165,17 +179,18 @@ _SUFFIXES: Final = (".tar", ".tar.gz", ".tgz", ".record", ".tfrecord", ".tfrecor
 _DIGITS: Final = re.compile(r"\d+")
 
 
-def _skip_others(names: list[str], report: Report) -> list[str]:
-    """Skip what is not a shard; the names of the rest.
+def _skip_others(source: Source, templates: Sequence[str], names: list[str], report: Report) -> list[str]:
+    """Skip what is not a shard and was not asked for itself; the names of the rest.
 
     A file whose first bytes are lost stays, and is a fault: it has the name of a shard, or one like its neighbours.
     """
     shapes = {_shape(name) for name, found in zip(names, report.files, strict=True) if _is_shard(found)}
     kept = []
     for name, found in zip(names, report.files, strict=True):
-        if found.format == "manifest":
+        asked_for = source.asked_for(name, templates)
+        if found.format == "manifest" and not asked_for:
             report.manifest = report.manifest or found.path
-        elif _is_shard(found) or _shape(name) in shapes or name.lower().endswith(_SUFFIXES):
+        elif asked_for or _is_shard(found) or _shape(name) in shapes or name.lower().endswith(_SUFFIXES):
             kept.append((name, found))
         else:
             report.skipped.append(name)
@@ -191,12 +206,21 @@ def _shape(name: str) -> str:
     return _DIGITS.sub("0", name)
 
 
-def _add_gaps(source: Source, names: list[str], report: Report) -> None:
+def _add_gaps(source: Source, names: list[str], report: Report, *, by_folder: bool = False) -> None:
     """Put a fault for every gap in the numbering where the missing shards would stand."""
-    for gap in find_gaps(name for name, found in zip(names, report.files, strict=False) if found.format == "tfrecord"):
+    records = [name for name, found in zip(names, report.files, strict=False) if found.format == "tfrecord"]
+    for gap in _gaps_by_folder(records) if by_folder else find_gaps(records):
         place = names.index(gap.before) if gap.before else len(names)
         names.insert(place, gap.first)
         report.files.insert(place, _gap(source, gap))
+
+
+def _gaps_by_folder(paths: list[str]) -> Iterator[Gap]:
+    """Gaps in each folder that are gaps on the disk, too."""
+    folders: dict[str, list[str]] = {}
+    for path in paths:
+        folders.setdefault(os.path.dirname(path), []).append(path)
+    return (gap for alike in folders.values() for gap in find_gaps(alike) if not os.path.exists(gap.first))
 
 
 def _gap(source: Source, gap: Gap) -> FileReport:

@@ -13,6 +13,7 @@ from tar2tf_cli.cli.output import Terminal
 
 if TYPE_CHECKING:
     from tar2tf_cli.spec.conversion import Conversion
+    from tar2tf_cli.stores import Source
 
 __all__ = ["command"]
 
@@ -97,10 +98,12 @@ def command(ctx: click.Context, /, **options: Any) -> int:
     BUCKET is a directory, a tar file, - for one tar on standard input, or a URL that begins with ais://, ais+s3://,
     ais+gs://, s3://, gs://, az://, http:// or https://; with --from, a folder that has a folder of
     images for each class, or a CSV file whose rows describe examples. TEMPLATE names shards in it, with bash
-    braces or as a glob; without one, every *.tar, *.tar.gz and *.tgz is converted in sorted order.
+    braces or as a glob; without one, every *.tar, *.tar.gz and *.tgz is converted in sorted order. Where all arguments
+    are existing paths, they are inputs in the order given, files or folders.
 
     \b
     tar2tf convert shards 'train-{0000..0146}.tar' -o 'out/train-<>.record' --max-shard-size 100MB
+    tar2tf convert shards/*.tar -o train.record
     tar2tf convert shards -o 'out/<split>-<00000>-of-<total>.record' --split train=0.9,val=0.1
     tar2tf convert shards -o train.record --op decode:jpg --op resize:jpg,224x224 --select jpg,cls --type cls=int64
     cat one.tar | tar2tf convert - -o one.record
@@ -117,8 +120,9 @@ def command(ctx: click.Context, /, **options: Any) -> int:
     conversion, as_json = _conversion(ctx), options["as_json"]
     if as_json and conversion.output.path == "-" and not options["dry_run"]:
         raise click.UsageError("--json would print among the records on standard output: use one of the two")
+    where: dict[str, Any] = {"endpoint": options["endpoint"], "source": _paths(conversion)}
     if options["dry_run"]:
-        print_plan(make_plan(conversion, endpoint=options["endpoint"]), as_json=as_json)
+        print_plan(make_plan(conversion, **where), as_json=as_json)
         return 0
     with Terminal(
         quiet=options["quiet"],
@@ -131,11 +135,21 @@ def command(ctx: click.Context, /, **options: Any) -> int:
             conversion,
             workers=options["num_workers"],
             overwrite=options["overwrite"],
-            endpoint=options["endpoint"],
             events=terminal,
+            **where,
         )
     print_summary(summary, conversion.output.path, quiet=options["quiet"], as_json=as_json)
     return 1 if summary.skipped_samples else 0
+
+
+def _paths(conversion: Conversion) -> Source | None:
+    """The inputs, where bucket and templates are existing paths instead."""
+    from tar2tf_cli.inputs.paths import PathsSource, are_paths
+
+    spec = conversion.input
+    if spec.kind == "tar" and are_paths(spec.bucket, spec.template):
+        return PathsSource((spec.bucket, *spec.template), every=False)
+    return None
 
 
 def _note_lost_field(terminal: Terminal, path: str) -> None:

@@ -36,10 +36,12 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     """Show what tar and TFRecord shards hold.
 
     BUCKET is a directory, a URL, a single shard, or - for standard input. TEMPLATE names shards in it, with bash
-    braces or as a glob; without one, every file that is a tar or a TFRecord by its content is looked into.
+    braces or as a glob; without one, every file that is a tar or a TFRecord by its content is looked into. Where
+    all arguments are existing paths, all of these files and folders are.
 
     \b
     tar2tf inspect shards
+    tar2tf inspect a.tar b.tar
     tar2tf inspect out 'train-*.record' --json
     tar2tf inspect shards/train-0000.tar -n 3
 
@@ -51,7 +53,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     from tar2tf_cli.inputs.open_shard import TarRules
 
     rules = TarRules(options["key_split"], options["regroup"], options["ignore_missing_end"])
-    where: dict[str, Any] = {"rules": rules, "endpoint": options["endpoint"]}
+    where: dict[str, Any] = {"rules": rules, "endpoint": options["endpoint"], "paths": True}
     most, as_json = options["samples"], options["as_json"]
     if most and not as_json:
         for shown in first_samples(bucket, template, most=most, **where):
@@ -65,18 +67,16 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
         first = [shown.to_json() for shown in first_samples(bucket, template, most=most, **where)] if most else None
         print_json({**contents.to_json(), **({"first": first} if most else {})})
     else:
-        _print_contents(bucket, contents, every_shard=options["verbose"])
+        _print_contents(contents, every_shard=options["verbose"])
     if not options["quiet"]:
         _print_notes(contents)
     return 0
 
 
-def _print_contents(bucket: str, contents: Contents, *, every_shard: bool) -> None:
-    from tar2tf_cli.spec.urls import without_secrets
-
+def _print_contents(contents: Contents, *, every_shard: bool) -> None:
     what = {"tar": "tar", "tfrecord": "TFRecord"}.get(contents.format, "tar and TFRecord")
     shards, samples = count(len(contents.shards), f"{what} shard"), count(contents.samples, _noun(contents))
-    echo(f"{without_secrets(bucket)}: {shards}, {samples}, {size(contents.bytes)}")
+    echo(f"{contents.bucket}: {shards}, {samples}, {size(contents.bytes)}")
     if len(contents.shards) > 1:
         _print_shards(contents, every_shard=every_shard)
     if contents.entries:

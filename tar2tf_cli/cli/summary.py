@@ -85,7 +85,7 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
         print_json({**plan.manifest().identity(), "output": output, "steps": [step.to_json() for step in steps]})
         return
     total = "of unknown size" if plan.size is None else size(plan.size)
-    click.echo(f"{count(len(plan.inputs), 'input')}, {total}, from {without_secrets(conversion.input.bucket)}")
+    click.echo(f"{count(len(plan.inputs), 'input')}, {total}, from {without_secrets(plan.source.bucket)}")
     for item in islice(plan.inputs, 3):
         click.echo(f"  {item.name}" + (f"  {size(item.size)}" if item.size is not None else ""))
     if len(plan.inputs) > 3:

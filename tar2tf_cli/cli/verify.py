@@ -31,12 +31,13 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
 
     BUCKET is a manifest, a directory, a single shard, the URL of any of these, or - for standard input. TEMPLATE names
     shards in it, with bash braces or as a glob; without one, every file that is a tar or a TFRecord by its content is
-    checked.
+    checked. Where all arguments are existing paths, all of these files, folders or manifests are.
 
     \b
     tar2tf verify out/train-manifest.json
     tar2tf verify s3://bucket/train-manifest.json
     tar2tf verify out
+    tar2tf verify out/*.record
     tar2tf verify shards 'train-{0000..0146}.tar' --json
 
     Of TFRecord, every length, every CRC and every example is checked; of tar, every header, the end of the archive
@@ -53,6 +54,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
         report = verify(
             bucket,
             template,
+            paths=True,
             rules=rules,
             workers=options["num_workers"],
             endpoint=options["endpoint"],

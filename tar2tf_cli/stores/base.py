@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.samples.grouping import Sample
+from tar2tf_cli.spec.urls import is_remote
 
 __all__ = ["Folder", "ObjectInfo", "Placed", "Source"]
 
@@ -91,6 +93,10 @@ class Source(Protocol):
     def expecting(self, items: Sequence[ObjectInfo]) -> AbstractContextManager[None]:
         """Begin to fetch inputs that are to be opened inside the `with` block, all at once."""
         return nullcontext()
+
+    def asked_for(self, name: str, templates: Sequence[str]) -> bool:
+        """Whether just this object was asked for, by its name or a template, and not all that is in a folder."""
+        return bool(templates) or not (os.path.isdir(self.bucket) or is_remote(self.bucket))
 
     def samples(
         self,

@@ -1,0 +1,83 @@
+"""Several local paths as inputs, the way a shell expands a glob: `shards/*.tar`, `out-a out-b`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError
+from tar2tf_cli.inputs.open_shard import list_files, nothing_found
+from tar2tf_cli.inputs.stages import Tar, TarsSource
+from tar2tf_cli.stores import ObjectInfo, Source, open_source
+from tar2tf_cli.stores.directory import DirectorySource
+
+__all__ = ["PathsSource", "are_paths", "open_inputs"]
+
+
+class PathsSource(TarsSource):
+    """Files, and the shards of folders, in the order given; inputs are named by their paths.
+
+    Args:
+        paths: files and folders.
+        every: whether every file of a folder is an input, as `list_files` finds them, or those named like tars.
+
+    Raises:
+        SourceError: when there is no shard in a folder, or a path cannot be read.
+        UsageError: when a file is given twice.
+    """
+
+    def __init__(self, paths: Sequence[str], *, every: bool) -> None:
+        self._named = {path for path in paths if not os.path.isdir(path)}
+        super().__init__(list(_files(paths, every=every)), repeatable=True)
+        seen: set[str] = set()
+        for item in self.list(()):
+            where = os.path.abspath(item.name)
+            if where in seen:
+                raise UsageError("is given twice", shard=item.name)
+            seen.add(where)
+
+    def asked_for(self, name: str, templates: Sequence[str]) -> bool:
+        """Whether the path itself was given; a manifest or another JSON file may be there by a glob."""
+        return name in self._named and not name.endswith(".json")
+
+
+def _files(paths: Sequence[str], *, every: bool) -> Iterator[Tar]:
+    for path in paths:
+        source = DirectorySource(path)
+        try:
+            found: list[ObjectInfo] = list_files(source, ()) if every else source.list(())
+        except NothingFoundError as error:
+            raise error.at(shard=path) from None
+        if not found:
+            raise nothing_found(path)
+        yield from ((source, item) for item in found)
+
+
+def are_paths(bucket: str, templates: Sequence[str]) -> bool:
+    """Whether bucket and templates are inputs each: all are existing paths, and not names within the first, too.
+
+    Raises:
+        SourceError: when the first is a file, and one of the others is not a path that exists.
+    """
+    missing = [path for path in templates if not os.path.exists(path)]
+    if missing and os.path.isfile(bucket) and not bucket.endswith(".json"):
+        message = f"there is no such file or directory, and {bucket} is a single file, so it takes no template"
+        raise SourceError(message, shard=missing[0])
+    within = all(os.path.exists(os.path.join(bucket, name)) and not os.path.isabs(name) for name in templates)
+    return bool(templates) and not missing and os.path.exists(bucket) and not within
+
+
+def open_inputs(
+    bucket: str, templates: Sequence[str], *, endpoint: str | None, paths: bool
+) -> tuple[Source, Sequence[str]]:
+    """A source, and the templates for it.
+
+    Args:
+        bucket: as `open_source` takes it.
+        templates: names of shards in it.
+        endpoint: where the store of the bucket answers.
+        paths: whether all of them are inputs each where they are existing paths; there are no templates then.
+    """
+    if paths and are_paths(bucket, templates):
+        return PathsSource((bucket, *templates), every=True), ()
+    return open_source(bucket, endpoint=endpoint), templates
