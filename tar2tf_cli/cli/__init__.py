@@ -1,4 +1,4 @@
-"""The command `tar2tf`: parses, calls the library, prints, and turns errors into exit codes; nothing else."""
+"""The `tar2tf` command: parses arguments, calls the library, prints, and turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COMMANDS: Final = ("convert", "inspect", "verify")
 
 
 class _Lazy(click.Group):
-    """A group that imports a command's module when the command is asked for."""
+    """A group that imports a command's module only when that command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -112,7 +112,7 @@ def main(args: list[str] | None = None) -> NoReturn:
 
 
 def _fill_standard_streams() -> None:
-    """Open what the shell closed, or a file of ours would get its number; no name of an object fails to print."""
+    """Open standard streams that are closed, or a file of ours would get their number; escape unprintable names."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
@@ -123,7 +123,7 @@ def _fill_standard_streams() -> None:
 
 
 def _drop_output() -> None:
-    """Turn away what standard output still holds, or the interpreter would complain at exit."""
+    """Discard what is still buffered for standard output, or the interpreter would complain at exit."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
@@ -139,6 +139,6 @@ def _run(args: list[str] | None) -> int:
             return error.exit_code
         context = getattr(error, "ctx", None)
         text = error.format_message().rstrip(".")
-        hint = f"{context.command_path if context else 'tar2tf'} -h lists what there is"
+        hint = f"see {context.command_path if context else 'tar2tf'} -h"
         raise UsageError(text[:1].lower() + text[1:], hint=hint) from None
     return int(code or 0)

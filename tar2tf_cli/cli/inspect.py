@@ -1,4 +1,4 @@
-"""`tar2tf inspect`: arguments to an inspection, its findings to tables or JSON."""
+"""`tar2tf inspect`: inspects shards and prints what they hold as tables or JSON."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _MOST_EXAMPLE: Final = 60
 @click.argument("bucket")
 @click.argument("template", nargs=-1)
 @option(
-    "-n", "samples", type=click.IntRange(1), metavar="N", help="Print the first N samples instead; with --json, too."
+    "-n", "samples", type=click.IntRange(1), metavar="N", help="Print the first N samples instead; with --json, also."
 )
 @workers_option
 @input_options
 @endpoint_option
 @output_options
 def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
-    """Show what tar and TFRecord shards hold.
+    """Show what tar and TFRecord shards contain.
 
     BUCKET is a directory, a URL, a single shard, or - for standard input. TEMPLATE names shards in it, with bash
-    braces or as a glob; without one, every file that is a tar or a TFRecord by its content is looked into. Where
-    all arguments are existing paths, all of these files and folders are.
+    braces or a glob; by default every file whose content is a tar or a TFRecord is inspected. If all
+    arguments are existing paths, these files and folders are inspected.
 
     \b
     tar2tf inspect shards
@@ -45,8 +45,8 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     tar2tf inspect out 'train-*.record' --json
     tar2tf inspect shards/train-0000.tar -n 3
 
-    Every sample is counted. Of each entry, or feature, about a hundred values are looked at to tell what they are:
-    images with width x height x channels, text, JSON, arrays; sizes are in bytes, of lists of numbers in values.
+    Every sample is counted. About a hundred values of each entry or feature are examined to find what they are:
+    images with width x height x channels, text, JSON, arrays. Sizes are in bytes; for lists of numbers, in values.
     """
     from tar2tf_cli.checking.inspect import inspect
     from tar2tf_cli.checking.show import first_samples
@@ -60,7 +60,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
             _print_sample(shown)
         return 0
     if most and bucket == "-":
-        raise click.UsageError("Standard input can be read only once: use -n or --json.")
+        raise click.UsageError("Standard input can be read only once: use either -n or --json.")
     with Terminal(quiet=options["quiet"], verbose=False, progress=options["progress"]) as terminal:
         contents = inspect(bucket, template, workers=options["num_workers"], events=terminal, **where)
     if as_json:
@@ -96,7 +96,7 @@ def _print_shards(contents: Contents, *, every_shard: bool) -> None:
     for line in table([heading, *rows], right={1, 2}, shrink={0: 12}, width=terminal_width()):
         echo(line)
     if len(shown) < len(shards):
-        echo(f"and {len(shards) - len(shown):,} more, which -v lists")
+        echo(f"and {len(shards) - len(shown):,} more; -v lists them all")
 
 
 def _print_entries(contents: Contents) -> None:
@@ -108,7 +108,7 @@ def _print_entries(contents: Contents) -> None:
     for line in table([heading, *rows], right={1, 3, 4, 5}, shrink={6: 6, 2: 16, 0: 8}, width=terminal_width()):
         echo(line)
     if len(entries) > _MOST_ENTRIES:
-        echo(f"and {len(entries) - _MOST_ENTRIES:,} more, which --json lists")
+        echo(f"and {len(entries) - _MOST_ENTRIES:,} more; --json lists them all")
 
 
 def _row(name: str, stats: Stats) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ def _row(name: str, stats: Stats) -> tuple[str, ...]:
 
 
 def _amount(number: float, unit: str) -> str:
-    """Bytes with their unit, a number of values without."""
+    """A size in bytes with its unit, or a plain number of values."""
     if unit == "bytes":
         return _bytes(round(number))
     return f"{number:,.1f}".removesuffix(".0")
@@ -139,9 +139,9 @@ def _print_sample(shown: Shown) -> None:
 
 
 def _print_notes(contents: Contents) -> None:
-    """What was not counted, on standard error."""
+    """Report what was not counted, on standard error."""
     print_skipped(contents.skipped)
     if faulty := sum(shard.faulty for shard in contents.shards):
-        message(f"{count(faulty, 'sample')} at fault and not counted: tar2tf verify names them")
+        message(f"{count(faulty, 'faulty sample')} not counted: tar2tf verify lists them")
     if foreign := sum(shard.foreign for shard in contents.shards):
-        message(f"{count(foreign, 'record')} that are not a tf.train.Example: tar2tf verify names them")
+        message(f"found {count(foreign, 'record')} that are not a tf.train.Example: tar2tf verify lists them")

@@ -1,4 +1,4 @@
-"""Options that commands share, and what is common to all options."""
+"""The options that commands share, and the base class of all options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Option(click.Option):
-    """An option that the environment gives, too, under its long name: TAR2TF_MAX_SHARD_SIZE is --max-shard-size."""
+    """An option that can also be set in the environment: TAR2TF_MAX_SHARD_SIZE for --max-shard-size."""
 
     def __init__(self, declarations: Sequence[str], **settings: Any) -> None:
         name = next((word for word in declarations if word.startswith("--")), declarations[-1]).partition("/")[0]
@@ -25,7 +25,7 @@ option = partial(click.option, cls=_Option)
 
 
 class Choice(click.Choice):  # type: ignore[type-arg]
-    """A few words to choose from, refused in the words of the spec."""
+    """A choice of words; the error for any other word is the same as in a spec file."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in self.choices:
@@ -37,12 +37,12 @@ class Choice(click.Choice):  # type: ignore[type-arg]
 
 
 def words(*choices: str) -> dict[str, Any]:
-    """Settings of an option that is one of a few words, the first by default."""
+    """Settings of an option that accepts one of a few words; the first is the default."""
     return {"type": Choice(choices), "default": choices[0], "show_default": True}
 
 
 def _together(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Options that stand together, in this order."""
+    """A decorator that adds a group of options, in this order."""
 
     def decorate(command: F) -> F:
         for decorator in reversed(options):
@@ -58,7 +58,7 @@ endpoint_option = option(
     help="Address of the store that holds BUCKET, such as AIStore's proxy.  [default: AIS_ENDPOINT, AWS_ENDPOINT_URL]",
 )
 workers_option = option(
-    "-j", "--num-workers", type=click.IntRange(1), metavar="N", help="Processes that work at once.  [default: CPUs]"
+    "-j", "--num-workers", type=click.IntRange(1), metavar="N", help="Number of worker processes.  [default: CPUs]"
 )
 input_options = _together(
     option(
@@ -66,7 +66,7 @@ input_options = _together(
         **words("first", "last"),
         help="Split a member's base name into key and extension at its first or its last dot.",
     ),
-    option("--regroup", is_flag=True, help="Buffer each shard: members of a sample need not be adjacent."),
+    option("--regroup", is_flag=True, help="Buffer each shard, so that members of a sample need not be adjacent."),
     option(
         "--ignore-missing-end",
         is_flag=True,
@@ -77,11 +77,11 @@ input_options = _together(
 output_options = _together(
     option("--json", "as_json", is_flag=True, help="Print the result as one JSON document on standard output."),
     option("-q", "--quiet", is_flag=True, help="Print errors only."),
-    option("-v", "--verbose", is_flag=True, help="Print each shard as well."),
+    option("-v", "--verbose", is_flag=True, help="Also print each shard."),
     option(
         "--progress/--no-progress",
         default=None,
-        help="Show a progress bar or nothing.  [default: a bar on a terminal, else a line every 30 s]",
+        help="Show a progress bar, or nothing.  [default: a bar on a terminal, otherwise a line every 30 s]",
     ),
 )
-"""How a command reports."""
+"""How a command reports its results."""

@@ -21,7 +21,7 @@ _UNITS: Final = ("KB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB")
 
 
 def size(number: int) -> str:
-    """Bytes for people: 1.5 GB; what humanfriendly writes, without the 9 ms that its import takes."""
+    """A size in bytes for people, such as 1.5 GB: formatted as by humanfriendly, whose import takes 9 ms."""
     power = min((len(str(number)) - 1) // 3, len(_UNITS))
     if power < 1:
         return count(number, "byte")
@@ -35,19 +35,19 @@ def count(number: int, noun: str) -> str:
 
 
 def print_skipped(names: Sequence[str]) -> None:
-    """How many files of a directory are not shards, with the first three by name."""
+    """Report how many files of a directory were skipped, naming the first three."""
     if names:
         shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
-        message(f"{count(len(names), 'file')} skipped, as neither tar nor TFRecord: {shown}")
+        message(f"{count(len(names), 'file')} skipped (neither tar nor TFRecord): {shown}")
 
 
 def print_json(document: Any) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document on standard output."""
     click.echo(json.dumps(document, indent=1))
 
 
 def print_error(error: Tar2tfError) -> None:
-    """What, where, and what to do: the first line says it all, the hint follows."""
+    """Print an error: where and what on the first line, then the hint, which says what to do."""
     message(f"{style('error:', fg='red', bold=True)} {f'{error.where}: ' if error.where else ''}{error.message}")
     if error.hint:
         message(f"  {error.hint}")
@@ -56,30 +56,30 @@ def print_error(error: Tar2tfError) -> None:
 
 
 def echo(text: str) -> None:
-    """A line of data on standard output; control characters, and what its encoding lacks, are written as escapes."""
+    """Print a line of data; control characters, and characters that the encoding lacks, are escaped."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     click.echo(printable(text).encode(encoding, "backslashreplace").decode(encoding))
 
 
 def printable(text: str) -> str:
-    """Text that does nothing to a terminal but appear."""
+    """The text with control characters escaped, so that it cannot affect a terminal."""
     if text.isprintable():
         return text
     return "".join(part if part.isprintable() else part.encode("unicode_escape").decode() for part in text)
 
 
 def message(text: str) -> None:
-    """A line on standard error."""
+    """Print a line on standard error."""
     click.echo(text, err=True, color=_colors())
 
 
 def style(text: str, **styles: Any) -> str:
-    """Text in colour where standard error shows colours."""
+    """The text in colour if standard error shows colours."""
     return click.style(text, **styles) if _colors() else text
 
 
 def _colors() -> bool:
-    """Whether to use colours: FORCE_COLOR and NO_COLOR decide, else whether standard error is a capable terminal."""
+    """Whether to use colours: as NO_COLOR or FORCE_COLOR says, otherwise if standard error is a capable terminal."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):
@@ -93,13 +93,13 @@ def is_capable() -> bool:
 
 
 class Terminal(Events):
-    """Shows what happens: a bar on a terminal, a plain line every 30 seconds elsewhere.
+    """Shows progress: a bar on a terminal, otherwise a plain line every 30 seconds.
 
     Args:
-        quiet: nothing but errors.
-        verbose: print each shard as well.
-        progress: a bar or lines; None decides by whether standard error is a terminal.
-        errors_path: where faulty samples are written, one JSON document per line.
+        quiet: print errors only.
+        verbose: also print each shard.
+        progress: whether to show a bar; None for a bar on a terminal and lines elsewhere.
+        errors_path: the file to which the errors of faulty samples are written, one JSON document per line.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Terminal(Events):
         self._errors: IO[str] | None = None
 
     def planned(self, inputs: int, size: int | None) -> None:
-        """Work begins: open what is to be written to, so that a run with nothing to do leaves an older list alone."""
+        """Start the bar and open the list of errors; a run with nothing to do leaves an older list unchanged."""
         self._total = size
         if self._errors_path:
             with write_errors(self._errors_path or ""):
@@ -161,7 +161,7 @@ class Terminal(Events):
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Take the bar away and close the list of faulty samples."""
+        """Remove the bar and close the list of errors."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None

@@ -1,4 +1,4 @@
-"""What `tar2tf convert` prints: the summary of a conversion, or what a dry run found, as text or JSON."""
+"""Prints the summary of a conversion, or the plan that a dry run shows, as text or JSON."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def _document(summary: Summary) -> dict[str, Any]:
 
 
 def print_summary(summary: Summary, path: str, *, quiet: bool, as_json: bool) -> None:
-    """What was converted: JSON on standard output, text on standard error, where skipped samples are counted always.
+    """Print the summary: JSON on standard output, text on standard error; skipped samples are always counted.
 
     Args:
-        path: the output path, which is named where there is no manifest.
+        path: the output path, shown if there is no manifest.
     """
     if as_json:
         print_json(_document(summary))
@@ -57,15 +57,15 @@ def _print_totals(summary: Summary, path: str) -> None:
     else:
         message(f"{done} in {count(len(summary.shards), 'shard')}, manifest {summary.manifest}")
     if summary.shuffled:
-        message(f"shuffled: all {count(summary.records, 'record')} with each other, seed {summary.seed}")
+        message(f"shuffled {count(summary.records, 'record')} across all shards, seed {summary.seed}")
     if summary.oversized:
-        message(f"{count(summary.oversized, 'record')} larger than --max-shard-size, in a shard of its own each")
+        message(f"{count(summary.oversized, 'record')} larger than --max-shard-size, each in its own shard")
     for reason, number in sorted(summary.skipped.items()):
         message(f"{count(number, 'member')} skipped: {reason}")
 
 
 def _grouped(errors: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Faults by what they say, numbers and quoted names aside."""
+    """Errors grouped by message, ignoring numbers and quoted names."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for error in errors:
         groups.setdefault(re.sub(r"'[^']*'|\d+", "…", str(error["message"])), []).append(error)
@@ -73,7 +73,7 @@ def _grouped(errors: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 
 def print_plan(plan: Plan, *, as_json: bool) -> None:
-    """What a conversion would do, and its first sample on the way through the ops."""
+    """Print what a conversion would do, and its first sample after each op."""
     from tar2tf_cli.conversion.dry_run import trace
     from tar2tf_cli.spec.urls import without_secrets
 

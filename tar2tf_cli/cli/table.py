@@ -1,4 +1,4 @@
-"""Aligned columns of text, as wide as the terminal is and no wider."""
+"""Aligned columns of text, no wider than the terminal."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def table(
     width: int | None = None,
     indent: str = "",
 ) -> Iterator[str]:
-    """Lines of a table.
+    """The lines of a table.
 
     Args:
         rows: cells; the first row may be a heading. Control characters become escapes.
-        right: numbers of the columns that are aligned to the right.
-        shrink: columns that may be cut with an ellipsis, and how narrow each may become; in this order.
-        width: the most columns of the terminal that a line may take; None for any number.
-        indent: before each line.
+        right: indexes of the columns that are right-aligned.
+        shrink: minimum widths of the columns that may be cut with an ellipsis, in the order in which they are cut.
+        width: maximum width of a line in terminal columns; None for no limit.
+        indent: text before each line.
     """
     cells = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
@@ -46,14 +46,14 @@ def table(
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal on standard output; None when it is not a terminal."""
+    """Width in columns of the terminal on standard output; None if it is not a terminal."""
     if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
         return shutil.get_terminal_size().columns
     return None
 
 
 def _fitted(text: str, width: int, right: bool) -> str:
-    """A cell of a certain width."""
+    """A cell cut or padded to a width."""
     if _width(text) > width:
         while text and _width(text) >= width:
             text = text[:-1]
@@ -63,7 +63,7 @@ def _fitted(text: str, width: int, right: bool) -> str:
 
 
 def _width(text: str) -> int:
-    """Columns that a text takes in a terminal."""
+    """The width of a text in terminal columns."""
     if text.isascii():
         return len(text)
     return sum(map(_columns, text))

@@ -1,4 +1,4 @@
-"""`tar2tf verify`: arguments to a verification, its report to lines of text or JSON."""
+"""`tar2tf verify`: verifies shards and prints the report as lines of text or JSON."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     """Prove that TFRecord and tar shards are whole.
 
     BUCKET is a manifest, a directory, a single shard, the URL of any of these, or - for standard input. TEMPLATE names
-    shards in it, with bash braces or as a glob; without one, every file that is a tar or a TFRecord by its content is
-    checked. Where all arguments are existing paths, all of these files, folders or manifests are.
+    shards in it, with bash braces or a glob; by default every file whose content is a tar or a TFRecord is checked. If
+    all arguments are existing paths, these files, folders and manifests are checked.
 
     \b
     tar2tf verify out/train-manifest.json
@@ -40,11 +40,11 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     tar2tf verify out/*.record
     tar2tf verify shards 'train-{0000..0146}.tar' --json
 
-    Of TFRecord, every length, every CRC and every example is checked; of tar, every header, the end of the archive
-    and each sample; of gzip, the trailer. A manifest adds counts, digests and the features' schema, and shards that are
-    missing or do not belong. Every fault is one line on standard output, naming file, record (from 0) and byte offset.
+    In a TFRecord, every length, CRC and example is checked; in a tar, every header, the end of the archive and every
+    sample; in gzip, the trailer. With a manifest, counts, digests and the schema of the features are checked, too, and
+    missing and stray shards are reported. Each fault is one line on standard output: file, record (from 0), offset.
 
-    Exit code: 0 all is whole, 1 faults were found, 2 wrong usage, 3 something cannot be read.
+    Exit code: 0 everything is whole, 1 faults were found, 2 wrong usage, 3 something cannot be read.
     """
     from tar2tf_cli.checking.verify import verify
     from tar2tf_cli.inputs.open_shard import TarRules
@@ -72,7 +72,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
 
 
 def _lines(found: FileReport) -> Iterator[str]:
-    """A line for every fault; of many of one kind, for the first one, and one that counts the others."""
+    """One line per fault; if there are many of a kind, one line for the first and one that counts the others."""
     kinds: dict[str, list[Fault]] = {}
     for fault in found.faults:
         kinds.setdefault(fault.kind, []).append(fault)
@@ -100,7 +100,7 @@ def _print_summary(report: Report) -> None:
     )
     print_skipped(report.skipped)
     if report.manifest:
-        message(f"{report.manifest} was skipped: verify it to check counts, digests and features, too")
+        message(f"{report.manifest} was skipped: verify it to check counts, digests and features as well")
     if report.ok:
         message(f"whole: {total}")
         return

@@ -134,7 +134,7 @@ def test_a_directory_of_both_is_mixed(tmp_path: Path, run_inspect: Callable[...,
     assert ran.json["format"] == "mixed"
     assert [shard["format"] for shard in ran.json["shards"]] == ["tar", "tfrecord"]
     assert ran.json["entries"]["jpg"]["count"] == 2
-    assert ran.err == "1 file skipped, as neither tar nor TFRecord: README\n"
+    assert ran.err == "1 file skipped (neither tar nor TFRecord): README\n"
     assert "2 tar and TFRecord shards, 2 samples" in run_inspect(tmp_path).out
 
 
@@ -173,7 +173,7 @@ def test_faulty_samples_are_not_counted_and_said(tmp_path: Path, run_inspect: Ca
     path = write(tmp_path / "x.tar", a_tar([("a.cls", b"1"), ("b.cls", b"2"), ("a.txt", b"3"), ("c.cls", b"4")]))
     ran = run_inspect(path, "--json")
     assert (ran.code, ran.json["samples"]) == (0, 3)
-    assert "1 sample at fault and not counted" in ran.err
+    assert "1 faulty sample not counted" in ran.err
 
 
 # --- What is read ---

@@ -134,7 +134,7 @@ def test_what_is_not_a_shard_of_a_directory_is_skipped_and_reported(tmp_path: Pa
     write(tmp_path / "folder" / "x.record", framed(*some_examples(2)))
     ran = run(tmp_path, "--json")
     assert [file["path"] for file in ran.json["files"]] == [str(tmp_path / "train.record")]
-    assert "1 file skipped, as neither tar nor TFRecord: README.md" in ran.err
+    assert "1 file skipped (neither tar nor TFRecord): README.md" in ran.err
 
 
 @pytest.mark.parametrize("name", ["train-3.record", "other.tar", "other.tfrecord"])

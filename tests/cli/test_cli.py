@@ -103,7 +103,7 @@ def test_a_field_that_the_shell_took_away_is_told(bucket: Path, tmp_path: Path) 
             ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False
         )
         assert done.returncode == 0, done.stderr
-        assert ("needs quotes, such as -o 'out/train-<>.record'" in done.stderr) == told
+        assert ("quote a <>, as in -o 'out/train-<>.record'" in done.stderr) == told
 
 
 def test_stdout_that_cannot_be_written_is_an_error(bucket: Path, tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def test_the_seed_decides_the_order(inputs: Callable[[str], Path], tmp_path: Pat
 
 def test_the_summary_says_how_far_records_were_shuffled(inputs: Callable[[str], Path], tmp_path: Path) -> None:
     done = convert(inputs("small"), "-o", tmp_path / "a.record", "--shuffle", "--seed", "7")
-    assert "all 246 records with each other, seed 7" in done.stderr
+    assert "shuffled 246 records across all shards, seed 7" in done.stderr
 
 
 def test_shuffling_more_inputs_than_files_may_be_open_works(tmp_path: Path) -> None:
