@@ -25,28 +25,27 @@ __all__ = ["Reading"]
 T = TypeVar("T")
 
 Record: TypeAlias = tuple[str, list[bytes], int]
-"""A record with the key of its sample: key, bytes in parts, their size together."""
+"""A record and the key of its sample: the key, the bytes in parts, and their total size."""
 
 
 class Reading:
-    """Reads one input of a conversion from front to back, or a part of it.
+    """Reads all or part of one input of a conversion, from front to back.
 
     Args:
-        conversion: whose key rule, types and policy for faulty samples hold.
+        conversion: gives the key rule, the types and the policy for faulty samples.
         source: where the input is.
         item: the input.
         on_bytes: called with the number of stored bytes after each read.
-        sizes_only: entries are their sizes in bytes; the data is skipped, where the stream can seek without
-            being read.
-        trusted: the input was read before, so neighbouring samples are not compared again.
-        threads: how many threads make examples of samples; what comes out does not depend on it.
-        on_fault: called with each faulty sample's error; by default it is raised, or noted in the report, as the
-            conversion says.
+        sizes_only: the value of each entry is its size in bytes; the data is skipped if the stream is seekable.
+        trusted: the input was read before, so keys of neighbouring samples are not checked again.
+        threads: how many threads turn samples into examples; the results do not depend on it.
+        on_fault: called with the error of each faulty sample; by default the error is raised or added to the report,
+            depending on the conversion's policy.
 
     Attributes:
         name: the input's path or URL.
         steps: what is done to each sample.
-        report: filled in as the input is read; whole when the reading is closed.
+        report: filled in as the input is read; complete once the reading is closed.
         seekable: whether samples can be read by their offset.
 
     Raises:
@@ -91,19 +90,19 @@ class Reading:
 
     @property
     def offset(self) -> int:
-        """Where in the tar the current sample begins."""
+        """The offset in the tar at which the current sample begins."""
         return self._input.offset
 
     def where(self) -> dict[str, Any]:
-        """Where the sample read last is from."""
+        """Where the last sample read came from: its shard and, in a tar, its offset."""
         return {"shard": self.name, **self._input.place}
 
     def seek(self, offset: int) -> None:
-        """Begin at a sample's offset instead of the front; only where `seekable`."""
+        """Start at a sample's offset instead of the beginning; only if `seekable`."""
         self._input.seek(offset)
 
     def samples(self) -> Iterator[Sample]:
-        """The samples; where faults are skipped, those behind damage of the shard itself, too."""
+        """The samples; if faults are skipped, also those that follow damage to the shard itself."""
         reads_on = True
         while reads_on:
             reads_on = False
@@ -119,7 +118,7 @@ class Reading:
         return self._flow(lambda key, parts, size: (key, frame(parts, size), size + FRAMING))
 
     def sizes(self) -> Iterator[int]:
-        """The size of each record in bytes; with `sizes_only` the headers of the tar give it."""
+        """The size of each record in bytes; with `sizes_only`, computed from the tar's headers."""
         return self._sizes() if self._sizes_only else self._flow(lambda key, parts, size: size + FRAMING)
 
     def _sizes(self) -> Iterator[int]:
@@ -135,7 +134,7 @@ class Reading:
             yield size
 
     def _flow(self, give: Callable[[str, list[bytes], int], T]) -> Iterator[T]:
-        """What is given out for each example, of its key, its encoded bytes in parts, and their size."""
+        """The result of `give` for each example; it is called with the key, the encoded parts and their total size."""
         encode, note, report = self._encoder.encode, self._note, self.report
 
         def encoded(key: str, features: Features) -> T:
@@ -152,9 +151,9 @@ class Reading:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Close the input; the report is now whole."""
+        """Close the input; the report is now complete."""
         self._input.close(self.report)
-        del self._input  # or it and this would hold each other, and its buffers, until garbage is collected
+        del self._input  # breaks a reference cycle that would keep the buffers until garbage collection
 
     def _fault(self, error: SampleError | DamagedShardError) -> None:
         self._on_fault(error.at(**self.where()))
@@ -194,7 +193,7 @@ class _Tar:
 
     @property
     def place(self) -> Mapping[str, Any]:
-        """Where the current sample is from."""
+        """Where the current sample came from."""
         return {"offset": self._grouper.offset}
 
     def seek(self, offset: int) -> None:
@@ -209,7 +208,7 @@ class _Tar:
             raise no_samples(self._skipped())
 
     def resume(self, error: DamagedShardError) -> bool:
-        """Go on at the next header behind damage, if there is one; the error then says what was not read."""
+        """Continue at the next header after the damage, if there is one; the error then says what was not read."""
         damaged = self._tar.offset
         try:
             resumed = self._tar.resume()
@@ -231,14 +230,14 @@ class _Tar:
         report.skipped = self._skipped()
         report.archives = self._tar.archives
         report.split_differs = self._grouper.split_differs
-        report.errors.sort(key=lambda error: error["offset"] or 0)  # what threads found was noted later
+        report.errors.sort(key=lambda error: error["offset"] or 0)  # threads report their errors later
 
 
 class _List:
-    """A part of a list of files or rows as samples, or what a pipeline's stages give.
+    """Part of a list of files or rows as samples, or the output of a pipeline's stages.
 
     Attributes:
-        place: where the current sample is from.
+        place: where the current sample came from.
     """
 
     seekable = False

@@ -1,13 +1,13 @@
-"""The one flow: samples in, what their steps make of them out, in order, in one thread or in several.
+"""The one flow: applies steps to samples and yields the results in order, using one thread or several.
 
-A caller hands over samples (or examples), the `Steps` that are done to each by itself, and the policy for faulty ones:
+A caller passes samples (or examples), the `Steps` to apply to each of them, and the policy for faulty ones:
 
 | caller | samples | steps | results |
 |---|---|---|---|
 | `Reading`, for `convert` | of one input | ops, features, ops on examples | are encoded as records |
-| `Dataset` in memory | of all shards | ops, the element | become tensors |
-| `Pipeline` | what one's own stage gives | those up to the next stage of one's own | go to that stage |
-| `--dry-run` | the first one | one op after the other | are shown |
+| `Dataset` in memory | of all shards | ops, then the selections or a function | become tensors |
+| `Pipeline` | the output of a custom stage | those up to the next custom stage | go to that stage |
+| `--dry-run` | the first one | one op at a time | are shown |
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ OnFault: TypeAlias = Callable[[Any], None]
 """Called with the error of each faulty sample; when it returns, the sample is skipped."""
 
 Where: TypeAlias = Callable[[], Mapping[str, Any]]
-"""Where the sample read last is from: shard, member and offset, as far as they are known."""
+"""Returns where the last sample read came from: shard, member and offset, as far as they are known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What is done to each sample by itself, whichever thread does it.
+    """What is done to each sample, independently of the others and of the thread.
 
     Attributes:
         context: what ops may depend on besides the sample.
-        ops: what a sample goes through first.
-        features: makes a sample something else, its features as a rule; None leaves it.
-        example_ops: what an example goes through then.
+        ops: applied to the sample first.
+        features: turns the sample into its features, or into something else; None leaves it unchanged.
+        example_ops: applied to the example last.
     """
 
     context: OpContext
@@ -52,10 +52,10 @@ class Steps:
     example_ops: tuple[Op, ...] = ()
 
     def __call__(self, item: Any) -> Iterator[Any]:
-        """What becomes of a sample or example: nothing, one result or several.
+        """Apply the steps to a sample or example; yields no result, one or several.
 
         Raises:
-            SampleError: when one of the steps cannot treat it.
+            SampleError: when one of the steps fails on it.
         """
         for sample in apply_ops(item, self.ops, self.context) if self.ops else (item,):
             made = self.features(sample) if self.features else sample
@@ -66,19 +66,19 @@ class Steps:
                 yield made
 
     def each(self) -> Iterator[tuple[Op | None, Steps]]:
-        """The same one by one: each op, and None with all that comes behind the ops."""
+        """The same steps one at a time: each op by itself, then None with everything that follows the ops."""
         for op in self.ops:
             yield op, Steps(self.context, (op,))
         yield None, replace(self, ops=())
 
 
 class Faults:
-    """The policy for faulty samples: the first is raised, or all are noted until there are too many.
+    """The policy for faulty samples: raise the first error, or skip samples until there are too many.
 
     Args:
-        skip: whether they are noted and skipped.
-        most: how many may be skipped; None for any number.
-        noted: where shard, key, member, offset and message of each skipped one are appended.
+        skip: whether faulty samples are recorded and skipped.
+        most: how many may be skipped; None for no limit.
+        noted: the shard, key, member, offset and message of each skipped sample are appended to this list.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ class Faults:
         self._noted = [] if noted is None else noted
 
     def __call__(self, error: Tar2tfError) -> None:
-        """Skip a faulty sample, or raise the error, as the policy is.
+        """Skip a faulty sample or raise its error, depending on the policy.
 
         Raises:
-            Tar2tfError: the error itself, or that there are too many.
+            Tar2tfError: the error itself, or an error saying that there are too many.
         """
         if not self._skip:
             raise error
@@ -101,7 +101,7 @@ class Faults:
 
 
 def check_most(noted: Sequence[Mapping[str, Any]], most: int | None) -> None:
-    """See that not too many samples were skipped.
+    """Check that no more than `most` samples were skipped.
 
     Raises:
         Tar2tfError: when there are more than `most`.
@@ -123,20 +123,21 @@ def flow(
     threads: int = 1,
     chunk: int = CHUNK,
 ) -> Iterator[Any]:
-    """What steps make of samples, in the order of these; the number of threads does not show in it.
+    """Apply steps to samples and yield the results in input order, whatever the number of threads.
 
     Args:
-        items: samples or examples; with several threads a few are read ahead.
-        steps: what becomes of one of them, such as `Steps`; called in any thread.
-        on_fault: called in order with a faulty one's error, which names its key and place; what is behind it goes on.
-        where: where the item read last is from.
-        finish: what is left to be done with each result in order, with the key of its item; what it returns is given
-            out, and a result that it finds faulty is skipped alone.
-        threads: how many work on items.
-        chunk: most neighbouring items that one thread gets at once.
+        items: samples or examples; with several threads, a few are read ahead.
+        steps: called with each item, in any thread; returns its results. Usually `Steps`.
+        on_fault: called in input order with the error of each faulty item, which names its key and place. If it
+            returns, the item is skipped.
+        where: returns where the last item read came from.
+        finish: called in input order with the key of the item and each of its results; its return value is yielded.
+            If it raises SampleError, only that result is skipped.
+        threads: number of threads that run `steps`.
+        chunk: most consecutive items passed to a thread at once.
 
     Raises:
-        SampleError: whatever `on_fault` raises.
+        SampleError: raised by `on_fault`.
     """
     if threads > 1:
         yield from in_threads(
@@ -147,7 +148,7 @@ def flow(
         key: str = item[KEY] if type(item) is dict else key_of(item) or ""
         results: Iterator[Any] | None = None
         left = True
-        while left:  # a fault of one result does not end the others
+        while left:  # an error in one result does not stop the others
             try:
                 results = results or iter(steps(item))
                 for result in results:
@@ -164,7 +165,7 @@ def context_of(conversion: Conversion) -> OpContext:
 
 
 def feature_map_of(conversion: Conversion) -> FeatureMap:
-    """What makes features of the samples of a conversion."""
+    """The feature map of a conversion: it turns samples into features."""
     preset = find_preset(conversion.preset) if conversion.preset else None
     if conversion.record_to_example:
         preset = of_record_to_example(conversion.record_to_example)

@@ -1,4 +1,4 @@
-"""Work on samples in threads, in order: what comes out does not depend on how many there are."""
+"""Processes samples in several threads; the results keep their order, whatever the number of threads."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 __all__ = ["CHUNK", "in_threads"]
 
-CHUNK: Final = 16  # items that go to a thread at once, as handing them over costs more than many a sample does
-_WEIGHT: Final = 4 << 20  # bytes from which on a thread gets no more of them
+CHUNK: Final = 16  # items passed to a thread at once; passing one can cost more than processing it
+_WEIGHT: Final = 4 << 20  # a chunk that reaches this many bytes gets no further items
 _AHEAD: Final = 2  # chunks beyond one per thread
 
 Placed: TypeAlias = "tuple[Any, str, Mapping[str, Any]]"
-"""An item, or a result or error made of it, with the item's key and place."""
+"""An item, or one of its results or errors, with the item's key and place."""
 
 Steps: TypeAlias = Callable[[Any], Iterable[Any]]
 
@@ -32,7 +32,7 @@ def in_threads(
     threads: int,
     most: int,
 ) -> Iterator[Any]:
-    """What `flow` gives, worked on by several threads; items with key and place are read and finished in this one."""
+    """Like `flow`, but runs `steps` in several threads; items are read, and results finished, in the calling thread."""
     for result, key, place in _made(items, steps, threads, most):
         try:
             if isinstance(result, SampleError):
@@ -43,7 +43,7 @@ def in_threads(
 
 
 def _made(items: Iterator[Placed], steps: Steps, threads: int, most: int) -> Iterator[Placed]:
-    """Results and faults of items, in order; a few chunks are on their way at any time."""
+    """Results and errors of items, in order; a few chunks are in progress at any time."""
     from concurrent.futures import ThreadPoolExecutor
 
     waiting: deque[Future[list[Any]]] = deque()
@@ -61,7 +61,7 @@ def _made(items: Iterator[Placed], steps: Steps, threads: int, most: int) -> Ite
 
 
 def _chunks(items: Iterator[Placed], most: int) -> Iterator[list[Any]]:
-    """Neighbouring items; at last the exception that ended them, so that those before are not lost."""
+    """Lists of consecutive items; if reading raised, the exception comes last, so that the items before are kept."""
     chunk: list[Any] = []
     weight = 0
     try:
@@ -78,14 +78,14 @@ def _chunks(items: Iterator[Placed], most: int) -> Iterator[list[Any]]:
 
 
 def _bytes(value: Any) -> int:
-    """About how many bytes an entry or a feature takes."""
+    """The approximate size in bytes of an entry or feature."""
     if isinstance(value, bytes):
         return len(value)
     return len(value.message) if isinstance(value, Feature) else getattr(value, "nbytes", 0)
 
 
 def _work_on(chunk: list[Any], steps: Steps) -> list[Any]:
-    """Results and faults in order; at last the exception that ended them."""
+    """Results and errors in order; if the work stopped at another exception, that comes last."""
     results: list[Any] = []
     try:
         for placed in chunk:
