@@ -1,1 +1,1 @@
-"""Inputs that are not one tar each: lists of files or rows, a pipeline's stages, open files, shards of either kind."""
+"""Inputs other than a tar in a bucket: lists of files or rows, pipeline stages, open files, and shards of any kind."""

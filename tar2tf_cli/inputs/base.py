@@ -1,4 +1,4 @@
-"""What lists of files or rows have in common as a source of inputs."""
+"""The base class of sources that are lists of files or rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ListSource"]
 
 
 class ListSource(Source):
-    """A long list of files or rows, whose parts are the inputs; order, seed and limit are applied to the list."""
+    """A long list of files or rows, divided into inputs; shuffling and the limit apply to the whole list."""
 
     ordered = True
     threads = 1
@@ -34,12 +34,12 @@ class ListSource(Source):
         fault: Callable[[SampleError], None],
         on_bytes: Callable[[int], None] | None = None,
     ) -> Generator[Placed, None, None]:
-        """The samples of an input, each with the file or row that it is made of as `member`."""
+        """Yield the samples of an input, each with its file or row as `member`."""
 
     def open(self, item: ObjectInfo) -> ByteStream:
-        """Not to be opened as one stream."""
+        """Not supported: a list is not one stream."""
         raise NotImplementedError
 
     def locate(self, name: str) -> str:
-        """The bucket's path; the sample says which file or row is meant."""
+        """Return the bucket's path; the sample names the file or row."""
         return self.bucket

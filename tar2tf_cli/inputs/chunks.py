@@ -1,4 +1,4 @@
-"""Long lists as inputs: put in order and divided into chunks, the same ones for any number of workers."""
+"""Long lists as inputs: ordered and divided into chunks that do not depend on the number of workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tar2tf_cli.stores.base import ObjectInfo
 __all__ = ["CHUNK", "divided", "shuffled"]
 
 CHUNK: Final = 128
-"""Files or rows that make an input. More would leave workers idle at the end, fewer would make a long manifest."""
+"""Files or rows per input. More would leave workers idle at the end, fewer would make the manifest long."""
 
 _SMALLEST: Final = 32
 _LARGEST: Final = 2048
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def shuffled(items: list[T], seed: int | None, name_of: Callable[[T], str]) -> list[T]:
-    """Items in a random order that seed and names decide, the same on every machine; as they are without a seed."""
+    """Shuffle items by seed and name, the same way on every machine; without a seed, leave them in order."""
     if seed is None:
         return items
     prefix = f"{seed}\0"
@@ -34,14 +34,14 @@ def shuffled(items: list[T], seed: int | None, name_of: Callable[[T], str]) -> l
 def divided(
     noun: str, items: list[T], describe: Callable[[T], tuple[int, bytes]], shards: int | None = None
 ) -> Iterator[tuple[ObjectInfo, list[T]]]:
-    """Chunks of neighbouring items, each with the input that it makes.
+    """Divide items into chunks of neighbours, each with the input made of it.
 
     Args:
-        noun: what the items are; inputs are named after their places, counted from 1: `rows 1-128`, `rows 129-256`.
+        noun: what the items are called; inputs are named by position, from 1: `rows 1-128`, `rows 129-256`.
         items: the items, in order.
-        describe: size in bytes of an item, and what changes when its bytes do, for the input's size and version.
-        shards: how many shards of equal count are to be made of them. Each of these is a chunk then, the larger ones
-            first, unless they are very small or very large.
+        describe: returns an item's size in bytes and its version, which changes when its bytes do.
+        shards: the number of shards of equal count to make. Each of them is then one chunk, the larger ones first,
+            unless they are very small or very large.
     """
     least, larger = divmod(len(items), shards or 1)
     counts = [CHUNK] * -(-len(items) // CHUNK)

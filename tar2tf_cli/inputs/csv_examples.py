@@ -1,4 +1,4 @@
-"""A CSV file whose rows describe examples, and your class that makes them; its inputs are chunks of its rows."""
+"""A CSV file whose rows describe examples, and your class that makes them; its inputs are chunks of rows."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _Row: TypeAlias = tuple[int, list[str], int]  # number, cells, size in bytes
 
 
 class ExamplesSource(ListSource):
-    """The examples that the rows of a CSV file describe; there is no header, and blank rows are skipped.
+    """The examples described by the rows of a CSV file without a header; blank rows are skipped.
 
     Args:
         bucket: the CSV file, in UTF-8.
-        example_class: a subclass of `recorder.Example`, or where to find one.
-        example_args: what its methods `from_csv_row`, `load` and `split` are called with.
+        example_class: a subclass of `recorder.Example`, or `FILE.py:CLASS`.
+        example_args: keyword arguments for its methods `from_csv_row`, `load` and `split`.
         seed: shuffle the rows with this random seed.
-        rows: number of the first row in that order, from 0, and of the one behind the last; None for all.
-        limit: take only the first of these, this many.
+        rows: first row in that order, from 0, and exclusive end; None for all.
+        limit: the most rows to take of these.
 
     Raises:
-        UsageError: when the class cannot be found, or none of its methods takes one of the arguments.
+        UsageError: when the class cannot be found, or an argument is not accepted by any of its methods.
     """
 
     def __init__(
@@ -62,22 +62,22 @@ class ExamplesSource(ListSource):
         self._seed = seed
         self._rows = slice(*rows) if rows else slice(None)
         self._limit = limit
-        self._chunks: dict[str, array[int]] = {}  # the places of each input's rows, end to end
+        self._chunks: dict[str, array[int]] = {}  # the positions of each input's rows, end to end
         self._version = (0, 0)
 
     @property
     def documents(self) -> dict[str, bytes | None]:
-        """What is to be written beside the manifest: `examples.csv`, whose content the reports of inputs hold."""
+        """The file to write beside the manifest: `examples.csv`; its content is in the reports of the inputs."""
         return {"examples.csv": None}
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What makes a conversion another one besides its spec and rows: the class, by its attributes and source."""
+        """What identifies a conversion besides its spec and rows: the attributes and source of the class."""
         found = find_class(self._where)
         return {"fields": found.fields(), "digest": source_digest(found)}
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
-        """Chunks of the rows; sizes in bytes, versions from their text.
+        """List chunks of the rows, with sizes in bytes and versions that are hashes of their text.
 
         Raises:
             SourceError: when the file cannot be read as CSV.
@@ -107,9 +107,9 @@ class ExamplesSource(ListSource):
         fault: Callable[[SampleError], None],
         on_bytes: Callable[[int], None] | None = None,
     ) -> Generator[Placed, None, None]:
-        """The samples of each row, or none: the number of the row from 1, and the attributes in declared order.
+        """Yield the samples of each row, if any: the row number from 1, and the attributes in declared order.
 
-        What is stored is described in the report by rows that would make the same examples again.
+        The report gets rows from which the same examples can be made again.
         """
         found = find_class(self._where)
         for number, row, size in self._read(item):
@@ -134,7 +134,7 @@ class ExamplesSource(ListSource):
                 report.described += _csv_line(described)
 
     def _read(self, item: ObjectInfo) -> Iterator[_Row]:
-        """Number, cells and size in bytes of each row of an input."""
+        """Yield the number, cells and size in bytes of each row of an input."""
         places = self._chunks[item.name]
         with _opened(self.bucket) as file:
             if _version(file) != self._version:
@@ -146,7 +146,7 @@ class ExamplesSource(ListSource):
 
 
 def count_rows(path: str) -> int:
-    """How many rows a CSV file has; blank ones do not count.
+    """Count the rows of a CSV file, without blank ones.
 
     Raises:
         SourceError: when it cannot be read as CSV.
@@ -156,7 +156,7 @@ def count_rows(path: str) -> int:
 
 
 def _parts(example: Example, key: str, arguments: Mapping[str, Any]) -> Iterator[Sample]:
-    """Samples of what an example is split into, each released once the next is asked for."""
+    """Yield a sample for each part of an example; a part is released when the next one is requested."""
     given = _call(example, "split", **arguments)
     parts = iter([example]) if given is None else _call(given, "__iter__")
     while True:
@@ -173,7 +173,7 @@ def _parts(example: Example, key: str, arguments: Mapping[str, Any]) -> Iterator
 
 
 def _call(owner: Any, method: str, *values: Any, **arguments: Any) -> Any:
-    """Call a method of the user's; what it raises becomes a fault of the sample."""
+    """Call one of the user's methods; an exception becomes a SampleError."""
     try:
         return getattr(owner, method)(*values, **arguments)
     except (IgnoreExample, SampleError):
@@ -186,16 +186,16 @@ def _call(owner: Any, method: str, *values: Any, **arguments: Any) -> Any:
 
 
 def _arguments(found: type[Example], given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What each method is called with: the arguments that it takes.
+    """Return the arguments for each method: those that it accepts.
 
     Raises:
-        UsageError: for an argument that none of them takes.
+        UsageError: for an argument that none of them accepts.
     """
     taken = {method: _taken(getattr(found, method), given) for method in _METHODS}
     for name in given:
         if not any(name in arguments for arguments in taken.values()):
             hint = f"its methods are {', '.join(_METHODS)}"
-            raise UsageError(f"no method of {found.__name__} takes the argument {name!r}", hint=hint)
+            raise UsageError(f"no method of {found.__name__} accepts the argument {name!r}", hint=hint)
     return taken
 
 
@@ -219,7 +219,7 @@ def _version(file: BinaryIO) -> tuple[int, int]:
 
 
 def _places(file: BinaryIO, path: str) -> Iterator[_Place]:
-    """Where each row of a CSV file lies; a row may go over several lines within quotes."""
+    """Yield the position of each row in a CSV file; a quoted cell may span several lines."""
     lines = _Lines(file)
     reader = _csv_reader(lines)
     number = 0
@@ -240,7 +240,7 @@ def _places(file: BinaryIO, path: str) -> Iterator[_Place]:
 
 
 class _Lines:
-    """The lines of a file as text, and how many bytes they have taken."""
+    """The lines of a file as text, and the number of bytes read."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file: Iterable[bytes] = file

@@ -1,4 +1,4 @@
-"""Examples as a class of yours describes them: which attributes are stored and as what, made of the row of a CSV file.
+"""Examples described by your own class: the attributes it stores, their types, and how to make one from a CSV row.
 
     class ToyExample(Example):
         def __init__(self, name, label):
@@ -41,11 +41,11 @@ __all__ = ["Example", "Field", "IgnoreExample", "find_class", "tfrecordable"]
 
 
 class IgnoreExample(Exception):
-    """Raise it in `from_csv_row`, `load` or `split` to skip an example; it is counted, and is not an error."""
+    """Raise it in `from_csv_row`, `load` or `split` to skip an example, which is counted but is not an error."""
 
 
 class Field:
-    """The types that attributes are stored as; a value is the NumPy dtype, behind `array_` when it is an array."""
+    """The types of stored attributes; each value is a NumPy dtype, with the prefix `array_` for arrays."""
 
     TYPE_BOOL: Final = "bool"
     TYPE_INT32: Final = "int32"
@@ -58,12 +58,12 @@ class Field:
 
 
 class _Attribute(property):
-    """A property that knows what it is stored as: one subclass per type, as a property's copies are of its class."""
+    """A property with a stored type: one subclass per type, as `setter` copies a property by calling its class."""
 
     dtype: ClassVar[str]
 
     def __reduce__(self) -> Any:
-        """By value, as a class of a script has to be pickled for a worker."""
+        """Pickle by value, since the class of a script has to reach the workers."""
         return _attribute, (self.dtype, self.fget, self.fset, self.fdel, self.__doc__)
 
 
@@ -73,7 +73,7 @@ def _attribute(dtype: str, *functions: Any) -> _Attribute:
 
 
 def tfrecordable(dtype: str) -> Callable[[Callable[[Any], Any]], _Attribute]:
-    """A property, as `@property` makes it, whose value is stored.
+    """Make a property, as `@property` does, whose value is stored.
 
     Args:
         dtype: one of `Example.Field`.
@@ -82,18 +82,18 @@ def tfrecordable(dtype: str) -> Callable[[Callable[[Any], Any]], _Attribute]:
         UsageError: for another dtype.
     """
     if dtype not in _ATTRIBUTES:
-        raise UsageError(f"tfrecordable has no dtype {dtype!r}", hint="use one of Example.Field.TYPE_…")
+        raise UsageError(f"tfrecordable does not support the dtype {dtype!r}", hint="use one of Example.Field.TYPE_…")
     return _ATTRIBUTES[dtype]
 
 
 class Example:
-    """One example. Subclasses declare what is stored with `tfrecordable`, and say how it is made.
+    """One example. Subclasses declare stored attributes with `tfrecordable`, and define how an example is made.
 
-    Each method is called in the worker that needs it, with those arguments of the run that it takes.
+    Methods are called in the workers, with those of the run's arguments that they accept.
     """
 
     Field: ClassVar[type[Field]] = Field
-    _stored: ClassVar[tuple[tuple[str, str], ...]] = ()  # names and types, those of bases first
+    _stored: ClassVar[tuple[tuple[str, str], ...]] = ()  # names and types, base classes first
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -104,7 +104,7 @@ class Example:
 
     @classmethod
     def from_csv_row(cls, row: list[str], **kwargs: Any) -> Any:
-        """The example that a row describes, without what takes memory.
+        """Make the example of a row, without loading large data.
 
         Raises:
             IgnoreExample: to skip it.
@@ -112,14 +112,14 @@ class Example:
         raise NotImplementedError(f"{cls.__name__} has no method from_csv_row")
 
     def load(self, **kwargs: Any) -> None:
-        """Called just before the example is stored: load what takes memory.
+        """Load large data; called just before the example is stored.
 
         Raises:
             IgnoreExample: to skip it.
         """
 
     def split(self, **kwargs: Any) -> Iterable[Any] | None:
-        """The examples that are stored instead of this one, in order; None for this one itself.
+        """Return the examples to store instead of this one, in order; None for this one itself.
 
         Raises:
             IgnoreExample: to skip it.
@@ -127,25 +127,25 @@ class Example:
         return None
 
     def release(self) -> None:
-        """Called when the example has been stored, to release what takes memory; by default, every setter gets None."""
+        """Release large data; called when the example has been stored. By default, every setter is called with None."""
         for name, _ in self._stored:
             if getattr(type(self), name).fset is not None:
                 setattr(self, name, None)
 
     def to_csv_row(self) -> Sequence[Any] | None:
-        """A row that describes the example, called once it is loaded; None for the row it was made of."""
+        """Return a row that describes the example; called once it is loaded. None for the row it was made from."""
         return None
 
     @classmethod
     def fields(cls) -> dict[str, str]:
-        """What each stored attribute is stored as, in the order in which they were declared."""
+        """Return the type of each stored attribute, in order of declaration."""
         return dict(cls._stored)
 
     def values(self) -> dict[str, Any]:
-        """The value of each stored attribute, in the order in which they were declared, as what it is stored as.
+        """Return the value of each stored attribute, converted to its type, in order of declaration.
 
         Raises:
-            SampleError: when one is not of its type.
+            SampleError: when a value does not have its type.
         """
         values = {}
         for name, dtype in self._stored:
@@ -176,11 +176,11 @@ def _bool(value: Any) -> Any:
 
 
 def _float(value: Any) -> Any:
-    return np.float32(struct.unpack("<f", struct.pack("<f", _number(value)))[0])  # which refuses what does not fit
+    return np.float32(struct.unpack("<f", struct.pack("<f", _number(value)))[0])  # raises for values that do not fit
 
 
 def _double(value: Any) -> Any:
-    return raw(struct.pack("<d", _number(value)), (), "float64")  # a list of floats would lose half of the digits
+    return raw(struct.pack("<d", _number(value)), (), "float64")  # a float list would lose half of the digits
 
 
 def _number(value: Any) -> float:
@@ -230,10 +230,10 @@ _ATTRIBUTES: Final = {dtype: type(f"_{dtype}", (_Attribute,), {"dtype": dtype}) 
 
 
 def find_class(where: type[Example] | str) -> type[Example]:
-    """The subclass of `Example` itself, or that `package.module:name` or `path/file.py:name` names.
+    """Return a subclass of `Example`, given as itself or as `package.module:name` or `path/file.py:name`.
 
     Raises:
-        UsageError: when it cannot be found, or declares nothing to be stored.
+        UsageError: when it cannot be found, or has no attributes to store.
     """
     try:
         found = load_object(where) if isinstance(where, str) else where
@@ -244,5 +244,5 @@ def find_class(where: type[Example] | str) -> type[Example]:
     if not (inspect.isclass(found) and issubclass(found, Example)):
         raise UsageError(f"example_class: {where!r} is not a subclass of tar2tf_cli.recorder.Example")
     if not found.fields():
-        raise UsageError(f"example_class: {where!r} declares nothing to be stored", hint="decorate with @tfrecordable")
+        raise UsageError(f"example_class: {where!r} has no attributes to store", hint="add @tfrecordable to some")
     return found

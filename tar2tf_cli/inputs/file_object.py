@@ -1,4 +1,4 @@
-"""File objects as a source: whatever a program has open already, a pipe or a socket as well as a file."""
+"""File objects as a source: files, pipes or sockets that a program has already opened."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["FileObject", "FileObjectSource", "Readable", "check_inputs", "name_o
 
 
 class FileObject(Protocol):
-    """An open binary file: `read(size)` gives at most so many bytes, and b"" only at the end."""
+    """An open binary file: `read(size)` returns at most that many bytes, and b"" only at the end."""
 
     def read(self, size: int, /) -> bytes: ...
 
@@ -27,11 +27,11 @@ Readable: TypeAlias = "str | os.PathLike[str] | FileObject"
 
 
 class FileObjectSource(Source):
-    """An open file as a bucket of one shard, read once from where it stands; closing it is left to who opened it.
+    """An open file as a bucket of one shard, read once from its current position; the caller closes it.
 
     Args:
         file: the open file.
-        number: what to call it when it has no name of its own.
+        number: used to name it when it has no name of its own.
     """
 
     repeatable = False
@@ -41,20 +41,20 @@ class FileObjectSource(Source):
         self.bucket = name_of(file, f"<stream {number}>")
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
-        """One input of unknown size and version."""
+        """List one input of unknown size and version."""
         return [ObjectInfo(self.bucket, None, None)]
 
     def open(self, item: ObjectInfo) -> ByteStream:
-        """The file itself."""
+        """Return the file itself."""
         return _Borrowed(self._file, self.bucket)
 
     def locate(self, name: str) -> str:
-        """The file's name."""
+        """Return the file's name."""
         return name
 
 
 class _Borrowed:
-    """An open file that is not ours to close."""
+    """An open file that the caller closes."""
 
     def __init__(self, file: FileObject, name: str) -> None:
         self._file = file
@@ -66,13 +66,13 @@ class _Borrowed:
             data = self._file.read(size)
         except OSError:
             raise
-        except Exception as error:  # it is closed, or its connection broke
+        except Exception as error:  # it is closed, or its connection broke off
             raise SourceError(f"reading failed: {type(error).__name__}: {error}", shard=self._name) from error
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise SourceError(
-                f"reading gave {type(data).__name__} where bytes are needed",
+                f"read() returned {type(data).__name__} instead of bytes",
                 shard=self._name,
-                hint="open it in binary mode, and blocking",
+                hint="open it in binary mode, and as blocking",
             )
         return bytes(data)
 
@@ -89,15 +89,15 @@ class OnlyGzip(Source):
         self.repeatable = source.repeatable
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
-        """What the source lists."""
+        """List the inputs of the source."""
         return self._source.list(templates)
 
     def open(self, item: ObjectInfo) -> ByteStream:
-        """The input, which is an error when it does not begin as gzip does; here or at the first read."""
+        """Open the input; when it is not gzip, this or the first read raises an error."""
         return _OnlyGzipStream(self._source.open(item), self.locate(item.name))
 
     def locate(self, name: str) -> str:
-        """Where the source has it."""
+        """Return its location in the source."""
         return self._source.locate(name)
 
 
@@ -115,16 +115,16 @@ class _OnlyGzipStream:
             self._head += data[: len(GZIP_MAGIC) - len(self._head)]
             if not GZIP_MAGIC.startswith(self._head) or not data:
                 self.close()
-                hint = "from_tar reads tars of either kind"
+                hint = "from_tar reads plain and gzip tars"
                 raise DamagedShardError("not gzip", kind="gzip", shard=self._name, offset=0, hint=hint)
         return data
 
 
 def sources_of(inputs: Iterable[Readable], *, gzip: bool = False) -> Iterable[Source]:
-    """A source for each input, in order, opened when its turn comes.
+    """Yield a source for each input in order, opened when it is needed.
 
     Raises:
-        SourceError: when there is nothing at a path.
+        SourceError: when a path does not exist.
     """
     for number, item in enumerate(inputs, 1):
         path = isinstance(item, (str, os.PathLike))
@@ -133,10 +133,10 @@ def sources_of(inputs: Iterable[Readable], *, gzip: bool = False) -> Iterable[So
 
 
 def check_inputs(inputs: Iterable[Any]) -> list[Readable]:
-    """The inputs as a list; lists and other iterables among them stand for what they hold.
+    """Return the inputs as a flat list; lists and other iterables are expanded.
 
     Raises:
-        UsageError: for what is neither path nor open binary file, or when there is none.
+        UsageError: for anything that is not a path or an open binary file, or when there are no inputs.
     """
     flat: list[Readable] = []
     for item in inputs:
@@ -154,6 +154,6 @@ def check_inputs(inputs: Iterable[Any]) -> list[Readable]:
 
 
 def name_of(file: object, otherwise: str) -> str:
-    """What an open file is called; file descriptors are not names."""
+    """Return the name of an open file; a file descriptor is not a name."""
     name = getattr(file, "name", None)
     return name if isinstance(name, str) and name else otherwise

@@ -1,4 +1,4 @@
-"""Shards of any kind, as `verify` and `inspect` find them: which a bucket holds, and by its content what each is."""
+"""Shards of any kind for `verify` and `inspect`: finding them in a bucket, and telling their format by content."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Format: TypeAlias = Literal["tar", "tfrecord", "manifest"]
 
 @dataclass(frozen=True, slots=True)
 class TarRules:
-    """How tars are read: the options of `convert` that have these names."""
+    """How tars are read; each field means the same as the option of `convert`."""
 
     key_split: KeySplit = "first"
     regroup: bool = False
@@ -34,10 +34,10 @@ class TarRules:
 
 
 def list_files(source: Source, templates: Sequence[str]) -> list[ObjectInfo]:
-    """What templates stand for, but for indexes of shards; without any, every file of a directory that is not hidden.
+    """Expand templates, without index files; if there are none, list every file of a directory that is not hidden.
 
     Raises:
-        NothingFoundError: when there is nothing.
+        NothingFoundError: when nothing matches.
     """
     if templates or not is_folder(source.bucket):
         found = source.list(templates)
@@ -46,7 +46,7 @@ def list_files(source: Source, templates: Sequence[str]) -> list[ObjectInfo]:
     try:
         found = source.list(("*",))
     except (SourceError, UsageError) as error:
-        if is_remote(source.bucket):  # the URL of an object, or of a store without a listing
+        if is_remote(source.bucket):  # the URL of an object, or of a store that cannot be listed
             return source.list(())
         if isinstance(error, NothingFoundError):
             raise nothing_found(source.bucket) from None
@@ -69,19 +69,19 @@ def nothing_found(bucket: str) -> NothingFoundError:
 
 
 class OpenShard:
-    """An open input, decompressed where it is gzip, its format known by its first bytes.
+    """An open input, decompressed if it is gzip, with its format detected from its first bytes.
 
     Args:
         source: where the input is.
         item: the input.
         on_bytes: called with the number of stored bytes after each read.
-        wrap: put between the stored bytes and their decompression.
+        wrap: wraps the stream of stored bytes before decompression.
 
     Attributes:
         name: path or URL.
         head: the first bytes, decompressed.
-        format: what they say; None when it is nothing known.
-        damage: why there are no first bytes.
+        format: the detected format; None when it is unknown.
+        damage: why the first bytes could not be read.
         plain: the stream, when the input is not compressed.
         links: follows the links of a tar, for its grouper.
     """
@@ -110,7 +110,7 @@ class OpenShard:
 
     @property
     def size(self) -> int:
-        """Bytes as stored; of an input of unknown size, what has been read so far."""
+        """Size in bytes as stored; if it is unknown, the number of bytes read so far."""
         return self._stream.consumed if self._size is None else self._size
 
     def read(self, size: int, /) -> bytes:
@@ -141,7 +141,7 @@ class OpenShard:
 
 
 def sniff(head: bytes) -> Format | None:
-    """What a file is by its first bytes, decompressed; a damage within them does not hide it, as a rule."""
+    """Detect the format of a file from its first decompressed bytes, usually even when they are damaged."""
     if is_header(head[:BLOCK]) or head[257:262] == b"ustar":
         return "tar"
     if head[8:12] == length_crc(head[:8]) or _begins_with_example(head):
@@ -154,8 +154,8 @@ _EXAMPLE: Final = re.compile(rb"\x0a([\x80-\xff]{0,4}[\x00-\x7f])")
 
 
 def _begins_with_example(head: bytes) -> bool:
-    """Whether there is an example where a first record's data belongs, of the length that either the record's length
-    or the CRC of that says; the other one is damaged, then.
+    """Whether the first record's data begins like an example whose length agrees with the record's length or with
+    the CRC of that length; the other of the two is damaged then.
     """
     match = _EXAMPLE.match(head, 12)
     if not match:

@@ -1,4 +1,4 @@
-"""What a worker reports of an input that it has read."""
+"""What a worker reports about an input it has read."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ __all__ = ["InputReport"]
 
 @dataclass(slots=True)
 class InputReport:
-    """What became of one input.
+    """The result of reading one input.
 
     Attributes:
-        samples: how many became examples.
+        samples: the number of samples that became examples.
         skipped: members skipped, by reason.
         errors: faulty samples skipped: shard, key, member, offset, message.
-        schema: what the features look like.
-        described: CSV rows that describe what was stored, where examples are read.
-        archives: tar archives end to end in the input.
+        schema: types and shapes of the features.
+        described: CSV rows that describe the stored examples, if the input is a list of examples.
+        archives: number of tar archives in the input, end to end.
         split_differs: a member that the other key rule would name differently, if any.
-        spool_crc: CRC-32C of the spool; None when the input is read again instead.
+        spool_crc: CRC-32C of the spool; None when there is no spool and the input is read again.
     """
 
     samples: int = 0
@@ -36,10 +36,10 @@ class InputReport:
     spool_crc: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
+        """Return the report as plain JSON."""
         return {**asdict(self), "skipped": dict(self.skipped), "schema": self.schema.to_json()}
 
     @classmethod
     def from_json(cls, whole: dict[str, Any]) -> InputReport:
-        """The report that `to_json` gave."""
+        """Return the report that `to_json` returned as JSON."""
         return cls(**{**whole, "skipped": Counter(whole["skipped"]), "schema": Schema.from_json(whole["schema"])})

@@ -1,4 +1,4 @@
-"""What a `Pipeline` reads as a source: several tars, each an input, or what its stages make of all of them as one."""
+"""The sources of a `Pipeline`: several tars as one input each, or the output of its stages as a single input."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 __all__ = ["StagesSource", "Tar", "TarsSource"]
 
 Tar: TypeAlias = tuple[Source, ObjectInfo]
-"""A tar, and where it is."""
+"""A tar, and its source."""
 
 Open: TypeAlias = "Callable[[InputReport, Callable[[SampleError], None]], Generator[Placed, None, None]]"
-"""Sets stages to work: they give samples or examples, the report gets what was skipped, the function what failed."""
+"""Starts the stages, which yield samples or examples; adds skips to the report and calls the function with failures."""
 
 
 class TarsSource(Source):
-    """Tars of any buckets, as the inputs of one.
+    """Tars of several buckets as the inputs of one source.
 
     Args:
         tars: the tars in order.
-        repeatable: whether what is made of them can be known to be the same as in an earlier run.
+        repeatable: whether it can be known that a later run makes the same of them.
     """
 
     def __init__(self, tars: Sequence[Tar], *, repeatable: bool) -> None:
@@ -41,7 +41,7 @@ class TarsSource(Source):
         self.repeatable = repeatable and all(source.repeatable for source, _ in tars)
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
-        """The tars, named by where they are."""
+        """List the tars, named by path or URL."""
         return self._inputs
 
     def open(self, item: ObjectInfo) -> ByteStream:
@@ -50,20 +50,20 @@ class TarsSource(Source):
         return source.open(named)
 
     def locate(self, name: str) -> str:
-        """The path or URL, which the name is."""
+        """Return the path or URL, which is the name."""
         return name
 
 
 class StagesSource(ListSource):
-    """What stages make of tars, all of it one input, since a stage may look at the whole stream.
+    """The output of stages as a single input, since a stage may look at the whole stream.
 
     Args:
-        tars: what the first stage reads; none where it is the user's own.
-        open_stages: sets the stages to work.
-        stages: the stages as the manifest has them.
-        repeatable: whether they can be known to be the same as in an earlier run.
-        gives: whether they give samples of tars as they are, or examples.
-        threads: how many threads make examples of what they give.
+        tars: the input of the first stage; empty if that stage is the user's own.
+        open_stages: starts the stages.
+        stages: the stages as written in the manifest.
+        repeatable: whether it can be known that the stages are the same in a later run.
+        gives: whether they yield unchanged samples of tars, or examples.
+        threads: how many threads turn their output into examples.
     """
 
     def __init__(
@@ -86,18 +86,18 @@ class StagesSource(ListSource):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The tars, and the stages by their names and sources."""
+        """The tars, and the names and sources of the stages."""
         tars = [
             {"name": _place(source, item), "size": item.size, "version": item.version} for source, item in self._tars
         ]
         return {"tars": tars, "stages": list(self._stages)}
 
     def paths(self, items: Sequence[ObjectInfo]) -> Sequence[str]:
-        """Where the tars are."""
+        """The locations of the tars."""
         return [source.locate(item.name) for source, item in self._tars]
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
-        """One input, its size and version made of those of the tars."""
+        """List one input, with size and version combined from those of the tars."""
         sizes = [item.size for _, item in self._tars]
         if not sizes or None in sizes:
             return [ObjectInfo(self.bucket, None, None)]
@@ -111,7 +111,7 @@ class StagesSource(ListSource):
         fault: Callable[[SampleError], None],
         on_bytes: Callable[[int], None] | None = None,
     ) -> Generator[Placed, None, None]:
-        """What the stages give."""
+        """Yield the output of the stages."""
         return self._open(report, fault)
 
 
@@ -120,6 +120,6 @@ def _place(source: Source, item: ObjectInfo) -> str:
 
 
 def _together(tars: Sequence[Tar]) -> str:
-    """What to call tars: the first one, and how many more there are."""
+    """Name a group of tars by the first one and the number of others."""
     first = _place(*tars[0])
     return first if len(tars) == 1 else f"{first} and {len(tars) - 1} more"

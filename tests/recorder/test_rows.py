@@ -116,7 +116,7 @@ def test_classes_and_arguments_that_cannot_be_are_refused(toys, tmp_path, option
 
 def test_an_argument_that_no_method_takes_is_refused(tmp_path):
     path = write_rows(tmp_path / "examples.csv", ROWS)
-    with pytest.raises(UsageError, match="no method of Plain takes the argument 'nomalize'"):
+    with pytest.raises(UsageError, match="no method of Plain accepts the argument 'nomalize'"):
         generate_and_save_train_eval_test_tfrecords_files(tmp_path / "out", Plain, path, nomalize=True)
 
 
