@@ -1,8 +1,8 @@
 """Where bytes live: `open_source` for reading shards, `open_store` for the objects of a bucket.
 
-In: a bucket as its user writes it, a path or a URL. Out: a `Source`, which lists and opens inputs, or a `Store`, which
-does one request at a time. One file for each kind of bucket, chosen by the URL's scheme; retries are in `transfer`,
-faults of the network in `network`.
+In: a bucket as the user writes it, a path or a URL. Out: a `Source`, which lists and opens inputs, or a `Store`, which
+sends one request per call. One file for each kind of bucket, chosen by the URL's scheme; retries are in `transfer`,
+network errors in `network`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def open_source(bucket: str, *, endpoint: str | None = None) -> Source:
 
     Args:
         bucket: `ais://`, `ais+s3://`, `ais+gs://`, `s3://`, `gs://`, `az://`, `http://`, `https://`, a path, or `-`.
-        endpoint: the server's URL, for AIStore, and for S3, GCS and Azure elsewhere than at their clouds.
+        endpoint: the server's URL, for AIStore and for servers other than the clouds' own for S3, GCS and Azure.
 
     Raises:
-        SourceError: when a local bucket does not exist; others are asked when they are listed.
+        SourceError: when a local bucket does not exist; other buckets are checked when they are listed.
         UsageError: for a URL of an unknown kind, or one that is not valid.
     """
     if is_remote(bucket):
@@ -52,7 +52,7 @@ def open_source(bucket: str, *, endpoint: str | None = None) -> Source:
 
 
 def read_with_folder(url: str, *, endpoint: str | None = None) -> tuple[bytes, Folder] | None:
-    """The bytes of a small object behind a URL, such as a manifest, and the folder it lies in; None if it is not there.
+    """Read a small object at a URL, such as a manifest: its bytes and its folder; None if it does not exist.
 
     Raises:
         SourceError: when it cannot be read.
@@ -70,9 +70,9 @@ def read_with_folder(url: str, *, endpoint: str | None = None) -> tuple[bytes, F
 
 
 def endpoint_for(url: str, other: str, endpoint: str | None) -> str | None:
-    """The endpoint that one end of a conversion is to use, where one is given for both.
+    """Return the endpoint for one end of a conversion, when one is given for both.
 
-    It is AIStore's when one end is AIStore, else that of every bucket in a cloud; a path has none.
+    It applies to AIStore when one end is AIStore, else to every cloud bucket; a path has none.
     """
     kind = _kind(url)
     if "ais" in (kind, _kind(other)):
@@ -85,7 +85,7 @@ def _kind(url: str) -> str:
 
 
 def open_store(bucket: str, *, endpoint: str | None = None) -> Store:
-    """The object store that a URL names.
+    """Open the object store of a URL.
 
     Raises:
         UsageError: for an unknown scheme, and for a URL with credentials where they do not belong.

@@ -1,4 +1,4 @@
-"""AIStore buckets through the official SDK; addresses, tokens and certificates from where AIStore's users keep them."""
+"""AIStore buckets through the official SDK, with the addresses, tokens and certificates of AIStore's own tools."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PROVIDERS: Final = {
     **dict.fromkeys(("oc", "oci"), "oci"),
 }
 _URI: Final = re.compile(r"ais(?:\+(\w+))?://(?:@([^#/]*))?(?:#([^/]*))?(?(2)/|(?(3)/))([^/@#]+)(?:/(.*))?", re.DOTALL)
-_JWT: Final = re.compile(r"\beyJ[\w-]+\.[\w-]*\.[\w-]*")  # a revoked one comes back in the cluster's message
+_JWT: Final = re.compile(r"\beyJ[\w-]+\.[\w-]*\.[\w-]*")  # a revoked token is repeated in the cluster's message
 _TOKEN_FILE: Final = "~/.config/ais/cli/auth.token"
 _LOGIN: Final = "log in with `ais auth login`, or set AIS_AUTHN_TOKEN or AIS_AUTHN_TOKEN_FILE"
 
@@ -40,14 +40,14 @@ class AisStore(Store):
     """A bucket of an AIStore cluster: `ais://bucket`, `ais://@uuid#namespace/bucket`, `ais+s3://bucket` behind it.
 
     Args:
-        bucket: the URI, parsed here, as the SDK loses namespaces.
+        bucket: the URI, parsed here because the SDK loses namespaces.
         endpoint: the address of a proxy; AIS_ENDPOINT when None.
 
     Raises:
         UsageError: for a URI that is not an AIStore bucket's, or when no endpoint is known.
     """
 
-    PAGE: Final = 0  # objects in a page of a listing; 0 is as many as the cluster gives
+    PAGE: Final = 0  # objects per page of a listing; 0 means the cluster's default
 
     dialect = staticmethod(from_aistore)
     numbers = True
@@ -75,7 +75,7 @@ class AisStore(Store):
         self._shown = without_secrets(self._endpoint)
 
     def connect(self) -> Any:
-        """The SDK's bucket, with a client that attempts everything once."""
+        """Make the SDK's bucket, with a client that does not retry."""
         from aistore.sdk import Client
         from aistore.sdk.retry_config import RetryConfig
         from aistore.sdk.types import Namespace
@@ -89,7 +89,7 @@ class AisStore(Store):
             _seconds("AIS_CONNECT_TIMEOUT", network.CONNECT_SECONDS),
             _seconds("AIS_READ_TIMEOUT", network.READ_SECONDS),
         )
-        with warnings.catch_warnings():  # of a verification that the user chose to skip
+        with warnings.catch_warnings():  # about verification that the user chose to skip
             warnings.simplefilter("ignore")
             client = Client(self._endpoint, timeout=timeout, retry_config=once, token=_token())
         namespace = Namespace(uuid=self._uuid, name=self._namespace) if self._uuid or self._namespace else None
@@ -98,7 +98,7 @@ class AisStore(Store):
         return bucket
 
     def listing(self, prefix: str) -> Iterable[ObjectInfo]:
-        """Page by page, as the cluster gives them."""
+        """List page by page, in the cluster's order."""
         with self._errors(self.bucket):
             for entry in self.client.list_objects_iter(
                 self.root + prefix, props="name,size,checksum,version", page_size=self.PAGE
@@ -107,14 +107,14 @@ class AisStore(Store):
                 yield ObjectInfo(entry.name[len(self.root) :], entry.size, version if self.lists_versions else None)
 
     def head(self, name: str) -> ObjectInfo | None:
-        """Size, checksum and version."""
+        """Return size, checksum and version."""
         with contextlib.suppress(NoSuchObject), self._errors(self.locate(name)):
             found = self.client.object(self.root + name).head(props="size,checksum,version,custom")
             return ObjectInfo(name, found.size, self._version(found), _checksum(found))
         return None
 
     def fetch(self, item: ObjectInfo, start: int) -> Body:
-        """A GET, which the cluster redirects to the target that has the object."""
+        """Send a GET, which the cluster redirects to the target that has the object."""
         with self._errors(self.locate(item.name)):
             reader = self.client.object(self.root + item.name).get_reader(
                 byte_range=f"bytes={start}-" if start else None
@@ -123,7 +123,7 @@ class AisStore(Store):
         return body_of(raw, start, self._version(reader.attributes), _checksum(reader.attributes))
 
     def put(self, name: str, path: str) -> None:
-        """A PUT to the target that the proxy names, as the SDK would send the bytes to the proxy, too."""
+        """PUT to the target that the proxy names; the SDK would send the bytes to the proxy as well."""
         where, item = self.locate(name), self.client.object(self.root + name)
         request = self.client.client
         size = str(os.stat(path).st_size)
@@ -132,8 +132,8 @@ class AisStore(Store):
                 "PUT",
                 f"objects/{item.bucket_name}/{quote(item.name)}",
                 params=item.query_params,
-                headers={"Content-Length": size, "Connection": "close"},  # the length is part of a signature
-                allow_redirects=False,  # and no data, or the SDK would follow by itself over HTTPS
+                headers={"Content-Length": size, "Connection": "close"},  # the length is signed
+                allow_redirects=False,  # without data, or the SDK would follow the redirect by itself over HTTPS
             )
             session = request.session_manager.session
             headers = {"Authorization": f"Bearer {request.token}"} if request.token else {}
@@ -142,28 +142,28 @@ class AisStore(Store):
         check_status(answer.status_code, _message(_parsed(answer.text)), where)
 
     def copy(self, name: str, target: str) -> None:
-        """A copy within the cluster."""
+        """Copy within the cluster."""
         with self._errors(self.locate(target)):
             self.client.object(self.root + name).copy(self.client.object(self.root + target))
 
     def remove(self, name: str) -> None:
-        """A DELETE."""
+        """Send a DELETE."""
         with contextlib.suppress(NoSuchObject), self._errors(self.locate(name)):
             self.client.object(self.root + name).delete()
 
     def locate(self, name: str) -> str:
-        """The URI."""
+        """Return the URI."""
         return f"{self._prefix}/{self.root}{name}"
 
     def _version(self, found: Any) -> str | None:
-        """The checksum; but behind a cloud bucket it comes and goes with the cached copy, and the ETag stays."""
+        """Return the checksum; for a cloud bucket the ETag, as the checksum exists only while the object is cached."""
         if self._provider == "ais":
             return found.checksum_value or found.obj_version or None
         return found.custom_metadata.get("ETag") or found.obj_version or None
 
     @contextlib.contextmanager
     def _errors(self, where: str) -> Iterator[None]:
-        """Turn what the SDK raises into `Transient` or SourceError."""
+        """Convert the SDK's exceptions to `Transient` or SourceError."""
         from aistore.sdk.errors import APIRequestError, NoTargetError
 
         try:
@@ -178,7 +178,7 @@ class AisStore(Store):
             raise self._no_cluster(str(error)) from None
 
     def _refused(self, status: int, document: Mapping[str, Any], where: str) -> None:
-        """Raise what an error document says."""
+        """Raise the error in an error document."""
         message = _message(document)
         hint = _LOGIN if status in (401, 403) else None
         if status == 404 and message and not _is_of_object(document):
@@ -194,13 +194,13 @@ class AisStore(Store):
 
 
 def _document(error: Any) -> Mapping[str, Any]:
-    """The error document of an answer: its body, or on HEAD a header, which the SDK ignores."""
+    """Return the error document of a response: the body, or for HEAD a header, which the SDK ignores."""
     headers = getattr(getattr(error.__cause__, "response", None), "headers", {})
     return _parsed(error.message or headers.get("Hdr-Error", ""))
 
 
 def _is_of_object(document: Mapping[str, Any]) -> bool:
-    """Whether it is the object that was not found; behind a cloud bucket only the address that was asked shows it."""
+    """Whether what was not found is the object; for a cloud bucket only the requested path shows it."""
     kind = document.get("tcode")
     return kind == "ErrNotFound" if kind else str(document.get("url_path", "")).startswith("/v1/objects/")
 
@@ -218,13 +218,13 @@ def _parsed(text: str) -> Mapping[str, Any]:
 
 
 def _message(document: Mapping[str, Any]) -> str:
-    """What an error document says, without the name of the node that says it, and without a token that it repeats."""
+    """Return the message of an error document, without the node's name and without a token that it repeats."""
     message = re.sub(r"^[pt]\[\w+\]: ", "", str(document.get("message", ""))).strip()
     return _JWT.sub("", message).rstrip(": ")
 
 
 def _token() -> str | None:
-    """The token as AIStore's own tools find it: AIS_AUTHN_TOKEN, AIS_AUTHN_TOKEN_FILE, the file of `ais auth login`."""
+    """Find the token as AIStore's own tools do: AIS_AUTHN_TOKEN, AIS_AUTHN_TOKEN_FILE, the file of `ais auth login`."""
     if token := os.environ.get("AIS_AUTHN_TOKEN"):
         return token
     given = os.environ.get("AIS_AUTHN_TOKEN_FILE")
@@ -241,14 +241,14 @@ def _token() -> str | None:
 
 
 def _check_certificate() -> None:
-    """Find out that the CA is not there before requests does, which would try again and again."""
+    """Check that the CA file exists before requests does, which would retry."""
     path = os.environ.get("AIS_CLIENT_CA")
     if path and not os.path.exists(path):
         raise UsageError(f"AIS_CLIENT_CA is set to {path}, which does not exist")
 
 
 def _go_by_variables_of_aistore(session: Any) -> None:
-    """Let what AIS_CLIENT_CA and AIS_SKIP_VERIFY_CRT say go before REQUESTS_CA_BUNDLE, which requests puts first."""
+    """Make AIS_CLIENT_CA and AIS_SKIP_VERIFY_CRT override REQUESTS_CA_BUNDLE, which requests would prefer."""
     if session.verify is True:
         return
     if not session.verify:
@@ -272,7 +272,7 @@ def _seconds(variable: str, otherwise: float) -> float:
 
 
 def _silence() -> None:
-    """Undo what the SDK does to logging: it gives each of its loggers a handler that writes to standard error."""
+    """Remove the handler that the SDK adds to each of its loggers, which writes to standard error."""
     logging.getLogger("aistore").addHandler(logging.NullHandler())
     for name in [name for name in logging.root.manager.loggerDict if name.startswith("aistore.")]:
         logger = logging.getLogger(name)

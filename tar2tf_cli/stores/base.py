@@ -1,4 +1,4 @@
-"""What every kind of source has in common."""
+"""The interface of every kind of source."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class ObjectInfo:
 
     Attributes:
         name: the object's name in its bucket.
-        size: bytes as stored; None when only reading to the end would tell.
-        version: what changes when the object's bytes do, an ETag or a time of modification; None when unknowable.
-        checksum: kind and value of a checksum of its bytes, where a listing has it.
+        size: size in bytes as stored; None when it is known only after reading to the end.
+        version: changes when the object's bytes do, such as an ETag or modification time; None when there is none.
+        checksum: kind and value of a checksum of its bytes, if a listing has it.
     """
 
     name: str
@@ -35,7 +35,7 @@ class ObjectInfo:
 
     @property
     def stem(self) -> str:
-        """The name without folders and without `.tar`, `.tar.gz` or `.tgz`."""
+        """Return the name without folders and without `.tar`, `.tar.gz` or `.tgz`."""
         base = self.name.rpartition("/")[2]
         for suffix in (".tar.gz", ".tgz", ".tar"):
             if base.lower().endswith(suffix) and len(base) > len(suffix):
@@ -44,26 +44,26 @@ class ObjectInfo:
 
 
 Placed: TypeAlias = "tuple[Mapping[str, str | None], Sample]"
-"""Where a sample is from, as faults name it: a file or row as `member`, a tar as `shard`."""
+"""A sample and its origin, as errors name it: a file or row as `member`, a tar as `shard`."""
 
 
 class Source(Protocol):
-    """A bucket of shards; a conversion asks it what it can do.
+    """A bucket of shards; its attributes say what it supports.
 
-    Sources pickle: a worker gets one and opens inputs by itself. A class that derives from this one has to say how
-    inputs are listed, opened and named; the rest is as it is for most.
+    Sources can be pickled: each worker gets one and opens inputs by itself. A subclass implements `list`, `open` and
+    `locate`; the defaults of the rest suit most.
 
     Attributes:
         bucket: the bucket as the user gave it.
-        seekable: whether the streams have `seek`, at no cost of note.
+        seekable: whether the streams have a cheap `seek`.
         repeatable: whether an input can be opened twice.
-        remote: whether each object costs a round trip.
-        ordered: whether the inputs are listed shuffled and limited already, as the conversion asks.
-        threads: how many threads make the examples of one input; None for as many as gain by it.
-        gives: what `samples` gives: entries of bytes, as a tar has them, entries of any type, or examples, which are
-            to be written as they are.
-        count: how many samples the inputs have together, faulty ones included; None when it must be read to know.
-        skipped: how much was skipped when the inputs were listed, by reason.
+        remote: whether each object costs a network round trip.
+        ordered: whether `list` already applies the conversion's shuffling and limit.
+        threads: how many threads make the examples of one input; None for as many as are useful.
+        gives: what `samples` yields: entries of bytes, as in a tar, entries of any type, or examples, which are written
+            unchanged.
+        count: how many samples the inputs have in all, faulty ones included; None when it is known only after reading.
+        skipped: how many items were skipped when the inputs were listed, by reason.
     """
 
     bucket: str
@@ -78,20 +78,20 @@ class Source(Protocol):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What makes a conversion another one besides its spec and inputs."""
+        """What identifies a conversion besides its spec and inputs."""
         return {}
 
     @property
     def documents(self) -> dict[str, bytes | None]:
-        """What is to be written beside the manifest, by `NAME.SUFFIX`; None for what the reports of inputs describe."""
+        """Files to write beside the manifest, by `NAME.SUFFIX`; None for content that is in the inputs' reports."""
         return {}
 
     def paths(self, items: Sequence[ObjectInfo]) -> Sequence[str]:
-        """Where inputs are, none of which may be written over."""
+        """Locations of the inputs, which must not be overwritten."""
         return [self.locate(item.name) for item in items]
 
     def expecting(self, items: Sequence[ObjectInfo]) -> AbstractContextManager[None]:
-        """Begin to fetch inputs that are to be opened inside the `with` block, all at once."""
+        """Start fetching, all at once, the inputs that will be opened inside the `with` block."""
         return nullcontext()
 
     def asked_for(self, name: str, templates: Sequence[str]) -> bool:
@@ -105,12 +105,12 @@ class Source(Protocol):
         fault: Callable[[SampleError], None],
         on_bytes: Callable[[int], None] | None = None,
     ) -> Generator[Placed, None, None] | None:
-        """The samples of an input, each with where it is from; None for a tar.
+        """Yield the samples of an input, each with its origin; None for a tar.
 
         Args:
             item: the input.
-            report: the InputReport, which gets what was skipped and what describes the stored.
-            fault: called with what cannot become a sample.
+            report: the InputReport, to which skips and descriptions of stored examples are added.
+            fault: called with the error of each faulty sample.
             on_bytes: called with the number of bytes after each read.
 
         Raises:
@@ -119,10 +119,10 @@ class Source(Protocol):
         return None
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
-        """The inputs that templates stand for, in order.
+        """List the inputs that match the templates, in order.
 
         Raises:
-            SourceError: when the bucket or an object of it is not there or may not be read.
+            SourceError: when the bucket or an object in it does not exist or may not be read.
         """
 
     def open(self, item: ObjectInfo) -> ByteStream:
@@ -133,15 +133,15 @@ class Source(Protocol):
         """
 
     def locate(self, name: str) -> str:
-        """The path or URL of an object, for messages and logs."""
+        """Return the path or URL of an object, for messages and logs."""
 
 
 class Folder(Source, Protocol):
-    """A bucket that may be asked for objects by their exact names."""
+    """A bucket that can look up objects by exact name."""
 
     def find(self, names: Sequence[str]) -> dict[str, ObjectInfo]:
-        """Those of the names that are there; nothing in a name is a wildcard.
+        """Return those of the names that exist; names are literal, without wildcards.
 
         Raises:
-            SourceError: when the store cannot be asked.
+            SourceError: when the store cannot be reached or refuses.
         """

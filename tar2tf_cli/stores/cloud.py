@@ -1,8 +1,8 @@
 """Amazon S3, Google Cloud Storage and Azure Blob Storage, through obstore.
 
-A file goes up in one PUT from a memory map: whole or not at all, and when its process is killed nothing stays behind,
-as the parts of an upload in parts would, unseen and paid for. The pages of the map belong to the page cache: they count
-as resident, up to the size of the file, and take no memory that the system could not use otherwise.
+A file is uploaded in one PUT from a memory map, whole or not at all. A killed process leaves nothing behind, whereas a
+multipart upload would leave hidden parts that cost money. The mapped pages belong to the page cache: they count as
+resident, up to the size of the file, but the system can reclaim them at any time.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _CA: Final = ("AWS_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 
 
 class CloudStore(Store):
-    """A bucket that obstore reads and writes; a folder behind the bucket's name is where names begin.
+    """A bucket that obstore reads and writes; names are relative to the folder in the URL, if any.
 
     Attributes:
-        scheme: of the bucket's URL.
+        scheme: scheme of the bucket's URL.
         login: what to do when credentials are missing or refused.
-        endpoints: variables that hold the address of another server than the cloud's own, the first one first.
-        one_put: bytes that one request may upload or copy.
+        endpoints: variables that hold the address of a server other than the cloud's own, in order of precedence.
+        one_put: the most bytes that one request may upload or copy.
     """
 
     scheme: ClassVar[str]
@@ -61,14 +61,14 @@ class CloudStore(Store):
 
     @abstractmethod
     def make(self, stores: Any, **options: Any) -> Any:
-        """The store of obstore's, of which `stores` is the module and `options` are for every cloud."""
+        """Make obstore's store; `stores` is obstore's module, `options` apply to every cloud."""
 
     def connect(self) -> Any:
-        """For requests that the server begins to answer at once; a stalled one ends after `READ_SECONDS`."""
+        """Make a client for requests whose response begins at once; a stalled one fails after `READ_SECONDS`."""
         return self._connect(timeout=timedelta(days=7), read_timeout=timedelta(seconds=network.READ_SECONDS))
 
     def connect_patiently(self, minutes: int) -> Any:
-        """For uploads and copies, which are answered when all is done."""
+        """Make a client for uploads and copies, whose response comes when they are complete."""
         return self._connect(timeout=timedelta(minutes=minutes))
 
     def _connect(self, **timeouts: timedelta) -> Any:
@@ -84,18 +84,18 @@ class CloudStore(Store):
             raise UsageError(sentence(error), shard=self.bucket, hint=self.login) from None
 
     def listing(self, prefix: str) -> Iterable[ObjectInfo]:
-        """Page by page, of the deepest folder that the prefix names."""
+        """List page by page, from the deepest folder in the prefix."""
         whole = self.root + prefix
         with self._errors(self.bucket):
             for page in self.client.list(whole.rpartition("/")[0] or None, chunk_size=_PAGE):
                 for meta in page:
                     name = meta["path"][len(self.root) :]
-                    # a folder made by a console is an empty object whose name ends with a slash, which obstore drops
+                    # consoles make folders as empty objects whose names end with a slash, which obstore strips
                     if meta["path"].startswith(whole) and (meta["size"] or self.head(name)):
                         yield _info(name, meta)
 
     def head(self, name: str) -> ObjectInfo | None:
-        """Size and ETag by HEAD, or by GET where that fails, as the answer to a HEAD cannot say why."""
+        """Return size and ETag by HEAD, or by GET when that fails, as a HEAD response has no error message."""
         with contextlib.suppress(NoSuchObject):
             try:
                 with self._errors(self.locate(name)):
@@ -106,7 +106,7 @@ class CloudStore(Store):
         return None
 
     def fetch(self, item: ObjectInfo, start: int) -> Body:
-        """One GET, streamed; refused by the server when the object was replaced."""
+        """Send one streamed GET, which the server refuses if the object was replaced."""
         where = self.locate(item.name)
         options: dict[str, Any] = {"range": {"offset": start}} if start else {}
         if item.version:
@@ -123,18 +123,18 @@ class CloudStore(Store):
         return Body(read, lambda: None, answer.range[0], info.size, info.version)
 
     def put(self, name: str, path: str) -> None:
-        """One PUT, which S3 checks against a SHA-256; in parts what is too large for one request."""
+        """Send one PUT, which S3 checks against a SHA-256; files too large for one request go in parts."""
         size = os.stat(path).st_size
         client = self.of_process(self.connect_patiently, 2 << (size >> 27).bit_length())  # at least 1 MiB/s
         with open(path, "rb") as file, self._errors(self.locate(name)):
             if size > self.one_put:
                 client.put(self.root + name, Path(path), chunk_size=_PART, max_concurrency=2)
-            else:  # the map is closed when obstore is done with it
+            else:  # the map is closed when obstore releases it
                 data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
                 client.put(self.root + name, data, use_multipart=False)
 
     def copy(self, name: str, target: str) -> None:
-        """Within the store; through here what is too large for one request."""
+        """Copy within the store; objects too large for one request pass through this machine."""
         client = self.of_process(self.connect_patiently, _COPY_MINUTES)
         found = self.head(name)
         with self._errors(self.locate(target)):
@@ -149,12 +149,12 @@ class CloudStore(Store):
             self.client.delete(self.root + name)
 
     def locate(self, name: str) -> str:
-        """The URL."""
+        """Return the URL."""
         return f"{self.scheme}://{self._name}/{self.root}{name}"
 
     @contextlib.contextmanager
     def _errors(self, where: str, offset: int | None = None) -> Iterator[None]:
-        """Turn what obstore raises into `Transient` or one of our errors."""
+        """Convert obstore's exceptions to `Transient` or one of our errors."""
         try:
             yield
         except (Tar2tfError, Transient):
@@ -164,7 +164,7 @@ class CloudStore(Store):
 
 
 class S3Store(CloudStore):
-    """`s3://`: Amazon S3, and servers that speak as it does at AWS_ENDPOINT_URL or `--endpoint`."""
+    """`s3://`: Amazon S3, and compatible servers at AWS_ENDPOINT_URL or `--endpoint`."""
 
     scheme = "s3"
     login = (
@@ -174,7 +174,7 @@ class S3Store(CloudStore):
     one_put = 5 << 30
 
     def make(self, stores: Any, **options: Any) -> Any:
-        """With what AWS's own tools would use; the region of the bucket is looked up at Amazon."""
+        """Use the credentials of AWS's own tools; the bucket's region is looked up at Amazon."""
         config: dict[str, Any] = {"disable_bulk_delete": True}
         if self._endpoint:
             config |= {"endpoint": self._endpoint, "aws_endpoint_url_s3": self._endpoint}
@@ -192,7 +192,7 @@ class GcsStore(CloudStore):
     one_put = 5 << 40
 
     def make(self, stores: Any, **options: Any) -> Any:
-        """With Google's default credentials; an emulator is asked without any."""
+        """Use Google's default credentials; none for an emulator."""
         if self._endpoint:
             options["config"] = {"base_url": self._endpoint}
             if self._endpoint.startswith("http://"):
@@ -200,14 +200,14 @@ class GcsStore(CloudStore):
         try:
             return stores.GCSStore(self._name, **options)
         except Exception:
-            options["credential_provider"] = google_provider()  # obstore knows users and service accounts alone
+            options["credential_provider"] = google_provider()  # obstore supports only users and service accounts
             if options["credential_provider"] is None:
                 raise
             return stores.GCSStore(self._name, **options)
 
 
 class AzureStore(CloudStore):
-    """`az://`: a container of Azure Blob Storage, in the account that the AZURE_STORAGE_ variables name."""
+    """`az://`: a container of Azure Blob Storage, in the account named by the AZURE_STORAGE_ variables."""
 
     scheme = "az"
     login = "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or another variable with credentials"
@@ -215,7 +215,7 @@ class AzureStore(CloudStore):
     one_put = 5000 << 20
 
     def make(self, stores: Any, **options: Any) -> Any:
-        """With Azure's own variables."""
+        """Use Azure's own variables."""
         config = {"endpoint": self._endpoint} if self._endpoint else None
         return stores.AzureStore(self._name, config=config, **options)
 
@@ -224,7 +224,7 @@ KINDS: Final[dict[str, Callable[[str, str | None], CloudStore]]] = {"s3": S3Stor
 
 
 def _address(endpoint: str | None) -> str | None:
-    """An endpoint as a URL, checked, as obstore panics at what is none."""
+    """Return an endpoint if it is a valid URL, since obstore panics if it is not."""
     if not endpoint:
         return None
     url = endpoint if "://" in endpoint else f"http://{endpoint}"

@@ -1,4 +1,4 @@
-"""What obstore raises, as our errors: by the code that the store gave, else by the status, else by what broke below."""
+"""obstore's exceptions as our errors: by the store's error code, else by the status, else by the network error."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _MEANING: Final = {
 https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes
 """
 _MACHINE: Final = re.compile("169.254|/latest/(api|meta-data)/|computeMetadata|metadata/identity")
-"""Where a machine in a cloud asks for credentials, after obstore found no others."""
+"""Where obstore asks for credentials on a cloud machine when it has found no others."""
 
 
 def raise_as_ours(error: Exception, where: str, login: str, offset: int | None) -> NoReturn:
-    """Raise what an error of obstore's means.
+    """Raise the error that an obstore error means.
 
     Args:
-        error: obstore's, whose text begins with a sentence and goes on with a dump of all that lies below it.
+        error: obstore's error, whose text is one sentence followed by a dump of its causes.
         where: the object or bucket.
         login: what to do about credentials.
         offset: where in the object reading was to begin.
 
     Raises:
-        Transient: for what another attempt may mend.
+        Transient: for failures that a retry may fix.
         NoSuchObject: for an object that does not exist.
         SourceError: for the rest.
     """
@@ -74,13 +74,13 @@ def raise_as_ours(error: Exception, where: str, login: str, offset: int | None) 
 
 
 def sentence(error: Exception) -> str:
-    """The first sentence of an error of obstore's, without the URL in it, which may hold what is secret."""
+    """Return the first sentence of an obstore error, without its URL, which may contain secrets."""
     first = str(error).partition("\n")[0]
     return re.sub(r"^Generic \w+ error: |.* in [\d.]+\S?s - |\S+://\S+", "", first).strip() or type(error).__name__
 
 
 def _reason(error: Exception) -> str:
-    """What lies at the bottom of an error of obstore's, in the system's words where it has some."""
+    """Return the root cause of an obstore error, in the system's words if there are any."""
     dump = str(error).partition("\n\nDebug source:")[2]
     words: list[str] = re.findall(r'(?:message|error): "([^"]+)"', dump)
     if words:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["HttpStore"]
 
-_IDENTITY: Final = {"Accept-Encoding": "identity"}  # bytes as stored: .tar.gz must not come unpacked
+_IDENTITY: Final = {"Accept-Encoding": "identity"}  # bytes as stored: .tar.gz must not be decompressed on the way
 
 
 class HttpStore(Store):
-    """Files below a base URL, or the one file that the URL names; they cannot be listed.
+    """Files below a base URL, or the one file at the URL; they cannot be listed.
 
     Credentials come from .netrc or the URL itself, certificates from REQUESTS_CA_BUNDLE, proxies from HTTPS_PROXY, as
     requests reads them.
@@ -35,7 +35,7 @@ class HttpStore(Store):
         try:
             self._url = urlsplit(bucket)
             named = self._url.hostname
-        except ValueError:  # which may repeat what is secret
+        except ValueError:  # the exception may repeat secrets
             raise UsageError(f"{without_secrets(bucket)!r} is not a valid URL") from None
         if not named:
             raise UsageError(f"{without_secrets(bucket)!r} has no host", hint="write http://HOST/FOLDER")
@@ -44,7 +44,7 @@ class HttpStore(Store):
         self._names_file = not path.endswith("/") and bool(path)
 
     def connect(self) -> requests.Session:
-        """A session of requests, which keeps connections open."""
+        """Make a session of requests, which keeps connections open."""
         import requests
         from requests.adapters import HTTPAdapter
 
@@ -55,12 +55,12 @@ class HttpStore(Store):
         return session
 
     def parent(self) -> tuple[HttpStore, str] | None:
-        """The folder above, and the file that the URL names if it does not end with a slash."""
+        """Return the parent folder and the file name, if the URL does not end with a slash."""
         found = super().parent() if self._names_file else None
         return (found[0], unquote(found[1])) if found else None
 
     def listing(self, prefix: str) -> Iterable[ObjectInfo]:
-        """HTTP has no listing.
+        """Raise an error, as HTTP has no listing.
 
         Raises:
             UsageError: always.
@@ -71,7 +71,7 @@ class HttpStore(Store):
         )
 
     def head(self, name: str) -> ObjectInfo | None:
-        """Size and ETag by HEAD, or by asking for one byte where a server refuses HEAD."""
+        """Return size and ETag by HEAD, or by a GET of one byte if the server refuses HEAD."""
         response = self._request("HEAD", name)
         if response.status_code in (400, 403, 405, 501):
             response = self._request("GET", name, Range="bytes=0-0")
@@ -84,7 +84,7 @@ class HttpStore(Store):
         return ObjectInfo(name, body.size, body.version)
 
     def fetch(self, item: ObjectInfo, start: int) -> Body:
-        """A GET, with a range from the second on."""
+        """Send a GET, with a range if the offset is not 0."""
         response = self._request("GET", item.name, **({"Range": f"bytes={start}-"} if start else {}))
         try:
             if response.status_code == 416:
@@ -97,7 +97,7 @@ class HttpStore(Store):
         return body_of(response.raw, start, _version(headers), crc32c_of(headers.get("x-goog-hash", "")))
 
     def locate(self, name: str) -> str:
-        """The URL, without what may be secret in it."""
+        """Return the URL, without secrets."""
         host = self._url.netloc.rpartition("@")[2]
         return urlunsplit((self._url.scheme, host, self.root + quote(name), "", ""))
 

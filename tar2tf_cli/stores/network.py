@@ -1,4 +1,4 @@
-"""Where faults of HTTP become our errors, for every store: statuses, broken connections, refused certificates."""
+"""HTTP failures as our errors, for every store: statuses, broken connections, rejected certificates."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tar2tf_cli.stores.transfer import Body, NoSuchObject, Transient
 __all__ = ["CONNECT_SECONDS", "READ_SECONDS", "body_of", "check_status", "crc32c_of", "network_errors"]
 
 CONNECT_SECONDS: Final = 5.0
-"""How long connecting may take."""
+"""Seconds that connecting may take."""
 
 READ_SECONDS: Final = 10.0
-"""How long a server may be silent before it counts as stalled."""
+"""Seconds without data after which a server counts as stalled."""
 
 _TRANSIENT: Final = (408, 425, 429, *(status for status in range(500, 600) if status != 501))
 _MEANING: Final = {
@@ -29,16 +29,16 @@ _MEANING: Final = {
 
 
 def check_status(status: int, message: str, where: str, hint: str | None = None) -> None:
-    """Raise the error that an HTTP status stands for; nothing for a success.
+    """Raise the error for an HTTP status; return if it is a success.
 
     Args:
-        status: of the answer.
+        status: the HTTP status.
         message: the server's own words, if any.
         where: the object or bucket.
         hint: what to do when the server refuses.
 
     Raises:
-        Transient: for what another attempt may mend.
+        Transient: for failures that a retry may fix.
         NoSuchObject: for an object that does not exist.
         SourceError: for the rest.
     """
@@ -55,12 +55,12 @@ def check_status(status: int, message: str, where: str, hint: str | None = None)
 def network_errors(
     where: str, tls_hint: str = "set REQUESTS_CA_BUNDLE to the server's CA", *, server: str = ""
 ) -> Iterator[None]:
-    """Turn what requests and urllib3 raise into `Transient` or one of our errors.
+    """Convert exceptions of requests and urllib3 to `Transient` or one of our errors.
 
     Args:
         where: the server or object, for errors that are final.
-        tls_hint: what to do when a certificate is refused.
-        server: put before what may pass, where the object's URL does not name the server.
+        tls_hint: what to do when a certificate is rejected.
+        server: prefix of transient errors, if the object's URL does not name the server.
     """
     import requests
     import urllib3
@@ -70,7 +70,7 @@ def network_errors(
         yield
     except requests.exceptions.SSLError as error:
         raise SourceError(f"TLS failed: {_reason(error)}", shard=where or None, hint=tls_hint) from None
-    except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema):  # which repeats what may be secret
+    except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema):  # the exception may repeat secrets
         raise UsageError(f"{where!r}, or what it redirects to, is not a valid URL") from None
     except requests.exceptions.TooManyRedirects:
         raise SourceError("the server redirects in a circle", shard=where) from None
@@ -81,7 +81,7 @@ def network_errors(
 
 
 def _reason(error: BaseException) -> str:
-    """What lies at the bottom of nested errors, in the system's words where it has some."""
+    """Return the root cause of nested errors, in the system's words if there are any."""
     seen: set[int] = set()
     found: BaseException = error
     while id(found) not in seen:
@@ -96,7 +96,7 @@ def _reason(error: BaseException) -> str:
 
 
 def body_of(raw: Any, start: int, version: str | None, checksum: tuple[str, str] | None = None) -> Body:
-    """The body of an answer of urllib3's to a request for an object from an offset on."""
+    """Wrap urllib3's response to a request for an object from an offset on."""
     length = raw.headers.get("Content-Length")
     size = int(length) if length is not None and length.isdecimal() else None
     begins = 0
@@ -116,6 +116,6 @@ def body_of(raw: Any, start: int, version: str | None, checksum: tuple[str, str]
 
 
 def crc32c_of(goog_hash: str) -> tuple[str, str] | None:
-    """The CRC-32C in an `x-goog-hash` header, which Google Cloud Storage sends over plain HTTP, too."""
+    """Return the CRC-32C in an `x-goog-hash` header, which Google Cloud Storage also sends over plain HTTP."""
     match = re.search(r"crc32c=([\w+/=]+)", goog_hash)
     return ("crc32c", base64.b64decode(match[1]).hex()) if match else None

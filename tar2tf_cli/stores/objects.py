@@ -1,4 +1,4 @@
-"""Buckets behind a network: what a store must do, and the one source over all of them."""
+"""Remote buckets: the interface of a store, and the one source for all stores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["ObjectSource", "Store", "read_object"]
 
 _LIST_FROM: Final = 16
-"""Names from which one listing costs less than a request for each."""
+"""Number of names from which one listing is cheaper than a request for each."""
 
 _PARALLEL: Final = 16
 
@@ -37,22 +37,22 @@ Found: TypeAlias = dict[str, ObjectInfo]
 class Store(ABC):
     """An object store as seen from one folder of one bucket; names are relative to it.
 
-    A store sends one request for each call and never repeats it: it raises `Transient` for what another attempt may
-    mend and SourceError for what none will, and its callers retry (`stores.transfer`). Methods may be called by several
-    threads at once. A store pickles, without its client: each process makes its own, again after a fork.
+    A store sends one request for each call and never repeats it: it raises `Transient` for failures that a retry may
+    fix and SourceError for the rest, and its callers retry (`stores.transfer`). Several threads may call methods at
+    once. A store is pickled without its client: each process makes its own, also after a fork.
 
-    To add a store: implement the abstract methods, and `put`, `copy` and `remove` if it can be written to; name its
-    scheme in `open_store`; subclass the suites of sources and sinks in the tests.
+    To add a store: implement the abstract methods, and `put`, `copy` and `remove` if it can be written to; add its
+    scheme to `open_store`; subclass the suites of sources and sinks in the tests.
 
     Args:
-        bucket: the bucket as the user gave it, without what may be secret in it.
-        root: what names are relative to: "" or a folder that ends with a slash.
+        bucket: the bucket as the user gave it, without secrets.
+        root: the folder that names are relative to: "" or ending with a slash.
 
     Attributes:
-        can_list: whether the store can be asked what it holds.
-        dialect: turns a template of the store's own kind into ours.
-        numbers: whether templates may hold `%d` and `%06d`.
-        lists_versions: whether a listing gives the sizes and versions that `head` gives.
+        can_list: whether the store can list its objects.
+        dialect: converts a template in the store's own syntax to ours.
+        numbers: whether templates may contain `%d` and `%06d`.
+        lists_versions: whether a listing has the same sizes and versions as `head`.
     """
 
     can_list = True
@@ -71,7 +71,7 @@ class Store(ABC):
         return self.of_process(self.connect)
 
     def of_process(self, make: Callable[..., Any], *arguments: Any) -> Any:
-        """What a function makes of its arguments, once for this process and all its threads."""
+        """Return a function's result, computed once for this process and all its threads."""
         key = (os.getpid(), make.__name__, *arguments)
         with _connecting:
             if key not in self._clients:
@@ -80,11 +80,11 @@ class Store(ABC):
 
     @abstractmethod
     def connect(self) -> Any:
-        """A new client, of whatever kind the store's methods use; it repeats no request by itself."""
+        """Make a client for the store's methods; it must not retry by itself."""
 
     @abstractmethod
     def listing(self, prefix: str) -> Iterable[ObjectInfo]:
-        """The objects whose names begin with a prefix, in any order, those in folders below included.
+        """Yield the objects whose names begin with a prefix, in any order, including those in subfolders.
 
         Raises:
             SourceError: when the bucket does not exist or may not be listed.
@@ -92,7 +92,7 @@ class Store(ABC):
 
     @abstractmethod
     def head(self, name: str) -> ObjectInfo | None:
-        """One object; None when there is none of that name.
+        """Return one object; None when it does not exist.
 
         Raises:
             SourceError: when the bucket does not exist, or the object may not be read.
@@ -100,33 +100,33 @@ class Store(ABC):
 
     @abstractmethod
     def fetch(self, item: ObjectInfo, start: int) -> Body:
-        """The bytes of an object from an offset on, as stored: never decompressed on the way.
+        """Request an object's bytes from an offset on, as stored: never decompressed on the way.
 
-        The body carries the version of what is being sent, so that a replaced object is seen.
+        The body has the version of the object being sent, so that a replacement is detected.
 
         Raises:
-            NoSuchObject: when the object is gone.
-            SourceError: when it is not the version of the item any more, or may not be read.
+            NoSuchObject: when the object does not exist.
+            SourceError: when it is no longer the version of the item, or may not be read.
         """
 
     @abstractmethod
     def locate(self, name: str) -> str:
-        """The URL of an object, without what may be secret in it."""
+        """Return the URL of an object, without secrets."""
 
     def put(self, name: str, path: str) -> None:
-        """Upload a local file in flat memory; the object appears whole or not at all, and replaces one of its name."""
+        """Upload a local file in constant memory; the object appears whole or not at all, and replaces any other."""
         raise NotImplementedError
 
     def copy(self, name: str, target: str) -> None:
-        """Copy an object within the bucket, without its bytes coming here where the store can do that."""
+        """Copy an object within the bucket, on the server if the store supports that."""
         raise NotImplementedError
 
     def remove(self, name: str) -> None:
-        """Delete an object, if there is one."""
+        """Delete an object if it exists."""
         raise NotImplementedError
 
     def parent(self) -> tuple[Self, str] | None:
-        """This store as seen from the folder above, and the name of the root in it; None at the top of the bucket."""
+        """Return the store at the parent folder, and the root's name in it; None at the top of the bucket."""
         folder, _, name = self.root.rstrip("/").rpartition("/")
         if not name:
             return None
@@ -140,7 +140,7 @@ class Store(ABC):
 
 
 class ObjectSource(Source):
-    """The objects of a store that are shards; a bucket that names an object is that one shard."""
+    """The shards of a store; a bucket that names an object is that one shard."""
 
     remote = True
 
@@ -150,7 +150,7 @@ class ObjectSource(Source):
         self._expected: dict[ObjectInfo, ResumingStream] = {}
 
     def list(self, templates: Sequence[str]) -> Inputs:
-        """The inputs that templates stand for, with sizes and versions from as few requests as will do."""
+        """List the inputs that match the templates, with sizes and versions, in as few requests as possible."""
         if not templates and (only := self._only()):
             return [only]
         templates = [self._store.dialect(template) for template in templates]
@@ -172,12 +172,12 @@ class ObjectSource(Source):
         return [found[name] for name in chosen]
 
     def open(self, item: ObjectInfo) -> ByteStream:
-        """A stream that mends itself; errors show at its first read."""
+        """Open a stream that resumes after failures; the first read raises any error."""
         return self._expected.pop(item, None) or self._stream(item)
 
     @contextmanager
     def expecting(self, items: Sequence[ObjectInfo]) -> Iterator[None]:
-        """Begin to fetch inputs that are to be opened inside the `with` block, all at once."""
+        """Start fetching, all at once, the inputs that will be opened inside the `with` block."""
         for item in items:
             self._expected[item] = stream = self._stream(item)
             stream.begin()
@@ -192,22 +192,22 @@ class ObjectSource(Source):
         return ResumingStream(lambda start: self._store.fetch(item, start), item, self.locate(item.name))
 
     def find(self, names: Sequence[str]) -> Found:
-        """The objects among the names, from as few requests as will do."""
+        """Return those of the names that exist, in as few requests as possible."""
         found: Found = {}
         self._look_up(names, found)
         return found
 
     def locate(self, name: str) -> str:
-        """The object's URL."""
+        """Return the object's URL."""
         return self._store.locate(name)
 
     def _may_be_literal(self, name: str) -> bool:
-        """Whether a name may be an object's own; a listing finds objects named like a glob, but for brackets."""
+        """Whether to look a name up literally; with wildcards other than brackets, the listing finds such an object."""
         wild = is_glob(name) or (self._store.numbers and is_numbered(name))
         return not wild or not self._store.can_list or "[" in name
 
     def _only(self) -> ObjectInfo | None:
-        """The object whose URL the bucket's is."""
+        """Return the object at the bucket's URL."""
         above = self._store.parent()
         if above is None:
             return None
@@ -239,7 +239,7 @@ class ObjectSource(Source):
 
 
 def read_object(store: Store, name: str) -> bytes | None:
-    """A small object as a whole; None when there is none.
+    """Read a small object; None when it does not exist.
 
     Raises:
         SourceError: when it cannot be read.

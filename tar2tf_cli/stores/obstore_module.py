@@ -18,10 +18,10 @@ _library: Final[list[str]] = []  # the path of the compiled module as installed
 
 
 def obstore_store() -> Any:
-    """The module `obstore.store`, safe to use in this process; called by one thread at a time.
+    """Return the module `obstore.store`, safe to use in this process; called by one thread at a time.
 
     A tokio runtime that was started before a fork hangs in the forked process
-    (https://github.com/tokio-rs/tokio/issues/4301), and obstore has one for each loaded copy of its library.
+    (https://github.com/tokio-rs/tokio/issues/4301), and each loaded copy of obstore's library has its own.
     """
     if os.getpid() not in _modules:
         if _modules:
@@ -32,7 +32,7 @@ def obstore_store() -> Any:
 
 
 def _load_a_copy() -> None:
-    """Load the library from a copy of its file, as the dynamic linker would return the one that it has."""
+    """Load the library from a copy of its file, as the dynamic linker would return the one already loaded."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "obstore"]:
         del sys.modules[name]
     with tempfile.TemporaryDirectory() as folder:

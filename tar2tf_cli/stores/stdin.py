@@ -20,13 +20,13 @@ class StdinSource(Source):
     repeatable = False
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
-        """One input named `-`, of unknown size and version."""
+        """List one input named `-`, of unknown size and version."""
         if templates:
             raise UsageError("standard input is a single tar, so it takes no template")
         return [ObjectInfo("-", None, None)]
 
     def open(self, item: ObjectInfo) -> ByteStream:
-        """The process's standard input, unbuffered."""
+        """Open the process's standard input, unbuffered."""
         return FileIO(os.dup(0))
 
     def locate(self, name: str) -> str:

@@ -1,7 +1,7 @@
-"""One transfer and one retry policy for every store: what breaks off resumes, and the whole is checked.
+"""Transfers and retries for every store: a broken transfer resumes, and the received bytes are checked.
 
-A store raises `Transient` for what another attempt may mend. `persist` repeats single requests, `ResumingStream` whole
-downloads: both pause as `Patience` says, and end in an error that says how often was tried.
+A store raises `Transient` for failures that a retry may fix. `persist` retries single requests, `ResumingStream` whole
+downloads: both pause as `Patience` says, and raise an error that gives the number of attempts.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from tar2tf_cli.stores.base import ObjectInfo
 __all__ = ["Body", "NoSuchObject", "Patience", "ResumingStream", "Transient", "hasher", "persist"]
 
 _PAUSES: Final = (0.25, 0.5, 1.0, 2.0)
-_PROGRESS: Final = 1 << 20  # bytes that earn a broken transfer a fresh set of attempts
+_PROGRESS: Final = 1 << 20  # bytes after which a broken transfer gets all its attempts again
 
 T = TypeVar("T")
 
 
 class Transient(Exception):
-    """A failure that another attempt may mend; its text says what happened."""
+    """A failure that a retry may fix; its text says what happened."""
 
 
 class NoSuchObject(SourceError):
-    """The bucket is there and answers, and has no object of that name."""
+    """The bucket exists, but has no object of that name."""
 
 
 class Patience:
-    """Counts failures in a row, pauses after each, and gives up after the last."""
+    """Counts consecutive failures, pauses after each, and gives up after the last."""
 
     def __init__(self) -> None:
         self._failures = 0
 
     def renew(self) -> None:
-        """Count from zero again, as there was progress."""
+        """Reset the count, since there was progress."""
         self._failures = 0
 
     def wait(self, fault: Transient, **where: Any) -> None:
         """Pause before the next attempt.
 
         Raises:
-            SourceError: when there were enough of them.
+            SourceError: when the attempts are used up.
         """
         if self._failures == len(_PAUSES):
             message = f"{fault}; gave up after {len(_PAUSES) + 1} attempts"
@@ -60,7 +60,7 @@ class Patience:
 
 
 def persist(action: Callable[[], T], **where: Any) -> T:
-    """The result of an action, which is tried again after each `Transient`; Ctrl-C does not wait for it.
+    """Return the result of an action, retried after each `Transient`; Ctrl-C does not wait for it.
 
     Raises:
         SourceError: when no attempt succeeded.
@@ -75,7 +75,7 @@ def persist(action: Callable[[], T], **where: Any) -> T:
 
 
 def _interruptible(action: Callable[[], T]) -> T:
-    """Run an action in a thread, as the main one gets no signals while it waits in a library written in Rust."""
+    """Run an action in a thread, as the main thread gets no signals while it waits in a Rust library."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -95,15 +95,15 @@ def _interruptible(action: Callable[[], T]) -> T:
 
 @dataclass(slots=True)
 class Body:
-    """The answer to a request for an object from some offset on.
+    """The response to a request for an object from an offset on.
 
     Attributes:
-        read: at most this many bytes; b"" at the end; raises `Transient` when the transfer breaks.
+        read: returns at most this many bytes, b"" at the end; raises `Transient` when the transfer breaks off.
         close: releases the connection.
-        start: offset of the first byte, which is 0 where a server ignores ranges.
-        size: of the whole object; None when the server does not say.
+        start: offset of the first byte, which is 0 if the server ignores ranges.
+        size: size in bytes of the whole object; None when the server does not say.
         version: as in `ObjectInfo`.
-        checksum: kind and value in hexadecimal, of the whole object.
+        checksum: kind of the whole object's checksum, and its value in hexadecimal.
     """
 
     read: Callable[[int], bytes]
@@ -115,7 +115,7 @@ class Body:
 
 
 class Hasher(Protocol):
-    """Takes bytes in, gives a checksum out."""
+    """Computes a checksum, like an object of `hashlib`."""
 
     def update(self, data: bytes, /) -> Any: ...
 
@@ -134,7 +134,7 @@ class _Crc32c:
 
 
 def hasher(kind: str) -> Hasher | None:
-    """Computes a checksum by its AIStore name; None for kinds that are not checked."""
+    """Return a checksum object by its AIStore name; None for kinds that are not checked."""
     if kind in ("xxhash", "xxhash2"):  # both are XXH64
         import xxhash
 
@@ -146,12 +146,12 @@ def hasher(kind: str) -> Hasher | None:
 
 
 class ResumingStream:
-    """The bytes of an object, fetched ahead by a thread that begins with the first read.
+    """The bytes of an object, fetched ahead by a thread that starts at the first read.
 
     Args:
-        fetch: asks for the object from an offset on; raises `Transient` or SourceError.
-        item: the object; what is None in it is taken from the first answer.
-        name: what to call it in errors.
+        fetch: requests the object from an offset on; raises `Transient` or SourceError.
+        item: the object; fields that are None are taken from the first response.
+        name: its name in errors.
     """
 
     BLOCK: Final = 1 << 18
@@ -174,10 +174,10 @@ class ResumingStream:
         self._closed = False
 
     def read(self, size: int, /) -> bytes:
-        """At most `size` bytes; b"" only once all have come and agree with the checksum.
+        """Return at most `size` bytes; b"" only after all of them were received and match the checksum.
 
         Raises:
-            SourceError: when the object cannot be read to its end, is another one than was listed, or is damaged.
+            SourceError: when the object cannot be read to its end, is not the one that was listed, or is damaged.
         """
         if not self._pending:
             self._pending = self._next()
@@ -188,7 +188,7 @@ class ResumingStream:
         return data
 
     def begin(self) -> None:
-        """Fetch the first blocks before they are asked for."""
+        """Start fetching the first blocks."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, daemon=True, name="tar2tf-fetch")
             self._thread.start()
@@ -207,7 +207,7 @@ class ResumingStream:
         if not block:
             self._ended = block
         self._permits.release()
-        if self._granted < self.MOST_AHEAD:  # a reader that goes on is worth more read-ahead
+        if self._granted < self.MOST_AHEAD:  # a reader that continues gets more read-ahead
             self._granted += 1
             self._permits.release()
         return block
@@ -251,7 +251,7 @@ class ResumingStream:
             raise self._error(f"the bytes received have the checksum {found}, the object has {self._checksum}", offset)
 
     def _attach(self, offset: int) -> Body:
-        """Ask for the rest of the object, and check that it is still the same one."""
+        """Request the rest of the object, and check that it is still the same one."""
         body = self._fetch(offset)
         same_size = self._size is None or body.size in (self._size, None)
         same_version = self._version is None or body.version in (self._version, None)
@@ -270,7 +270,7 @@ class ResumingStream:
         return body
 
     def _skip_known(self, body: Body, offset: int) -> None:
-        """Read again what is known already, from a server that ignores ranges."""
+        """Discard bytes received before, as the server ignores ranges."""
         missing = offset - body.start
         if missing < 0:
             message = f"the server returned the wrong range: asked from byte {offset:,}, got byte {body.start:,}"
