@@ -1,4 +1,4 @@
-"""Where records go: local files, written in large pieces, and the folders or buckets they are published in."""
+"""Where records go: local files, written in large blocks, and the folders or buckets where they are published."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["DirectorySink", "Flusher", "RecordFile", "Sink", "open_sink", "shard
 
 
 def open_sink(path: str, *, endpoint: str | None = None) -> Sink:
-    """The sink for an output path: a local folder, or the bucket of an `ais://`, `s3://`, `gs://` or `az://` URL.
+    """Return the sink of an output path: a folder, or the bucket of an `ais://`, `s3://`, `gs://` or `az://` URL.
 
     Raises:
-        UsageError: for a URL that nothing can be written to, or with credentials in it.
+        UsageError: for a URL that cannot be written to, or that contains credentials.
     """
     if "://" not in path:
         return DirectorySink()
@@ -26,18 +26,18 @@ def open_sink(path: str, *, endpoint: str | None = None) -> Sink:
     check_url(path)
     if path.startswith(("http://", "https://")):
         raise UsageError(
-            "nothing can be written to http:// and https://", hint="write to a folder, ais://, s3://, gs:// or az://"
+            "http:// and https:// cannot be written to", hint="write to a folder, ais://, s3://, gs:// or az://"
         )
     url = bucket_url(path)
     if "<" in url or "{" in url:
-        raise UsageError(f"the bucket of the output path {path!r} holds a field", hint="fields belong after the bucket")
+        raise UsageError(f"the output path {path!r} has a field in its bucket name", hint="put fields after the bucket")
     from tar2tf_cli.sinks.objects import ObjectSink
 
     return ObjectSink(open_store(url, endpoint=endpoint), url)
 
 
 def bucket_url(path: str) -> str:
-    """The part of a URL that names the bucket: `ais://@uuid#ns/bucket`, `s3://bucket`."""
+    """Return the part of a URL that names the bucket: `ais://@uuid#ns/bucket`, `s3://bucket`."""
     scheme, _, rest = path.partition("://")
     parts = rest.split("/")
     count = 2 if parts[0].startswith(("@", "#")) else 1

@@ -1,4 +1,4 @@
-"""What every place that finished files are published in has in common."""
+"""The interface of places where finished files are published."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ __all__ = ["Sink"]
 class Sink(Protocol):
     """A place for finished files.
 
-    Paths are those of the output's template: local paths, or names in a bucket. A part is a whole file in the local
-    working folder; as a file of the sink it appears whole or not at all. Used by one thread.
+    Paths are those of the output template: local paths, or names in a bucket. A part is a finished file in the local
+    working folder; it appears in the sink whole or not at all. A sink is used by one thread.
 
     Attributes:
         renames: whether publishing is a rename, so that a finished file is not read again.
@@ -24,53 +24,53 @@ class Sink(Protocol):
     renames: bool
 
     def inside(self, path: str) -> str:
-        """An output path as its user wrote it, as a path of this sink."""
+        """Convert an output path, as the user wrote it, to a path of this sink."""
 
     def locate(self, path: str) -> str:
-        """What users call a path: itself, or its URL."""
+        """Return a path as users know it: itself, or its URL."""
 
     def prepare(self, manifest: str, begins: str = "") -> str:
-        """Take note of which output is to be made; the local folder in which that is done.
+        """Prepare for an output; return the local working folder for it.
 
         Args:
             manifest: the manifest's path.
-            begins: what the paths of all that belongs to the output begin with.
+            begins: common prefix of the paths of all files of the output.
         """
 
     def walk(self, root: str, *, nested: bool) -> Iterator[tuple[str, bool]]:
-        """Paths below a folder, from that folder, each with whether it is a folder itself; hidden folders skipped.
+        """Yield relative paths below a folder, each with whether it is a folder; hidden folders are skipped.
 
         Args:
             root: the folder.
-            nested: whether folders in it are of interest, too.
+            nested: whether to descend into subfolders.
         """
 
     def exists(self, path: str, *, now: bool = False) -> bool:
-        """Whether there is anything at a path: at this moment, or as of when the sink last looked."""
+        """Whether anything exists at a path, now or when the sink last looked."""
 
     def size(self, path: str) -> int | None:
-        """Bytes of a file; None when there is none."""
+        """Return a file's size in bytes; None when it does not exist."""
 
     def read(self, path: str) -> bytes | None:
-        """A file's bytes; None when there is none."""
+        """Return a file's bytes; None when it does not exist."""
 
     def publish(self, part: str, path: str) -> None:
-        """Give a part its final path; the part goes. It may take until `flush`."""
+        """Move a part to its final path, perhaps not before `flush`."""
 
     def stage(self, part: str) -> None:
-        """Make room for a part that has no final path yet; it may take until `flush`, and the part can be published."""
+        """Free the local space of a part that has no final path yet, perhaps not before `flush`."""
 
     def part_size(self, part: str) -> int | None:
-        """Bytes of a part that is not yet published, staged or not; None when there is none."""
+        """Return an unpublished part's size in bytes, staged or not; None when it does not exist."""
 
     def drop_staged(self) -> None:
-        """Remove whatever an earlier run staged and never published."""
+        """Remove parts that an earlier run staged and never published."""
 
     def remove(self, path: str) -> None:
-        """Remove a file if there is one."""
+        """Remove a file if it exists."""
 
     def flush(self, folders: Iterable[str]) -> None:
-        """Wait until all that was published in folders is there to stay."""
+        """Wait until everything published in these folders is durable."""
 
     def close(self) -> None:
-        """Let go; what is not yet published stays in the working folder."""
+        """Release resources; unpublished parts stay in the working folder."""

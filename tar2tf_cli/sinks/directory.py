@@ -1,4 +1,4 @@
-"""Local folders as a place for finished files: a rename publishes, fsync makes it last."""
+"""Local folders as sinks: a rename publishes a file, fsync makes it durable."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ __all__ = ["DirectorySink"]
 
 
 class DirectorySink:
-    """The local file system; the working folder lies beside the output, so that a rename is enough."""
+    """The local file system; the working folder is beside the output, so that a rename publishes."""
 
     renames = True
 
     def inside(self, path: str) -> str:
-        """The path itself."""
+        """Return the path itself."""
         return path
 
     def locate(self, path: str) -> str:
-        """The path itself."""
+        """Return the path itself."""
         return path
 
     def prepare(self, manifest: str, begins: str = "") -> str:
-        """A hidden folder beside the manifest."""
+        """Return a hidden folder beside the manifest."""
         folder, name = os.path.split(manifest)
         return os.path.join(folder or ".", f".{name.removesuffix('.json')}.tar2tf")
 
     def walk(self, root: str, *, nested: bool) -> Iterator[tuple[str, bool]]:
-        """Files and folders as `os.walk` finds them."""
+        """Yield files and folders in the order of `os.walk`."""
         for folder, folders, files in os.walk(root):
             for name in folders:
                 yield os.path.relpath(os.path.join(folder, name), root), True
@@ -41,18 +41,18 @@ class DirectorySink:
             folders[:] = [name for name in folders if nested and not name.startswith(".")]
 
     def exists(self, path: str, *, now: bool = False) -> bool:
-        """Whether there is anything at a path, a dangling link included."""
+        """Whether anything exists at a path, including a dangling link."""
         return os.path.lexists(path)
 
     def size(self, path: str) -> int | None:
-        """From the file's status."""
+        """Return the size in the file's status."""
         try:
             return os.stat(path).st_size
         except FileNotFoundError:
             return None
 
     def read(self, path: str) -> bytes | None:
-        """The whole file; a device or pipe is nothing that was written here."""
+        """Read the whole file; fail for a device or pipe, which cannot be earlier output."""
         check_replaceable(path)
         try:
             with open(path, "rb") as file:
@@ -63,20 +63,20 @@ class DirectorySink:
             raise SinkError(f"cannot be read: {error.strerror}", shard=path) from None
 
     def publish(self, part: str, path: str) -> None:
-        """Rename; the part is on the disk already."""
+        """Rename the part, which is already on the disk."""
         with write_errors(path):
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             os.replace(part, path)
 
     def stage(self, part: str) -> None:
-        """The part is where it takes no more room than as a file."""
+        """Do nothing: the part takes no more space here than at its final path."""
 
     def part_size(self, part: str) -> int | None:
-        """From the part's status."""
+        """Return the size in the part's status."""
         return self.size(part)
 
     def drop_staged(self) -> None:
-        """There is nothing but the working folder."""
+        """Do nothing: parts are only in the working folder."""
 
     def remove(self, path: str) -> None:
         """Unlink."""
@@ -84,9 +84,9 @@ class DirectorySink:
             os.unlink(path)
 
     def flush(self, folders: Iterable[str]) -> None:
-        """Have the folders' entries on the disk."""
+        """Flush the folders' entries to the disk."""
         for folder in folders:
             sync(folder)
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there are no resources to release."""

@@ -16,9 +16,9 @@ T = TypeVar("T")
 
 
 class Flusher(Generic[T]):
-    """Waits for files to reach the disk in a thread of its own, one after the other.
+    """Flushes files to the disk in its own thread, one after the other.
 
-    The thread begins with the first file, so that processes forked before have nothing to do with it.
+    The thread starts with the first file, so that processes can be forked before.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Flusher(Generic[T]):
         self.pending = 0
 
     def submit(self, paths: list[str], item: T) -> None:
-        """Flush files; `done` gives the item back afterwards."""
+        """Flush files; `done` returns the item afterwards."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
@@ -36,7 +36,7 @@ class Flusher(Generic[T]):
         self._waiting.put((paths, item))
 
     def done(self, timeout: float = 0) -> list[T]:
-        """Items whose files are on the disk by now; waits up to `timeout` seconds for the first.
+        """Return the items whose files are on the disk; wait up to `timeout` seconds for the first.
 
         Raises:
             SinkError: when a file could not be flushed.
@@ -54,7 +54,7 @@ class Flusher(Generic[T]):
         return items
 
     def close(self) -> None:
-        """End the thread once it is through with the file at hand."""
+        """End the thread after the current file."""
         if self._thread:
             with contextlib.suppress(queue.Empty):
                 while True:

@@ -1,4 +1,4 @@
-"""Buckets as a place for finished files: each is uploaded when whole, checked, then dropped from the local disk."""
+"""Buckets as sinks: each finished file is uploaded, checked, then deleted from the local disk."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ T = TypeVar("T")
 
 
 class ObjectSink:
-    """One bucket of an object store; up to four uploads run at once while more is being made.
+    """One bucket of an object store; up to four uploads run while more files are being made.
 
-    A part whose final name is not known waits in the bucket, in a hidden folder named after the manifest, and is copied
-    there when it is.
+    A part whose final name is not yet known waits in the bucket, in a hidden folder named after the manifest, and is
+    copied to that name later.
 
     Args:
-        store: the bucket, with names from its top.
-        url: how the bucket is written, such as `s3://bucket`.
+        store: the bucket, with names relative to its top.
+        url: the bucket's URL, such as `s3://bucket`.
     """
 
     renames = False
@@ -42,20 +42,20 @@ class ObjectSink:
         self._url = url
         self._begins = ""
         self._staging = ".tar2tf/"
-        self._listings: dict[str, dict[str, int | None]] = {}  # sizes by name, by what the names begin with
-        self._pool = ThreadPoolExecutor(_UPLOADS, "tar2tf-upload")  # whose threads begin with the first upload
+        self._listings: dict[str, dict[str, int | None]] = {}  # sizes by name, by prefix
+        self._pool = ThreadPoolExecutor(_UPLOADS, "tar2tf-upload")  # its threads start with the first upload
         self._uploads: deque[Future[None]] = deque()
 
     def inside(self, path: str) -> str:
-        """The path without the bucket's URL."""
+        """Return the path without the bucket's URL."""
         return path.removeprefix(self._url).lstrip("/")
 
     def locate(self, path: str) -> str:
-        """The URL."""
+        """Return the URL."""
         return f"{self._url}/{path}"
 
     def prepare(self, manifest: str, begins: str = "") -> str:
-        """A folder of this output's own below the user's cache directory."""
+        """Return this output's folder in the user's cache directory."""
         self._begins = begins
         head, name = os.path.split(manifest)
         self._staging = os.path.join(head, f".{name.removesuffix('.json')}.tar2tf/")
@@ -66,7 +66,7 @@ class ObjectSink:
         return os.path.join(cache, "tar2tf", f"{readable}-{digest}")
 
     def walk(self, root: str, *, nested: bool) -> Iterator[tuple[str, bool]]:
-        """Names of the bucket's objects below a folder."""
+        """Yield the names of the bucket's objects below a folder."""
         folder = "" if root == "." else f"{root.rstrip('/')}/"
         for name in self._listing(self._begins):
             relative = name[len(folder) :]
@@ -78,16 +78,16 @@ class ObjectSink:
         return self._ask(lambda: self._store.head(path), path) is not None if now else self.size(path) is not None
 
     def size(self, path: str) -> int | None:
-        """Bytes of an object, by one listing for all of the output, and one for all that is staged."""
+        """Return an object's size in bytes, from one listing of the output or of the staged parts."""
         return self._listing(self._staging if path.startswith(self._staging) else self._begins).get(path)
 
     def read(self, path: str) -> bytes | None:
-        """The whole object."""
+        """Read the whole object."""
         with _sink_errors():
             return read_object(self._store, path)
 
     def publish(self, part: str, path: str) -> None:
-        """Upload, or copy what is staged, in a thread; waits while enough run, or the local disk would fill up."""
+        """Upload a part, or copy a staged one, in a thread; wait while too many uploads are running."""
         if os.path.exists(part):
             self._submit(self._upload, part, path)
         else:
@@ -98,19 +98,19 @@ class ObjectSink:
         self._submit(self._upload, part, self._staged(part))
 
     def part_size(self, part: str) -> int | None:
-        """From the local file, else by one listing for all that is staged."""
+        """Return the size of the local file, else of the staged part, from one listing."""
         try:
             return os.stat(part).st_size
         except FileNotFoundError:
             return self.size(self._staged(part))
 
     def drop_staged(self) -> None:
-        """Delete what is in the folder of staged parts."""
+        """Delete the staged parts."""
         for name in list(self._listing(self._staging)):
             self.remove(name)
 
     def remove(self, path: str) -> None:
-        """Delete an object if there is one."""
+        """Delete an object if it exists."""
         self._ask(lambda: self._store.remove(path), path)
         for listing in self._listings.values():
             listing.pop(path, None)
@@ -120,7 +120,7 @@ class ObjectSink:
         self._reap(0)
 
     def close(self) -> None:
-        """Wait for the uploads that run; those that have not begun are left to the next run."""
+        """Wait for running uploads; those that have not started are left to the next run."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._uploads.clear()
 
@@ -132,7 +132,7 @@ class ObjectSink:
         self._uploads.append(self._pool.submit(action, source, path))
 
     def _reap(self, most: int) -> None:
-        """Wait until at most that many uploads are under way."""
+        """Wait until at most that many uploads are running."""
         while self._uploads and (len(self._uploads) > most or self._uploads[0].done()):
             self._uploads.popleft().result()
 
@@ -148,14 +148,14 @@ class ObjectSink:
         os.unlink(part)
 
     def _rename(self, part: str, path: str) -> None:
-        """Copy a staged part within the bucket, see that all of it is there, and delete the first one."""
+        """Copy a staged part within the bucket, check the copy, and delete the staged one."""
         name, size = self._staged(part), self.part_size(part)
         self._ask(lambda: self._store.copy(name, path), path)
         self._check_size(path, size or 0, "copied")
         self._ask(lambda: self._store.remove(name), name)
 
     def _check_size(self, path: str, size: int, how: str) -> ObjectInfo:
-        """See that the bucket has as many bytes as were sent; an object with others does not stay under its name."""
+        """Check that the bucket has as many bytes as were sent; delete the object if it has not."""
         found = self._ask(lambda: self._store.head(path), path)
         if found is None or found.size != size:
             there = f"{found.size:,} bytes" if found and found.size is not None else "nothing"
@@ -164,36 +164,38 @@ class ObjectSink:
         return found
 
     def _check_sum(self, part: str, path: str, found: ObjectInfo) -> None:
-        """See that the bucket has the same bytes as were sent, where it gives a checksum."""
+        """Check the bucket's checksum, if it has one, against the bytes sent."""
         if found.checksum and (kind := found.checksum[0]) and (sum_of := hasher(kind)):
             with open(part, "rb", buffering=0) as file:
                 while data := file.read(_CHUNK):
                     sum_of.update(data)
             if sum_of.hexdigest() != found.checksum[1].lower():
                 self._discard(path)
-                raise SinkError(f"arrived with another {kind} than it was sent with", shard=self.locate(path))
+                raise SinkError(
+                    f"the {kind} of the object differs from that of the bytes sent", shard=self.locate(path)
+                )
 
     def _discard(self, path: str) -> None:
-        """Delete an object if that can be; whatever is in the way, its upload has failed already."""
+        """Try to delete an object; errors are ignored, as its upload has already failed."""
         with contextlib.suppress(SinkError):
             self._ask(lambda: self._store.remove(path), path)
 
     def _listing(self, prefix: str) -> dict[str, int | None]:
-        """Sizes of the objects whose names begin with a prefix, as of when they were listed first."""
+        """Return the sizes of objects by prefix, as first listed."""
         if prefix not in self._listings:
             items = self._ask(lambda: [*self._store.listing(prefix)], prefix)
             self._listings[prefix] = {item.name: item.size for item in items}
         return self._listings[prefix]
 
     def _ask(self, request: Callable[[], T], path: str) -> T:
-        """What the store answers, asked again where that may help."""
+        """Return the store's response, with retries."""
         with _sink_errors():
             return persist(request, shard=self.locate(path))
 
 
 @contextlib.contextmanager
 def _sink_errors() -> Iterator[None]:
-    """Errors of a store, as those of a sink."""
+    """Convert a store's errors to a sink's."""
     try:
         yield
     except SourceError as error:

@@ -339,7 +339,7 @@ class TestAistoreSink(RemoteSinkSuite):
 
         monkeypatch.setattr(sink._store, "put", damaged)
         self.publish(sink, parts, sink.inside(f"{place}/t-1.record"), b"whole")
-        with pytest.raises(SinkError, match="another xxhash2"):
+        with pytest.raises(SinkError, match="the xxhash2 of the object differs"):
             sink.flush([""])
 
 
