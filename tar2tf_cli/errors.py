@@ -1,17 +1,17 @@
-"""Every error the library raises, in one tree; each says what, where and what to do next.
+"""Every error that the library raises, in one tree; each says what, where and what to do next.
 
-Tar2tfError                 exit code 3: input or output failed, the same command continues
+Tar2tfError                 exit code 3: input or output failed; the same command continues
 ├── UsageError              exit code 2: the command, template or spec cannot be carried out
-│   ├── ProblemsError           values are refused, all that are wrong at once
+│   ├── ProblemsError           invalid values, all reported at once
 │   └── OutputExistsError       something that this conversion did not write is in the way
 ├── SourceError             an input cannot be listed, opened or read
-│   ├── NothingFoundError       a bucket has nothing of the names asked for
-│   └── DamagedShardError       bytes are there, but they are not a whole tar or TFRecord
+│   ├── NothingFoundError       a bucket has none of the requested objects
+│   └── DamagedShardError       a file exists, but is not a whole tar or TFRecord
 ├── SampleError             one sample cannot become an example (`--on-error skip` skips it)
 │   └── ImageError              an image cannot be decoded, resized or encoded
-├── StageError              a stage of a Pipeline raised, or gave what belongs in no stage
+├── StageError              a stage of a Pipeline raised, or returned something invalid
 ├── SinkError               an output cannot be written, flushed or published
-├── WorkerError             a worker process died or raised something unforeseen
+├── WorkerError             a worker process died or raised an unexpected exception
 └── Interrupted             exit code 130: Ctrl-C
 """
 
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 Problem: TypeAlias = "tuple[tuple[str | int, ...], str]"
-"""Where a value that is wrong stands, as keys and positions from the outside in, and what is wrong with it."""
+"""The position of an invalid value, as keys and indexes from the outside in, and what is wrong with it."""
 
 
 class Tar2tfError(Exception):
@@ -58,7 +58,7 @@ class Tar2tfError(Exception):
         shard: the shard's path or URL.
         key: the sample's key.
         member: the member of the shard, or the record's number as text.
-        offset: byte offset in the tar or TFRecord, or in the compressed bytes for a fault of the gzip around it.
+        offset: byte offset in the tar or TFRecord; for damage to the gzip stream, in the compressed bytes.
         hint: what to do next, one line.
     """
 
@@ -92,7 +92,7 @@ class Tar2tfError(Exception):
 
     @property
     def where(self) -> str:
-        """Shard, member or key, and offset, as far as they are known."""
+        """Shard, member or key, and offset, if known."""
         parts = [self.shard] if self.shard else []
         if self.member:
             parts.append(self.member if self.member.startswith("record ") else f"member {self.member}")
@@ -103,7 +103,7 @@ class Tar2tfError(Exception):
         return ", ".join(parts)
 
     def at(self, **where: Any) -> Self:
-        """Fill in the places that are still unknown, and return the error itself."""
+        """Fill in those locations that are still unknown, and return the error itself."""
         for name, value in where.items():
             if getattr(self, name) is None:
                 setattr(self, name, value)
@@ -117,13 +117,13 @@ def _rebuild(kind: type[Tar2tfError], message: str, state: dict[str, Any]) -> Ta
 
 
 class UsageError(Tar2tfError):
-    """The command, a template or the spec cannot be carried out as written."""
+    """The command, template or spec cannot be carried out."""
 
     exit_code = 2
 
 
 class ProblemsError(UsageError):
-    """Values are refused; `problems` are all that is wrong with them, which the message lists if none is given."""
+    """Values are invalid; `problems` has all problems, which the message lists by default."""
 
     def __init__(self, message: str = "", *, problems: Sequence[Problem] = (), **where: Any) -> None:
         super().__init__(message or "; ".join(text for _, text in problems), **where)
@@ -131,7 +131,7 @@ class ProblemsError(UsageError):
 
 
 class OutputExistsError(UsageError):
-    """Something that no manifest of this conversion claims is in the way."""
+    """A file that no manifest of this conversion claims is in the way."""
 
 
 class SourceError(Tar2tfError):
@@ -139,11 +139,11 @@ class SourceError(Tar2tfError):
 
 
 class NothingFoundError(SourceError):
-    """A bucket was listed, and holds nothing of the names or kinds that were asked for."""
+    """A bucket has no objects of the requested names or kinds."""
 
 
 class DamagedShardError(SourceError):
-    """A shard is not whole: cut short, overwritten, or not of the kind it should be.
+    """A shard is not whole: truncated, overwritten, or of the wrong kind.
 
     Args:
         kind: a word for the fault, as `verify --json` prints it ("truncated", "data-crc", ...).
@@ -175,7 +175,7 @@ class ImageError(SampleError):
 
 
 class StageError(Tar2tfError):
-    """A stage of a `Pipeline` raised something, or gave what belongs in no stage; the message names the stage."""
+    """A stage of a `Pipeline` raised, or returned something invalid; the message names the stage."""
 
 
 class SinkError(Tar2tfError):
@@ -183,7 +183,7 @@ class SinkError(Tar2tfError):
 
 
 class WorkerError(Tar2tfError):
-    """A worker died, or raised something that is not one of ours."""
+    """A worker process died, or raised an exception that is not a Tar2tfError."""
 
 
 class Interrupted(Tar2tfError):
@@ -193,25 +193,25 @@ class Interrupted(Tar2tfError):
 
 
 def read_failed(path: str, error: OSError) -> SourceError:
-    """The error for a file or folder that the operating system did not let us read."""
+    """Make the error for a file or folder that cannot be read."""
     return SourceError(f"cannot be read: {error.strerror or error}", shard=path)
 
 
 def changed(where: str, offset: int | None = None) -> SourceError:
-    """The error for an input that is no longer the one that was listed."""
+    """Make the error for an input that is not the one that was listed."""
     hint = "run the same command again when its writer is done"
     return SourceError("changed while it was being read", shard=where, offset=offset, hint=hint)
 
 
 def write_failed(path: str, error: OSError) -> SinkError:
-    """The error for a file or folder that the operating system did not let us write."""
+    """Make the error for a file or folder that cannot be written."""
     hint = "make room or choose another place, then run the same command"
     return SinkError(f"cannot be written: {error.strerror or error}", shard=path, hint=hint)
 
 
 @contextmanager
 def write_errors(path: str) -> Iterator[None]:
-    """Make what the operating system refuses inside the `with` block an error that names a path."""
+    """Convert an OSError in the `with` block to an error that names a path."""
     try:
         yield
     except OSError as error:
@@ -219,7 +219,7 @@ def write_errors(path: str) -> Iterator[None]:
 
 
 def meant(name: object, known: Iterable[object]) -> str:
-    """`; did you mean 'NEAREST'?`, or nothing when no known name is near."""
+    """`; did you mean 'NEAREST'?`, or nothing when no known name is similar."""
     from difflib import get_close_matches
 
     near = get_close_matches(str(name), [str(item) for item in known], 1)

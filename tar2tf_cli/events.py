@@ -1,4 +1,4 @@
-"""How the library reports progress: it calls these methods and prints nothing; override them to see progress."""
+"""How the library reports progress: it calls these methods, and prints nothing; override them to show progress."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ __all__ = ["Events"]
 
 
 class Events:
-    """Receives what a conversion or check is doing; every method here does nothing."""
+    """Receives progress of a conversion or check; the methods here do nothing."""
 
     def planned(self, inputs: int, size: int | None) -> None:
-        """Work begins on this many inputs with `size` stored bytes in all; None when that is not known."""
+        """Work begins on this many inputs of `size` stored bytes in total; None when the size is unknown."""
 
     def resumed(self, shards: int) -> None:
-        """An interrupted run finished this many shards; they are kept."""
+        """An interrupted run had finished this many shards, which are kept."""
 
     def progress(self, size: int) -> None:
         """This many stored bytes have been read since the beginning."""
@@ -26,4 +26,4 @@ class Events:
         """A faulty sample was skipped: its shard, key, member, offset and message; in input order."""
 
     def note(self, message: str) -> None:
-        """Something that the user should know, once."""
+        """A note for the user; each is given once."""

@@ -1,1 +1,1 @@
-"""What a user asks for in, one validated `Conversion` out: YAML files, output paths, templates, URLs."""
+"""User input in, one validated `Conversion` out: YAML files, output paths, templates, URLs."""

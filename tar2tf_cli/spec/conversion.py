@@ -1,4 +1,4 @@
-"""The conversion spec: everything that decides the bytes of the output, in one frozen value."""
+"""The conversion spec: everything that determines the bytes of the output, in one frozen value."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class Input:
     """Which shards are read, and how their members become samples.
 
     Attributes:
-        bucket: a directory, a file or a URL; a path will do.
-        template: names of shards in it, as text or several.
+        bucket: a directory, a file or a URL, as text or a path.
+        template: names of shards in it, one text or several.
         kind: what the bucket holds; `from` on the command line, in spec files and in manifests.
         labels: path of the label map of an image folder.
-        example_class: the subclass of `recorder.Example` that makes examples of rows, or where it is.
-        example_args: what its methods are called with.
-        rows: the first row of a file of examples, from 0 in the order of its shuffling, and the one behind the last.
+        example_class: the subclass of `recorder.Example` that makes examples from rows, or `FILE.py:CLASS`.
+        example_args: keyword arguments for its methods.
+        rows: first row of a file of examples, from 0 and counted after shuffling, and exclusive end.
 
     Raises:
-        UsageError: for a value that is not one of its field, or goes with another kind of input.
+        UsageError: for an invalid value, or a field that belongs to another kind of input.
     """
 
     bucket: Checked[PathText, str] = Checked(check.text)
@@ -58,12 +58,12 @@ class Input:
     rows: Checked[Sequence[int] | None, tuple[int, int] | None] = Checked(check.rows, None)
 
     def __post_init__(self) -> None:
-        """Refuse what goes with another kind of input."""
+        """Refuse fields that belong to another kind of input."""
         check_url(self.bucket)
         if self.kind != "tar" and is_remote(self.bucket):
             raise UsageError(f"--from {self.kind} reads local files, and {without_secrets(self.bucket)} is a URL")
         if self.kind != "tar" and (self.regroup or self.ignore_missing_end or self.key_split != "first"):
-            raise UsageError("--key-split, --regroup and --ignore-missing-end are for tars alone")
+            raise UsageError("--key-split, --regroup and --ignore-missing-end are only for tars")
         if self.labels is not None and self.kind != "imagefolder":
             raise UsageError("--labels names the classes of an image folder", hint="add --from imagefolder")
         if (self.example_class or self.example_args or self.rows) and self.kind != "examples":
@@ -76,15 +76,15 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """Where records go, and when a shard is full.
+    """Where records are written, and when a shard is full.
 
     Attributes:
-        path: the shards' path, with `<>` or `<00000>` where their numbers go; `-` is standard output, and a device or
-            pipe that is there is written to in the same way.
-        max_shard_size: most bytes of a shard on disk, framing included; as text, too: 100MB.
+        path: the shards' path, with `<>` or `<00000>` where their numbers go; `-` is standard output, and an existing
+            device or pipe is written to in the same way.
+        max_shard_size: the largest size of a shard on disk in bytes, framing included; or text such as 100MB.
 
     Raises:
-        UsageError: for a value that is not one of its field, or credentials in the path, which it does not repeat.
+        UsageError: for an invalid value, or credentials in the path, which the message does not repeat.
     """
 
     path: Checked[PathText, str] = Checked(check.text)
@@ -100,22 +100,22 @@ class Output:
 
     @property
     def is_stream(self) -> bool:
-        """Whether all records go to standard output, a device or a pipe, beside which nothing else is written."""
+        """Whether all records go to standard output, a device or a pipe, and no other file is written."""
         return self.path == STDOUT or is_stream(self.path)
 
     @property
     def template(self) -> PathTemplate:
-        """The path, numbered where a limit makes more than one shard possible."""
+        """The path, with a number field if a limit allows more than one shard."""
         return PathTemplate.parse(self.path, numbered=self.is_limited)
 
     @property
     def is_limited(self) -> bool:
-        """Whether anything was given that divides the output into shards."""
+        """Whether any option divides the output into shards."""
         return (self.max_shard_size, self.num_shards, self.records_per_shard) != (None, None, None)
 
     @property
     def limit(self) -> int | None:
-        """Most bytes a shard may have: as given, or the default when the path is numbered and nothing else limits."""
+        """The largest size of a shard in bytes: as given, or the default for a numbered path without another limit."""
         if self.max_shard_size or self.num_shards or self.records_per_shard or self.template.start is None:
             return self.max_shard_size
         return DEFAULT_SHARD_SIZE
@@ -131,20 +131,20 @@ def _output(value: Any, label: str) -> Output:
 
 @dataclass(frozen=True)
 class Conversion:
-    """A whole conversion; equal conversions of equal inputs give equal bytes.
+    """A whole conversion; equal conversions of equal inputs write equal bytes.
 
     Attributes:
         input: an `Input`, or its bucket.
         output: an `Output`, or its path.
-        ops: ops, text as for `--op`, or mappings as in a spec file.
-        select: the features to be: a mapping of them to selections, or text as for `--select`; None for every entry.
-        types: the type of each feature that is not to be as its value suggests.
-        seed: the random seed of what is shuffled or drawn.
-        split: the fraction of the samples that each split gets, by name.
-        example_ops: what a `Pipeline` does to examples, behind select, preset and types.
+        ops: a list of ops, each an op, text as for `--op`, or a mapping as in a spec file.
+        select: a mapping of features to selections, or text as for `--select`; None for every entry.
+        types: types of features, by name; the others follow from their values.
+        seed: the random seed for shuffling and random ops.
+        split: the fraction of the samples in each split, by name.
+        example_ops: what a `Pipeline` does to examples, after select, preset and types.
 
     Raises:
-        UsageError: for a value that is not one of its field, or options that contradict each other.
+        UsageError: for an invalid value, or options that contradict each other.
     """
 
     input: Checked[Input | PathText, Input] = Checked(_input)
@@ -171,7 +171,7 @@ class Conversion:
         named = self.output.template.fields
         if self.output.num_shards and (self.output.max_shard_size or self.output.records_per_shard):
             raise UsageError(
-                "--num-shards alone decides the size of shards: leave out --max-shard-size and --records-per-shard"
+                "--num-shards already determines the size of shards: leave out --max-shard-size and --records-per-shard"
             )
         if self.split and "split" not in named:
             raise UsageError(
@@ -187,7 +187,7 @@ class Conversion:
             raise UsageError("--index gives offsets to seek to, and a gzip shard is not seekable: use one of them")
         if self.output.is_stream and (self.split or self.output.index or self.output.is_limited):
             name = "standard output" if self.output.path == STDOUT else self.output.path
-            raise UsageError(f"{name} is a single stream, without shards: leave out the options that divide it")
+            raise UsageError(f"{name} is a single stream without shards: leave out the options that divide it")
         if "input" in named and self.input.kind != "tar":
             raise UsageError(f"<input> is the name of a tar, and there are none with --from {self.input.kind}")
         if "input" in named and self.split:
@@ -203,24 +203,24 @@ class Conversion:
 
     @property
     def is_light(self) -> bool:
-        """Whether entries are at most picked and parsed, so that a second reading costs less than a copy of them."""
+        """Whether entries are only selected and parsed, so that reading them twice costs less than copying them."""
         worked_on = self.ops or self.example_ops or self.record_to_example
         return not worked_on and self.preset in (None, "image-label")
 
     @property
     def gains_by_threads(self) -> bool:
-        """Whether several threads may work on one input, and finish it sooner.
+        """Whether several threads may work on one input, to finish it sooner.
 
-        A function of the user need not be safe in threads, and reading stops at a limit.
+        A user's function may not be thread-safe, and reading stops at a limit.
         """
         own = self.example_ops or self.record_to_example or any(isinstance(op, Func) for op in self.ops)
         unlocked = any(op.unlocked for op in self.ops) or self.preset in ("imagenet", "imagenet-tensor")
         return unlocked and not own and (self.limit is None or self.shuffle)
 
     def canonical(self) -> dict[str, Any]:
-        """The spec as the manifest holds it: without defaults, the output path relative to the manifest.
+        """Return the spec as in the manifest: without defaults, with the output path relative to the manifest.
 
-        A spec file may hold the same.
+        A spec file may contain the same.
         """
         folder = self.output.template.manifest().rpartition("/")[0]
         inputs = {**_changed(self.input), "bucket": without_secrets(self.input.bucket)}
@@ -236,7 +236,7 @@ class Conversion:
 
 
 def _changed(spec: Input | Output | Conversion) -> dict[str, Any]:
-    """The fields of a spec that differ from their defaults, without nested specs, ops and selections."""
+    """Return the fields of a spec that differ from their defaults, without nested specs, ops and selections."""
     nested = ("input", "output", "ops", "example_ops", "select")
     defaults = {name: field.default for name, field in fields_of(type(spec)).items() if name not in nested}
     values = {name: getattr(spec, name) for name in defaults}
@@ -244,7 +244,7 @@ def _changed(spec: Input | Output | Conversion) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
+    """Convert a value to plain JSON."""
     if isinstance(value, Mapping):
         return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):

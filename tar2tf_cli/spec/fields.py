@@ -1,4 +1,4 @@
-"""The fields of a spec: what may be given for each, in flags, YAML and Python alike, and what is kept of that."""
+"""The fields of a spec: which values each accepts, in flags, YAML and Python alike, and how they are stored."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _REQUIRED: Final[Any] = object()
 
 
 class Checked(Generic[Given, Kept]):
-    """A field of a frozen dataclass: takes what is `Given`, holds what a rule makes of it.
+    """A field of a frozen dataclass: accepts a `Given` value, stores it as `Kept` by a rule.
 
     Args:
-        rule: takes a value, and the name to use in errors; gives what is kept, and takes that as well.
-        default: the value of a field that is not given; a field whose default is None may be None.
+        rule: called with a value and its name in errors; returns the value to store, which it accepts too.
+        default: the default value; if it is None, the field accepts None.
     """
 
     def __init__(self, rule: Callable[[Any, str], Kept], default: Any = _REQUIRED) -> None:
@@ -38,7 +38,7 @@ class Checked(Generic[Given, Kept]):
         self.name = name
 
     def __get__(self, instance: object, owner: type) -> Kept:
-        """The value; of the class, the default, as `dataclass` asks for it."""
+        """Return the value; on the class, the default, which `dataclass` reads."""
         if instance is not None:
             return instance.__dict__[self.name]  # type: ignore[no-any-return]
         if self.default is _REQUIRED:
@@ -49,10 +49,10 @@ class Checked(Generic[Given, Kept]):
         instance.__dict__[self.name] = self.check(value)
 
     def check(self, value: Any, label: str = "") -> Kept:
-        """What is kept of a value.
+        """Validate a value and return it as stored.
 
         Raises:
-            UsageError: naming what is wrong, and the nearest valid name.
+            UsageError: when it is invalid; names the problem, and the nearest valid name.
         """
         if value is None and self.default is None:
             return None  # type: ignore[return-value]
@@ -63,16 +63,16 @@ class Checked(Generic[Given, Kept]):
 
 
 Exact: TypeAlias = Checked[Kept, Kept]
-"""A field that holds what is given."""
+"""Make a field that stores its value unchanged."""
 
 
 def fields_of(kind: type) -> dict[str, Checked[Any, Any]]:
-    """The fields of a spec's class by name."""
+    """Return the fields of a spec class by name."""
     return {name: field for name, field in vars(kind).items() if isinstance(field, Checked)}
 
 
 def texts(value: Any, label: str) -> tuple[str, ...]:
-    """One text, or several."""
+    """Accept one text, or several."""
     items = value if isinstance(value, (list, tuple)) else [value]
     if not all(isinstance(item, str) for item in items):
         raise ValueError(f"{label} must be text or a list of texts, not {value!r}")
@@ -80,17 +80,17 @@ def texts(value: Any, label: str) -> tuple[str, ...]:
 
 
 def flag(value: Any, label: str) -> bool:
-    """True or false."""
+    """Accept true or false."""
     if not isinstance(value, int) or value not in (0, 1):
         raise ValueError(f"{label} must be true or false, not {value!r}")
     return bool(value)
 
 
 def parse_size(value: Any, label: str = "max_shard_size") -> int:
-    """Bytes from `100MB` (10^8), `100MiB` (binary) or a number.
+    """Parse a size in bytes: `100MB` (10^8), `100MiB` (binary) or a number.
 
     Raises:
-        UsageError: when it is not a size, or not more than 0.
+        UsageError: when it is not a size, or is not above 0.
     """
     from humanfriendly import InvalidSize, disk_size_units, parse_size
 
@@ -107,19 +107,19 @@ def parse_size(value: Any, label: str = "max_shard_size") -> int:
 
 
 def ops(value: Any, label: str) -> tuple[Op, ...]:
-    """A list of ops, each as `parse_op` takes it."""
+    """Parse a list of ops, each as for `parse_op`."""
     if not isinstance(value, (list, tuple)):
         raise ValueError(f"{label} must be a list of ops, such as ['decode:jpg'], not {value!r}")
     return tuple(_each(enumerate(value), lambda _, item: parse_op(item)).values())
 
 
 def select(value: Any, label: str) -> dict[str, Selection]:
-    """Features and what each is taken from."""
+    """Parse features and the selection for each."""
     return parse_select(value)
 
 
 def types(value: Any, label: str) -> dict[str, Any]:
-    """The types of features by name, or texts such as `NAME=TYPE,NAME=TYPE`."""
+    """Parse the types of features by name, or texts such as `NAME=TYPE,NAME=TYPE`."""
 
     def known(name: Any, kind: Any) -> Any:
         if kind not in TYPES:
@@ -131,7 +131,7 @@ def types(value: Any, label: str) -> dict[str, Any]:
 
 
 def split(value: Any, label: str) -> dict[str, float]:
-    """The fraction of the samples that each split gets, by name; or a text such as `train=0.9,val=0.1`."""
+    """Parse the fraction of samples in each split, by name, or a text such as `train=0.9,val=0.1`."""
     form = f"{label} %r is not NAME=FRACTION, such as train=0.9,val=0.1"
     pairs = _pairs(value, form)
     written = ",".join(f"{name}={fraction}" for name, fraction in pairs.items())
@@ -149,7 +149,7 @@ def split(value: Any, label: str) -> dict[str, float]:
 
 
 def arguments(value: Any, label: str) -> dict[str, Any]:
-    """Keyword arguments; or texts such as `NAME=VALUE`, where a VALUE that is JSON is read as that."""
+    """Parse keyword arguments, or texts such as `NAME=VALUE`, where VALUE may be JSON."""
     if isinstance(value, Mapping):
         return {str(name): item for name, item in value.items()}
     parsed: dict[str, Any] = {}
@@ -165,33 +165,33 @@ def arguments(value: Any, label: str) -> dict[str, Any]:
 
 
 def rows(value: Any, label: str) -> tuple[int, int]:
-    """The first row and the one behind the last."""
+    """Accept a first row and an exclusive end."""
     numbers = [whole(0)(item, label) for item in value] if isinstance(value, (list, tuple)) else []
     if len(numbers) != 2 or numbers[0] > numbers[1]:
-        raise ValueError(f"{label} must be a first row and the one behind the last, not {value!r}")
+        raise ValueError(f"{label} must be a first row and an exclusive end, not {value!r}")
     return numbers[0], numbers[1]
 
 
 def preset(value: Any, label: str) -> str:
-    """The name of a preset."""
+    """Accept the name of a preset."""
     find_preset(value)
     return str(value)
 
 
 def function(value: Any, label: str) -> Callable[..., Any]:
-    """A function."""
+    """Accept a function."""
     if not callable(value):
         raise ValueError(f"{label} must be a function, not {value!r}")
     return value  # type: ignore[no-any-return]
 
 
 def loadable(value: Any, label: str) -> str | type:
-    """A class, or where it is."""
+    """Accept a class, or text that names one."""
     return value if isinstance(value, type) else text(value, label)
 
 
 def _pairs(value: Any, complaint: str) -> Mapping[Any, Any]:
-    """A mapping, or the values of texts such as `NAME=VALUE,NAME=VALUE` by name."""
+    """Return a mapping as it is, or parse texts such as `NAME=VALUE,NAME=VALUE` into one."""
     if isinstance(value, Mapping):
         return value
     pairs: dict[str, str] = {}
@@ -204,7 +204,7 @@ def _pairs(value: Any, complaint: str) -> Mapping[Any, Any]:
 
 
 def _each(items: Any, parse: Callable[[Any, Any], Any]) -> dict[Any, Any]:
-    """What becomes of the items of a mapping or an enumerated list; the problems of all of them are found."""
+    """Parse the items of a mapping or an enumerated list; report the problems of all of them at once."""
     kept, problems, hint = {}, list[Problem](), None
     for place, item in items:
         try:
@@ -218,7 +218,7 @@ def _each(items: Any, parse: Callable[[Any, Any], Any]) -> dict[Any, Any]:
 
 
 def problems_of(error: Exception) -> Iterator[Problem]:
-    """What is wrong, and where in the value."""
+    """Yield each problem, and its position in the value."""
     if isinstance(error, ProblemsError):
         yield from error.problems
     else:

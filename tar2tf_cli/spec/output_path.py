@@ -15,7 +15,7 @@ __all__ = ["DEFAULT_SHARD_SIZE", "STDOUT", "PathTemplate", "check_replaceable", 
 STDOUT: Final = "-"
 
 DEFAULT_SHARD_SIZE: Final = 256 * 1024 * 1024
-"""The limit in bytes when a template is numbered and no limit is given."""
+"""The default limit in bytes for a numbered template."""
 
 _DESCRIPTORS: Final = re.compile(r"/dev|/proc/\d+/fd")
 _FIELD: Final = re.compile(r"<([^<>/]*)>|\{\}")
@@ -27,10 +27,10 @@ class PathTemplate:
     """A parsed template.
 
     Attributes:
-        text: the template, with a number field put in where a limit makes one necessary.
+        text: the template, with a number field added if a limit requires one.
         start: the first shard's number; None when there is no number field.
-        width: digits a number is padded to.
-        fields: the names of the fields it holds, of "number", "total", "split" and "input".
+        width: number of digits that a number is padded to.
+        fields: the names of its fields: "number", "total", "split" and "input".
     """
 
     text: str
@@ -43,7 +43,7 @@ class PathTemplate:
         """Parse a template; with `numbered`, a plain `train.record` means `train-<00000>.record`.
 
         Raises:
-            UsageError: for a field that does not exist, two numbers, or a folder where a file belongs.
+            UsageError: for an unknown field, two number fields, or a path that ends with a slash.
         """
         if not text or text.endswith("/") or "\0" in text:
             raise UsageError(
@@ -67,7 +67,7 @@ class PathTemplate:
         return cls(text, start, len(numbers[0]) if numbers else 0, frozenset(fields))
 
     def path(self, shard: int, *, total: int | None = None, split: str = "", stem: str = "") -> str:
-        """The path of the shard with a number counted from 0; `total` is needed when the template names it."""
+        """Return a shard's path by its number, from 0; `total` is required if the template has that field."""
 
         def fill(match: re.Match[str]) -> str:
             name = match.group(1) or ""
@@ -82,10 +82,10 @@ class PathTemplate:
         return _FIELD.sub(fill, self.text)
 
     def manifest(self) -> str:
-        """The manifest's path: everything from the first field to the last read as `manifest`, suffix `.json`.
+        """The manifest's path: everything from the first field to the last becomes `manifest`, and the suffix `.json`.
 
-        A `.gz` goes with the suffix. Folders with a field in their name are skipped, so that one manifest stands above
-        all shards.
+        A `.gz` is part of the suffix. Folders with a field in their name are skipped, so that there is one manifest
+        above all shards.
         """
         folder, slash, base = self.text.rpartition("/")
         while _FIELD.search(folder):
@@ -98,13 +98,13 @@ class PathTemplate:
         return f"{folder}{slash}{base[: match.start()]}manifest{rest[: rest.rfind('.')] if '.' in rest else rest}.json"
 
     def beside(self, name: str) -> str:
-        """The path of another document beside the manifest: `labels.json` becomes `train-labels.json`."""
+        """Return the path of another document beside the manifest: `labels.json` becomes `train-labels.json`."""
         stem, _, suffix = name.partition(".")
         head, _, tail = self.manifest().rpartition("manifest")
         return f"{head}{stem}{tail.removesuffix('.json')}.{suffix}"
 
     def regex(self) -> re.Pattern[str]:
-        """Matches every path that the template can give."""
+        """A regular expression that matches every path of the template."""
         parts, position = [], 0
         for match in _FIELD.finditer(self.text):
             parts += [re.escape(self.text[position : match.start()])]

@@ -1,4 +1,4 @@
-"""Templates of object names: bash braces and globs in, names out; one rule for every kind of bucket."""
+"""Templates of object names: bash braces and globs in, names out, by the same rules for every kind of bucket."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = [
 ]
 
 SHARD_TEMPLATES: Final = ("*.tar", "*.tar.gz", "*.tgz")
-"""What a bucket is searched for when no template is given."""
+"""The default templates."""
 
 MAX_NAMES: Final = 1_000_000
-"""Most names a brace template may stand for."""
+"""The most names that a brace template may expand to."""
 
 _GLOB_TOKEN: Final = re.compile(r"\*\*/|\[([!^]?)(\]?[^]/]*)\]|.", re.DOTALL)
 _AT: Final = re.compile(r"@(\d+)")
@@ -35,10 +35,10 @@ _BRACE: Final = re.compile(r"\\.|[{},]", re.DOTALL)
 
 
 def expand(template: str) -> list[str]:
-    """The names or globs that a template's braces stand for, in bash's order.
+    """Expand a template's braces to names or globs, in bash's order.
 
     Raises:
-        UsageError: when the braces do not balance, or stand for more than `MAX_NAMES` names.
+        UsageError: when the braces are not balanced, or expand to more than `MAX_NAMES` names.
     """
     if "{" not in template:
         return [template]
@@ -48,18 +48,18 @@ def expand(template: str) -> list[str]:
         count = _count(template)
         if count > MAX_NAMES:
             raise UsageError(
-                f"the template {template!r} stands for {count:,} names, more than {MAX_NAMES:,}",
+                f"the template {template!r} expands to {count:,} names, more than {MAX_NAMES:,}",
                 hint="use a narrower range or a glob",
             )
         return list(braceexpand(template))
     except UnbalancedBracesError:
-        raise UsageError(f"the braces of the template {template!r} do not balance") from None
+        raise UsageError(f"the braces of the template {template!r} are not balanced") from None
     except (ValueError, RecursionError):
         raise UsageError(f"the braces of the template {template[:80]!r} are too deep or too large to expand") from None
 
 
 def _count(pattern: str) -> int:
-    """How many names a pattern stands for; braces without a range or comma are literal, those in them are not."""
+    """Count the names a pattern expands to; braces without a range or comma are literal, but not those inside."""
     count, depth, start = 1, 0, 0
     commas: list[int] = []
     for match in _BRACE.finditer(pattern):
@@ -90,10 +90,10 @@ def _count_range(text: str) -> int:
 
 
 def from_aistore(template: str) -> str:
-    """A template in AIStore's own styles as braces: `p-@00100-s` counts from 0 to 100, padded as written.
+    """Convert AIStore's template syntax to braces: `p-@00100-s` counts from 0 to 100, with that padding.
 
-    `p-%06d-s` stays as it is, for `resolve` to find with `numbers`. Text with braces stays, too, as the cluster reads
-    braces first (AIStore, cmn/cos/template.go).
+    `p-%06d-s` is left for `resolve` to expand with `numbers`. Text with braces is not changed either, as the cluster
+    reads braces first (AIStore, cmn/cos/template.go).
     """
     if "{" in template:
         return template
@@ -101,23 +101,23 @@ def from_aistore(template: str) -> str:
 
 
 def is_glob(name: str) -> bool:
-    """Whether a name holds glob characters."""
+    """Whether a name contains glob characters."""
     return any(character in name for character in "*?[")
 
 
 def is_numbered(name: str) -> bool:
-    """Whether a name holds a number as C's printf writes it, `%d` or `%06d`; with braces it is text."""
+    """Whether a name contains a number field of C's printf, `%d` or `%06d`; in a name with braces that is literal."""
     return "{" not in name and _NUMBER.search(name) is not None
 
 
 def number_regex(template: str) -> re.Pattern[str]:
-    """The regular expression of a template with one `%d` or `%06d`, which its only group matches; the rest is a glob.
+    """Compile a template with one `%d` or `%06d`, the regular expression's only group; the rest is a glob.
 
     `%06d` is what printf writes for a number: six digits, or more if it does not begin with 0. `%d` is any digits, so
     that padded names match as well.
 
     Raises:
-        UsageError: for a range of characters that runs backwards.
+        UsageError: for a character range in reverse order.
     """
     head, width, tail = _NUMBER.split(template, maxsplit=1)
     digits = rf"\d{{{width}}}|[1-9]\d{{{width},}}" if width else r"\d+"
@@ -126,12 +126,12 @@ def number_regex(template: str) -> re.Pattern[str]:
 
 
 def glob_regex(pattern: str) -> re.Pattern[str]:
-    """The regular expression of a glob, as bash reads it: `**/` is any number of folders, all else stops at a slash.
+    """Compile a glob to a regular expression, as in bash: `**/` is any number of folders, all else stops at a slash.
 
-    What a wildcard stands for does not begin with a dot.
+    A wildcard does not match a leading dot.
 
     Raises:
-        UsageError: for a range of characters that runs backwards.
+        UsageError: for a character range in reverse order.
     """
 
     def translate(match: re.Match[str]) -> str:
@@ -157,16 +157,16 @@ def resolve(
     *,
     numbers: bool = False,
 ) -> list[str]:
-    """Names of the objects that templates stand for: braces in bash's order, each glob's matches sorted.
+    """List the objects that match templates: braces in bash's order, each glob's matches sorted.
 
     Args:
-        templates: as the user gave them; none stands for `SHARD_TEMPLATES`.
-        listing: names of the bucket's objects that begin with a prefix.
-        exists: whether the bucket has an object of a name.
-        numbers: whether `%d` and `%06d` stand for numbers; their names are sorted by number.
+        templates: as the user gave them; `SHARD_TEMPLATES` if empty.
+        listing: returns the names of the bucket's objects that begin with a prefix.
+        exists: returns whether an object exists in the bucket.
+        numbers: whether `%d` and `%06d` match numbers; such names are sorted by number.
 
     Raises:
-        NothingFoundError: for names and globs that nothing matches, naming the first few.
+        NothingFoundError: for names and globs without a match; names the first few.
     """
     chosen = list(templates)
     if not chosen:

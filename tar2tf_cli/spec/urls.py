@@ -1,4 +1,4 @@
-"""URLs of buckets as users write them: which are any, and what in them may be secret."""
+"""URLs of buckets as users write them: recognising them, and removing secrets."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tar2tf_cli.errors import UsageError
 
 __all__ = ["check_url", "is_remote", "without_secrets"]
 
-_USER: Final = re.compile(r"(?<=://)(?:[^/@:]+:[^@]*|[^/@]+)@")  # a key of S3 may hold slashes
+_USER: Final = re.compile(r"(?<=://)(?:[^/@:]+:[^@]*|[^/@]+)@")  # an S3 key may contain slashes
 _WEB_USER: Final = re.compile(r"(?<=://)[^/?#]*@")
 _WEB_QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
 _QUERY: Final = re.compile(r"\?[\w.~-]+=.*", re.DOTALL)
 
 
 def without_secrets(url: str) -> str:
-    """A URL as it may be shown and kept: without user, password and query; a path as it is."""
+    """Return a URL without user, password and query, safe to show and store; a path is not changed."""
     if not is_remote(url):
         return url
     if url.startswith(("http://", "https://")):
@@ -25,18 +25,18 @@ def without_secrets(url: str) -> str:
 
 
 def check_url(url: str) -> None:
-    """Refuse what may be secret in the URL of a store, which would end up in names, logs and manifests.
+    """Refuse secrets in the URL of a store, which would end up in names, logs and manifests.
 
-    Web addresses may hold it: it is sent, but never stored.
+    Web addresses may contain them: they are sent, but never stored.
 
     Raises:
-        UsageError: which does not repeat it.
+        UsageError: when there are any; the message does not repeat them.
     """
     shown = without_secrets(url)
     if shown != url and not url.startswith(("http://", "https://")):
         raise UsageError(
-            f"the URL {shown} comes with a user, password or query, and must not",
-            hint="give credentials as the store's own tools take them: by environment, profile or token file",
+            f"the URL {shown} must not contain a user, password or query",
+            hint="give credentials as for the store's own tools: by environment, profile or token file",
         )
 
 

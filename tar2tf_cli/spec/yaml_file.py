@@ -1,4 +1,4 @@
-"""Spec files: YAML to a conversion; every problem is found at once and named as `file:line:column`.
+"""Spec files: YAML to a conversion; all problems are reported at once, as `file:line:column`.
 
     input: {bucket: shards, template: 'train-{0..3}.tar', key_split: first}
     ops:
@@ -9,7 +9,7 @@
     output: {path: 'out/train-<>.record', max_shard_size: 100MB}
 
 Besides these, the top level takes preset, image_size, max_pixels, shuffle, seed, limit, split, on_error and
-max_errors. Each key means what the flag of its name means.
+max_errors. Each key means the same as the flag of that name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["SECTIONS", "SpecError", "build", "load", "overlaid", "read", "spec_f
 
 SECTIONS: Final[dict[Any, type]] = {"input": Input, "output": Output}
 _IDENTITY: Final = ("digest", "fields")
-"""What a manifest's input holds besides, to show whether labels or the class of examples changed."""
+"""Additional keys in a manifest's input, which show whether labels or the example class changed."""
 
 
 class SpecError(UsageError):
@@ -34,13 +34,13 @@ class SpecError(UsageError):
 
 
 def load(path: str) -> tuple[dict[str, Any], Callable[[Iterable[Problem]], SpecError]]:
-    """A spec file as plain data, and how to name places in it.
+    """Read a spec file as plain data, with a function that names positions in it.
 
     Args:
         path: the file; `-` is standard input.
 
     Raises:
-        SpecError: when it is not a YAML mapping, or has a key twice.
+        SpecError: when it is not a YAML mapping, or has a duplicate key.
         SourceError: when it cannot be read.
     """
     from ruamel.yaml import YAML
@@ -53,7 +53,7 @@ def load(path: str) -> tuple[dict[str, Any], Callable[[Iterable[Problem]], SpecE
         text = sys.stdin.read() if path == "-" else _read_text(path)
         document = YAML(typ="rt", pure=True).load(text)
     except ReaderError as error:
-        raise SpecError(f"{name}: is not text: {error.reason} (character {error.position + 1})") from None
+        raise SpecError(f"{name}: not a text file: {error.reason} (character {error.position + 1})") from None
     except MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
@@ -62,7 +62,7 @@ def load(path: str) -> tuple[dict[str, Any], Callable[[Iterable[Problem]], SpecE
             problem = problem.partition(" with value")[0].replace("found duplicate key", "duplicate key")
         raise SpecError(f"{place}: {problem}") from None
     if not isinstance(document, dict):
-        raise SpecError(f"{name}:1:1: a spec is a mapping with input, output and the like")
+        raise SpecError(f"{name}:1:1: a spec must be a mapping with input, output and the like")
 
     def spec_error(problems: Iterable[Problem]) -> SpecError:
         lines = [(_position(document, path), message) for path, message in problems]
@@ -80,7 +80,7 @@ def _read_text(path: str) -> str:
 
 
 def _plain(node: Any) -> Any:
-    """A YAML node as plain dicts, lists and scalars."""
+    """Convert a YAML node to plain dicts, lists and scalars."""
     if isinstance(node, dict):
         return {_plain(key): _plain(value) for key, value in node.items()}
     if isinstance(node, list):
@@ -92,7 +92,7 @@ def _plain(node: Any) -> Any:
 
 
 def _position(document: Any, path: tuple[str | int, ...]) -> tuple[int, int]:
-    """Line and column, from 1, of the deepest node on a path that the document has."""
+    """Return line and column, from 1, of the deepest node of a path that exists in the document."""
     node: Any = document
     line, column = node.lc.line, node.lc.col
     for part in path:
@@ -106,15 +106,15 @@ def _position(document: Any, path: tuple[str | int, ...]) -> tuple[int, int]:
 
 
 def read(path: str, flags: Mapping[str, Any] | None = None) -> Conversion:
-    """The conversion that a spec file describes, with flags laid over it.
+    """Build the conversion of a spec file, with flags that override it.
 
     Args:
         path: the file; `-` is standard input.
-        flags: values as `build` takes them, which override the file's.
+        flags: values as for `build`, which override the file's.
 
     Raises:
-        SpecError: naming every problem of the file with line and column.
-        UsageError: when what results contradicts itself.
+        SpecError: for a file with problems; names all of them with line and column.
+        UsageError: when the resulting options contradict each other.
     """
     document, spec_error = load(path)
     if problems := list(_problems(Conversion, document)):
@@ -123,7 +123,7 @@ def read(path: str, flags: Mapping[str, Any] | None = None) -> Conversion:
 
 
 def overlaid(document: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """A spec with another laid over it: input and output key by key, everything else as a whole."""
+    """Merge a second spec over a first: input and output key by key, everything else as a whole."""
     merged = dict(document)
     for name, value in flags.items():
         merged[name] = {**(merged.get(name) or {}), **value} if name in ("input", "output") else value
@@ -131,7 +131,7 @@ def overlaid(document: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str,
 
 
 def build(document: Mapping[str, Any]) -> Conversion:
-    """The conversion that plain data describes, as a spec file holds it.
+    """Build the conversion from plain data, as in a spec file.
 
     Raises:
         UsageError: when the bucket or output path is missing, a value is wrong, or options contradict each other.
@@ -148,25 +148,25 @@ def build(document: Mapping[str, Any]) -> Conversion:
 
 
 def spec_fields(kind: type) -> dict[str, Checked[Any, Any]]:
-    """The fields of a spec by their names in a spec file, where functions cannot stand."""
+    """Return the fields of a spec by their names in a spec file, which cannot contain functions."""
     fields = {"from" if name == "kind" else name: field for name, field in fields_of(kind).items()}
     return {name: field for name, field in fields.items() if name not in ("record_to_example", "example_ops")}
 
 
 def _known(kind: type, document: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a mapping by the names of the fields."""
+    """Rename the keys of a mapping to the names of the fields."""
     return {field.name: document[name] for name, field in spec_fields(kind).items() if name in document}
 
 
 def _problems(kind: type, document: Mapping[Any, Any], section: str = "") -> Iterator[Problem]:
-    """Every problem of a spec, or of a section of it."""
+    """Yield every problem of a spec, or of a section of it."""
     fields = spec_fields(kind)
     for name, value in document.items():
         inner = SECTIONS.get(name) if kind is Conversion else None
         if inner is not None and isinstance(value, dict):
             yield from (((name, *path), message) for path, message in _problems(inner, value, f" in {name}"))
         elif inner is not None:
-            yield (name,), f"{name} is a mapping, with {', '.join(spec_fields(inner))}"
+            yield (name,), f"{name} must be a mapping with {', '.join(spec_fields(inner))}"
         elif name in fields:
             try:
                 fields[name].check(value, name)

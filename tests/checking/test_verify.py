@@ -189,7 +189,7 @@ def test_the_first_error_in_order_is_the_one_reported(tmp_path: Path, run: Calla
     [
         (("nowhere",), 3, "no such directory or file"),
         ((PHOTOS, "photos-{7..9}.tar"), 3, "photos-7.tar"),
-        ((PHOTOS, "photos-{1..2"), 2, "do not balance"),
+        ((PHOTOS, "photos-{1..2"), 2, "are not balanced"),
         ((PHOTOS / "photos-0.tar", "*"), 3, "takes no template"),
         (("gopher://bucket",), 2, "gopher"),
         (("/proc/self/mem",), 3, "reading failed"),

@@ -460,7 +460,7 @@ def test_a_spec_file_says_the_same_as_the_flags(photos, tmp_path):
     ("options", "fault"),
     [
         (["--labels", "labels.json"], "--from imagefolder"),
-        (["--from", "imagefolder", "--regroup"], "for tars alone"),
+        (["--from", "imagefolder", "--regroup"], "only for tars"),
         (["--from", "imagefolder", "--example-arg", "a=1"], "--from examples"),
     ],
 )

@@ -284,7 +284,7 @@ def test_no_input_is_overwritten(tmp_path: Path, stages: list[Any]) -> None:
         ({"out": "t-<>.record", "max_shard_size": "many"}, "'many' is not a size"),
         ({"out": "t-<>.record", "max_shard_size": 0}, "0 is not a size"),
         ({"out": "t-<>.record", "num_shards": 0}, "num_shards must be 1 or more"),
-        ({"out": "t-<>.record", "num_shards": 2, "records_per_shard": 3}, "alone decides the size of shards"),
+        ({"out": "t-<>.record", "num_shards": 2, "records_per_shard": 3}, "already determines the size of shards"),
         ({"out": "t-<>.record", "compression": "zip"}, "compression must be 'none' or 'gzip'"),
         ({"out": "t-<>.record", "compression": "gzip", "index": True}, "a gzip shard is not seekable"),
         ({"out": "t-<split>.record"}, "the output path has <split>"),

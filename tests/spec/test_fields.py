@@ -84,7 +84,7 @@ def test_python_spec_files_and_flags_refuse_in_the_same_words(
         ("input", "template", 5, "template must be text or a list of texts, not 5"),
         ("input", "template", ["a.tar", 5], "template must be"),
         ("input", "regroup", "yes", "regroup must be true or false, not 'yes'"),
-        ("input", "rows", (3, 1), "rows must be a first row and the one behind the last"),
+        ("input", "rows", (3, 1), "rows must be a first row and an exclusive end"),
         ("input", "example_class", 5, "example_class must be text"),
         ("output", "index", None, "index must be true or false, not None"),
         ("output", "num_shards", True, "num_shards must be a whole number, not True"),

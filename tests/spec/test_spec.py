@@ -131,7 +131,7 @@ limit: 1.5
         ("input: &a {x: 1}\noutput: *b\n", "2:9", "alias"),
         ("ops: decode\n", "1:1", "ops must be a list"),
         ("ops:\n", "1:1", "ops must be a list"),
-        ("input: shards\n", "1:1", "input is a mapping"),
+        ("input: shards\n", "1:1", "input must be a mapping"),
         ("types: [a]\n", "1:1", "types 'a' is not NAME=TYPE"),
         ("1: 2\n", "1:1", "no key 1"),
         ("preset: [a]\n", "1:1", "no preset"),

@@ -108,7 +108,7 @@ def test_as_many_names_as_are_allowed_are_made():
 
 @pytest.mark.parametrize("template", ["{a,b", "a{b,{c}", "{a,b}}", "{{a,b}-{0..3}.tar"])
 def test_braces_that_do_not_balance_are_refused(template):
-    with pytest.raises(UsageError, match="do not balance"):
+    with pytest.raises(UsageError, match="are not balanced"):
         expand(template)
 
 
