@@ -132,7 +132,9 @@ def as_leaf(value: Any, leaf: tf.TensorSpec, key: str) -> Any:
     typed = _as_dtype(value, leaf.dtype, key)
     shape = np.shape(typed)
     if not leaf.shape.is_compatible_with(shape):
-        raise SampleError(f"has a value of shape {list(shape)} where {leaf.shape} is expected", key=key)
+        gray = len(shape) == leaf.shape.rank == 3 and shape[2] != leaf.shape[2]
+        hint = "decode to the same number of channels, such as Decode('jpg', channels=3)" if gray else None
+        raise SampleError(f"has a value of shape {list(shape)} where {leaf.shape} is expected", key=key, hint=hint)
     return typed
 
 

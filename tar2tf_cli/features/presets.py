@@ -50,7 +50,7 @@ def imagenet(sample: Sample, context: OpContext) -> dict[str, Any]:
 
     data = _encoded(sample, "imagenet")
     header = image.header(data)
-    if header.format == "jpeg" or header.height * header.width > context.max_pixels:
+    if (header.format, header.channels) == ("jpeg", 3) or header.height * header.width > context.max_pixels:
         image.decode(data, max_pixels=context.max_pixels)  # which refuses what is too large, damaged or cut short
     data = image.to_rgb_jpeg(data, max_pixels=context.max_pixels)
     return {**_imagenet(sample, header.height, header.width, "JPEG"), "image/encoded": data}
@@ -66,7 +66,7 @@ def imagenet_tensor(sample: Sample, context: OpContext) -> dict[str, Any]:
     from tar2tf_cli.formats import image
 
     value = _first(sample, IMAGE_ENTRIES, "image")
-    pixels = image.decode(value, max_pixels=context.max_pixels) if isinstance(value, bytes) else value
+    pixels = image.decode(value, 3, max_pixels=context.max_pixels) if isinstance(value, bytes) else value
     if not isinstance(pixels, np.ndarray) or pixels.ndim != 3:
         raise SampleError(f"the preset imagenet-tensor needs an image, not {type(pixels).__name__}")
     if pixels.shape[2] != 3:

@@ -52,19 +52,33 @@ class _ImageOp(Op):
         return value
 
 
+def _channels(channels: Any, label: str) -> int:
+    number = whole()(channels, label)
+    if number not in image.CHANNELS:
+        raise ValueError(f"{label} must be 0 (as in the file), 1 (gray) or 3 (RGB), not {number}")
+    return number
+
+
 @register
+@dataclass(frozen=True)
 class Decode(_ImageOp):
-    """Decode JPEG, PNG or BMP bytes to a uint8 array (height, width, channels), as `tf.io.decode_image` does."""
+    """Decode JPEG, PNG or BMP bytes to a uint8 array (height, width, channels), as `tf.io.decode_image` does.
+
+    With 1 or 3 channels, every image becomes gray or RGB; with 0 or without, it has those of the file.
+    """
 
     name: ClassVar[str] = "decode"
-    usage: ClassVar[str] = "decode:EXT"
+    usage: ClassVar[str] = "decode:EXT[,CHANNELS]"
+    _checks: ClassVar = {"channels": _channels}
+
+    channels: Any = 0
 
     def apply(self, sample: Sample, context: OpContext) -> Sample:
         data = self.entry(sample, self.ext)
         if not isinstance(data, bytes):
             raise ImageError(f"decode: entry {self.ext!r} is {type(data).__name__}, not bytes")
         try:
-            sample[self.ext] = image.decode(data, max_pixels=context.max_pixels)
+            sample[self.ext] = image.decode(data, self.channels, max_pixels=context.max_pixels)
         except ImageError as error:
             raise error.at(member=f"{sample[KEY]}.{self.ext}") from None
         return sample
@@ -185,5 +199,5 @@ class Encode(_ImageOp):
         return image.encode(pixels, self.format, self.quality)
 
 
-for _op in (_ImageOp, _DtypeOp, Resize, Rotate, Encode):
+for _op in (_ImageOp, Decode, _DtypeOp, Resize, Rotate, Encode):
     keyword_aliases(_op, ext_name="ext", dst_type="dtype", dst_size="size")

@@ -106,14 +106,17 @@ def test_imagenet_has_the_names_of_tf_slim_and_the_very_jpeg(tmp_path: Path) -> 
     }
 
 
-@pytest.mark.parametrize(("format", "mode"), [("JPEG", "CMYK"), ("PNG", "RGB"), ("PNG", "RGBA"), ("BMP", "RGB")])
+@pytest.mark.parametrize(
+    ("format", "mode"),
+    [("JPEG", "CMYK"), ("JPEG", "L"), ("PNG", "RGB"), ("PNG", "RGBA"), ("PNG", "L"), ("PNG", "LA"), ("BMP", "RGB")],
+)
 def test_imagenet_makes_an_rgb_jpeg_of_what_is_none_whatever_its_name(format: str, mode: str, tmp_path: Path) -> None:
     data = encoded(31, 47, format, mode)
     found = parsed(run(tmp_path, {"jpg": data, "cls": b"1"}, "imagenet"), SLIM)
     assert found["image/encoded"][:3] == b"\xff\xd8\xff"
     with PIL.Image.open(io.BytesIO(found["image/encoded"])) as image:
         assert (image.mode, image.size) == ("RGB", (47, 31))
-    by_tensorflow = tf.io.encode_jpeg(tf.io.decode_image(data)[..., :3], quality=100)
+    by_tensorflow = tf.io.encode_jpeg(tf.io.decode_image(data, channels=3), quality=100)
     np.testing.assert_array_equal(tf.io.decode_jpeg(found["image/encoded"]), tf.io.decode_jpeg(by_tensorflow))
     assert (found["image/format"], found["image/channels"], found["image/height"]) == (b"JPEG", 3, 31)
 
@@ -246,7 +249,7 @@ def test_presets_work_from_the_command_line(tmp_path: Path) -> None:
 def test_more_pixels_than_by_default_reach_the_preset_imagenet(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    def decode(data: bytes, *, max_pixels: int) -> np.ndarray:
+    def decode(data: bytes, channels: int, *, max_pixels: int) -> np.ndarray:
         seen.append(max_pixels)
         return np.zeros((8, 9, 3), np.uint8)
 

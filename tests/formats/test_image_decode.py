@@ -354,6 +354,60 @@ def test_a_bmp_that_tensorflow_refuses_is_refused(data: bytes) -> None:
     assert_both_refuse(data)
 
 
+# --- Decoding to a number of channels ---
+
+COLORED = {
+    "jpeg": jpeg(photo(33, 47)),
+    "jpeg, rgb inside": jpeg(photo(33, 47), keep_rgb=True),
+    "jpeg, progressive": jpeg(photo(33, 47), progressive=True),
+    "jpeg, gray": jpeg(photo(33, 47), "L"),
+    "jpeg, with junk": inserted(SMALL, TABLE_MARKER, b"junk"),
+    **{f"png {color}, {depth} bits": png(color, depth) for color, depths in DEPTHS.items() for depth in depths},
+    "png, interlaced": png(2, interlaced=True),
+    "png, transparent palette": png(3, before=[(b"tRNS", b"\0\x50")]),
+    "png, transparent colour": png(2, before=[(b"tRNS", bytes(6))]),
+    "png, chromaticities": png(2, before=[(b"cHRM", struct.pack(">8I", 3, 3, 6, 3, 3, 6, 1, 1))]),
+}
+
+
+@pytest.mark.parametrize("name", COLORED)
+@pytest.mark.parametrize("channels", [0, 1, 3])
+def test_an_image_has_the_channels_asked_for_as_in_tensorflow(name: str, channels: int) -> None:
+    expected, image = by_tensorflow(COLORED[name], channels), kernels.decode(COLORED[name], channels)
+    np.testing.assert_array_equal(image, expected)
+    assert image.flags.c_contiguous
+    assert not channels or image.shape[2] == channels
+
+
+ONLY_RGB = {
+    "jpeg, cmyk": (jpeg(photo(33, 47), "CMYK"), "CMYK"),
+    "bmp": (bmp(photo(33, 47), 24), "BMP"),
+    "bmp with alpha": (bmp(photo(33, 47, 4), 32), "BMP"),
+    "png of a gamma": (png(2, before=[(b"gAMA", struct.pack(">I", 90910))]), "has a gAMA chunk"),
+    "png of sRGB": (png(6, before=[(b"sRGB", b"\0")]), "has a sRGB chunk"),
+}
+
+
+@pytest.mark.parametrize("name", ONLY_RGB)
+def test_what_cannot_be_gray_as_in_tensorflow_is_refused_by_name_and_becomes_rgb(name: str) -> None:
+    data, reason = ONLY_RGB[name]
+    with pytest.raises(ImageError, match=reason):
+        kernels.decode(data, 1)
+    np.testing.assert_array_equal(kernels.decode(data, 3), by_tensorflow(data, 3))
+
+
+def test_a_gray_bmp_becomes_rgb() -> None:
+    data = bmp(photo(33, 47, 1), 8)
+    np.testing.assert_array_equal(kernels.decode(data, 3), by_tensorflow(data, 3))
+    np.testing.assert_array_equal(kernels.decode(data, 1), by_tensorflow(data))
+
+
+@pytest.mark.parametrize("channels", [-1, 2, 4])
+def test_another_number_of_channels_is_refused(channels: int) -> None:
+    with pytest.raises(ValueError, match=r"0 \(as in the file\), 1 or 3"):
+        kernels.decode(SMALL, channels)
+
+
 # --- Decoding: anything ---
 
 

@@ -89,9 +89,9 @@ def bmp(image: np.ndarray, bits: int, *, top_down: bool = False, gap: int = 0, c
     return file + struct.pack("<IiiHHIIiiII", *info) + bytes(gap) + pixels
 
 
-def by_tensorflow(data: bytes) -> np.ndarray | None:
+def by_tensorflow(data: bytes, channels: int = 0) -> np.ndarray | None:
     try:
-        return tf.io.decode_image(data, expand_animations=False).numpy()
+        return tf.io.decode_image(data, channels, expand_animations=False).numpy()
     except tf.errors.InvalidArgumentError:
         return None
 

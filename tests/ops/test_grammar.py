@@ -32,6 +32,12 @@ from tar2tf_cli.ops import (
 
 GRAMMAR: list[tuple[str, str, Sequence[Callable[[], Op]]]] = [
     ("decode:jpg", "decode: jpg", [lambda: Decode("jpg"), lambda: Decode(ext_name="jpg"), lambda: Decode(ext="jpg")]),
+    (
+        "decode:jpg,3",
+        "decode: {ext: jpg, channels: 3}",
+        [lambda: Decode("jpg", 3), lambda: Decode("jpg", channels=3), lambda: Decode(ext_name="jpg", channels="3")],
+    ),
+    ("decode:jpg,channels=0", "decode: [jpg, 0]", [lambda: Decode("jpg")]),
     ("decode:seg.png", "decode: {ext: seg.png}", [lambda: Decode("seg.png")]),
     (
         "convert:jpg,float32",
@@ -126,7 +132,9 @@ def test_every_op_is_among_those_whose_grammar_is_tested() -> None:
     [
         ("resise:jpg,2x2", ["resise", "'resize'"]),
         ("decode", ["decode", "'ext'"]),
-        ("decode:jpg,png", ["decode", "1 values at most"]),
+        ("decode:jpg,3,1", ["decode", "2 values at most"]),
+        ("decode:jpg,png", ["decode", "channels must be a whole number, not 'png'"]),
+        ("decode:jpg,4", ["decode", "channels must be 0 (as in the file), 1 (gray) or 3 (RGB), not 4"]),
         ("decode:exd=jpg", ["decode", "'exd'", "'ext'"]),
         ("decode:jpg,ext=png", ["decode", "'ext'", "twice"]),
         ("convert:jpg", ["convert", "'dtype'"]),

@@ -27,16 +27,25 @@ from tar2tf_cli.formats.image.headers import (
 from tar2tf_cli.formats.image.lazy import Image, NDArray, cv2, np, simplejpeg
 from tar2tf_cli.formats.image.pixels import opencv, shape_of
 
-__all__ = ["DEFAULT_MAX_PIXELS", "decode", "encode", "to_rgb_jpeg"]
+__all__ = ["CHANNELS", "DEFAULT_MAX_PIXELS", "decode", "encode", "to_rgb_jpeg"]
+
+CHANNELS: Final = (0, 1, 3)
+"""What `decode` takes as `channels`."""
 
 DEFAULT_MAX_PIXELS: Final = 2**27
 """Height x width above which `decode` refuses an image: 402 MB of RGB bytes."""
 
 
-def decode(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> NDArray[np.uint8]:
+def decode(data: bytes, channels: int = 0, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> NDArray[np.uint8]:
     """Decode a BMP, JPEG or PNG to uint8 (height, width, channels): the pixels of `tf.io.decode_image`.
 
-    So gray is 1 channel, gray with alpha 2, RGB 3, RGBA 4; 16 bits lose their low 8; a CMYK JPEG becomes RGB;
+    Args:
+        data: the encoded image.
+        channels: 0 for those of the file, 1 for gray, 3 for RGB: gray is repeated, and alpha dropped; the gray
+            of colours is TensorFlow's own for the format.
+        max_pixels: the limit of height x width.
+
+    With 0, gray is 1 channel, gray with alpha 2, RGB 3, RGBA 4; 16 bits lose their low 8; a CMYK JPEG becomes RGB;
     EXIF orientation, gamma and colour profiles are ignored; an 8-bit BMP gives its palette indices as gray.
 
     Raises:
@@ -48,22 +57,37 @@ def decode(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> NDArray[np.u
     name = sniff(data)
     if name not in ("bmp", "jpeg", "png"):
         raise ImageError(f"not a BMP, JPEG or PNG: {describe(data, name)}")
+    if channels not in CHANNELS:
+        raise ValueError(f"cannot decode to {channels} channels: 0 (as in the file), 1 or 3")
     expected = header(data)
     if expected.height * expected.width > max_pixels:
         raise ImageError(f"{expected.height}x{expected.width} pixels are more than the limit of {max_pixels}")
-    image = _DECODERS[name](data)
-    if image.shape != expected[1:]:
+    image = _with_channels(_DECODERS[name](data, channels), channels)
+    if image.shape != (expected.height, expected.width, channels or expected.channels):
         raise ImageError(f"damaged {name.upper()}: its header says {expected[1:]}, its pixels {image.shape}")
     return image
+
+
+def _with_channels(image: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
+    """Gray as RGB, or without alpha."""
+    present = image.shape[2]
+    if channels in (0, present):
+        return image
+    if channels == 3 and present < 3:
+        return image[..., :1].repeat(3, axis=2)
+    return np.ascontiguousarray(image[..., :channels])
 
 
 _JPEG_COLORSPACES: Final = {1: "GRAY", 3: "RGB", 4: "CMYK"}
 
 
-def _decode_jpeg(data: bytes) -> NDArray[np.uint8]:
+def _decode_jpeg(data: bytes, channels: int) -> NDArray[np.uint8]:
     height, width, components = jpeg_frame(data)
+    if components == 4 and channels == 1:
+        raise ImageError("unsupported JPEG: CMYK cannot be decoded to 1 channel, only to 3")
+    decoded = components if components == 4 else channels or components
     try:
-        image = _libjpeg(data, _JPEG_COLORSPACES[components], buffer((height, width, components), "uint8"))
+        image = _libjpeg(data, _JPEG_COLORSPACES[decoded], buffer((height, width, decoded), "uint8"))
     except ValueError as error:
         raise ImageError(f"damaged or unsupported JPEG: {error}") from None
     return _rgb_of_cmyk(image, inverted=_has_adobe_marker(data)) if components == 4 else image
@@ -121,19 +145,38 @@ def _rgb_of_cmyk(image: NDArray[np.uint8], *, inverted: bool) -> NDArray[np.uint
     return (light[..., :3] * light[..., 3:] // 255).astype(np.uint8)
 
 
-def _decode_png(data: bytes) -> NDArray[np.uint8]:
+def _decode_png(data: bytes, channels: int) -> NDArray[np.uint8]:
     essentials = np.frombuffer(_png_essentials(data), np.uint8)
     with opencv("decode a PNG"):
         image: Any = cv2.imdecode(essentials, cv2.IMREAD_UNCHANGED)
     if image is None:
         raise ImageError("damaged PNG: its image data do not inflate to the size in its header")
-    if image.dtype == np.uint16:
-        image = (image >> 8).astype(np.uint8)
     if data[25] == PNG_GRAY_ALPHA:
         image = image[..., ::3]
+    elif image.ndim == 3 and channels == 1:
+        image = _png_gray(image, data)
     elif image.ndim == 3:
         image = cv2.cvtColor(image, cv2.COLOR_BGRA2RGBA if image.shape[2] == 4 else cv2.COLOR_BGR2RGB)
+    if image.dtype == np.uint16:
+        image = (image >> 8).astype(np.uint8)
     return np.ascontiguousarray(image.reshape(*image.shape[:2], -1))
+
+
+def _png_gray(image: Image, data: bytes) -> Image:
+    """Gray of blue, green and red as libpng makes it with the weights that TensorFlow gives it.
+
+    They are 0.299 of red, 0.587 of green, and the rest, as libpng rounds them to 1/32768 (png.c and pngrtran.c,
+    png_do_rgb_to_gray); 8 bits are truncated, 16 bits rounded.
+
+    Raises:
+        ImageError: the PNG has a gamma, by which libpng would weigh.
+    """
+    if gamma := [kind for kind, _, _ in png_chunks(data) if kind in (b"gAMA", b"sRGB", b"iCCP")]:
+        message = f"unsupported PNG: its colours cannot be decoded to 1 channel, as it has a {gamma[0].decode()} chunk"
+        raise ImageError(f"{message}; decode to 3")
+    blue, green, red = (image[..., place].astype(np.uint32) for place in range(3))
+    gray = red * 9797 + green * 19234 + blue * 3737
+    return ((gray + 0x4000 if image.dtype == np.uint16 else gray) >> 15).astype(image.dtype)
 
 
 def _png_essentials(data: bytes) -> bytes:
@@ -170,9 +213,11 @@ def _check_critical_chunk(data: bytes, kind: bytes, start: int, end: int) -> Non
         raise ImageError(f"unsupported PNG: unknown critical chunk {name}")
 
 
-def _decode_bmp(data: bytes) -> NDArray[np.uint8]:
+def _decode_bmp(data: bytes, wanted: int) -> NDArray[np.uint8]:
     """Rows of whole bytes, bottom row first unless the height is negative, each padded to 4 bytes."""
     pixels, width, height, channels = bmp_layout(data)
+    if wanted == 1 < channels:
+        raise ImageError("unsupported BMP: its colours cannot be decoded to 1 channel, only to 3")
     row = (width * channels + 3) // 4 * 4
     if pixels < 0 or len(data) != pixels + row * abs(height):
         expected = pixels + row * abs(height)
@@ -231,17 +276,15 @@ def _encode_gray_alpha(image: Image) -> bytes:
 
 
 def to_rgb_jpeg(data: bytes, quality: int = 100, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> bytes:
-    """Make any decodable image a JPEG that decodes to RGB or gray: TF-slim's rule for ImageNet.
+    """Make any decodable image an RGB JPEG: TF-slim's rule for ImageNet.
 
-    A JPEG of one or three components is returned as it is, undecoded; a CMYK JPEG, a PNG or a BMP is decoded
-    and encoded as an RGB JPEG, gray repeated and alpha dropped (tensorflow/models,
-    research/slim/datasets/build_imagenet_data.py, whose quality is the default).
+    A JPEG of three components is returned as it is, undecoded; any other image is decoded and encoded as an RGB
+    JPEG, gray repeated and alpha dropped (tensorflow/models, research/slim/datasets/build_imagenet_data.py,
+    whose quality is the default).
 
     Raises:
         ImageError: as `decode` and `encode`.
     """
-    if header(data).format == "jpeg" and jpeg_frame(data).components != 4:
+    if header(data).format == "jpeg" and jpeg_frame(data).components == 3:
         return data
-    image = decode(data, max_pixels=max_pixels)
-    rgb = image[..., :3] if image.shape[2] > 2 else image[..., :1].repeat(3, axis=2)
-    return encode(rgb, "jpeg", quality)
+    return encode(decode(data, 3, max_pixels=max_pixels), "jpeg", quality)
