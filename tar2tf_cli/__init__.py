@@ -11,9 +11,11 @@ Ops:       tar2tf_cli.ops; examples described by rows: tar2tf_cli.recorder
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
 
+TYPE_CHECKING = False  # typing takes a while to import, in which Ctrl-C is not ours to answer yet
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from tar2tf_cli.checking.inspect import Contents as Contents
     from tar2tf_cli.checking.inspect import inspect as inspect
     from tar2tf_cli.checking.verify import Report as Report

@@ -182,6 +182,12 @@ class SinkError(Tar2tfError):
     """An output cannot be written, flushed or published."""
 
 
+class ReaderGoneError(SinkError):
+    """A stream or pipe that is written to was closed by its reader, who wants no more."""
+
+    exit_code = 141  # what a shell shows of a tool that SIGPIPE ended
+
+
 class WorkerError(Tar2tfError):
     """A worker process died, or raised an exception that is not a Tar2tfError."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Final, NoReturn
 
@@ -38,14 +40,24 @@ class _Lazy(click.Group):
             raise click.UsageError(f"there is no command {args[0]!r}{meant(args[0], _COMMANDS)}", ctx)
         return super().resolve_command(ctx, args)
 
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:  # click would exit with 1, silently
-            from tar2tf_cli.errors import SinkError
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        with _reader_gone():
+            return super().make_context(*args, **options)
 
-            _drop_output()
-            raise SinkError("standard output was closed before everything was written") from None
+    def invoke(self, ctx: click.Context) -> Any:
+        with _reader_gone():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _reader_gone() -> Iterator[None]:
+    """Name what click would end with 1 for."""
+    try:
+        yield
+    except BrokenPipeError:
+        from tar2tf_cli.errors import ReaderGoneError
+
+        raise ReaderGoneError("standard output was closed before everything was written") from None
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -85,8 +97,11 @@ def cli() -> None:
 
 
 def main(args: list[str] | None = None) -> NoReturn:
-    """Run the command line and exit: 0 done, 1 findings, 2 usage, 3 input or output failed, 130 interrupted."""
-    from tar2tf_cli.errors import Interrupted, SinkError, Tar2tfError
+    """Run the command line and exit: 0 done, 1 findings, 2 usage, 3 input or output failed, 130 interrupted.
+
+    Where the reader of the output is gone, it ends in silence with 141, as other tools do.
+    """
+    from tar2tf_cli.errors import Interrupted, ReaderGoneError, SinkError, Tar2tfError
 
     _fill_standard_streams()
     failure: Tar2tfError
@@ -97,11 +112,11 @@ def main(args: list[str] | None = None) -> NoReturn:
         sys.exit(code)
     except (KeyboardInterrupt, click.Abort):
         failure = Interrupted("interrupted", hint="the same command continues where this one stopped")
+    except (BrokenPipeError, ReaderGoneError):
+        _drop_output()
+        sys.exit(ReaderGoneError.exit_code)
     except Tar2tfError as error:
         failure = error
-    except BrokenPipeError:
-        failure = SinkError("standard output was closed before everything was written")
-        _drop_output()
     except OSError as error:
         failure = SinkError(f"{error.strerror or error}", shard=error.filename or "standard output")
         _drop_output()

@@ -37,15 +37,21 @@ class WorkingFolder:
         """Make the folder and take its lock, which a run that is about to end may still hold.
 
         Raises:
-            SinkError: when another run holds it for long.
+            SinkError: when another run holds it for long; says which.
         """
         deadline = time.monotonic() + _LOCK_SECONDS
         while not self._is_locked():
             if time.monotonic() > deadline:
-                raise SinkError(
-                    "another tar2tf is writing this output", shard=self._output, hint="wait until it is done"
-                )
+                message = f"another tar2tf{self._holder()} is writing this output"
+                raise SinkError(message, shard=self._output, hint="wait until it is done")
             time.sleep(0.05)
+
+    def _holder(self) -> str:
+        """Which run holds the lock, as that wrote into it."""
+        with contextlib.suppress(OSError), open(self._file(_LOCK), encoding="utf-8", errors="replace") as file:
+            if text := file.read(300).strip():
+                return f" ({text})"
+        return ""
 
     def _is_locked(self) -> bool:
         """Try to lock; true once the lock is ours and still the file that other runs will find."""
@@ -67,7 +73,12 @@ class WorkingFolder:
         return entries
 
     def begin_journal(self, entries: Iterable[dict[str, Any]]) -> None:
-        """Write the journal anew; it is on the disk before any shard is published, or a crash could leave strays."""
+        """Write the journal anew; it is on the disk before any shard is published, or a crash could leave strays.
+
+        From now on the lock says which run holds it.
+        """
+        os.ftruncate(self._lock, 0)
+        os.write(self._lock, f"process {os.getpid()} on {os.uname().nodename}\n".encode())
         write_whole(self._file(_JOURNAL), [_encode(entry) for entry in entries])
         self._journal = os.open(self._file(_JOURNAL), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 

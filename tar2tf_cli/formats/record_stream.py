@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from io import RawIOBase
 from typing import Any, Final
 
-from tar2tf_cli.errors import SinkError, write_failed
+from tar2tf_cli.errors import ReaderGoneError, SinkError, write_failed
 from tar2tf_cli.formats.record_file import write_all
 
 __all__ = ["RecordStream"]
@@ -59,7 +59,7 @@ class RecordStream:
         try:
             action(*arguments)
         except BrokenPipeError:
-            raise SinkError(f"{self._name} was closed before everything was written") from None
+            raise ReaderGoneError(f"{self._name} was closed before everything was written") from None
         except OSError as error:
             raise write_failed(self._name, error) from None
         except (ValueError, TypeError) as error:  # it is closed, or takes text

@@ -90,10 +90,8 @@ def test_a_reader_that_goes_away_gets_no_traceback(bucket: Path, tmp_path: Path)
         done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=SECONDS, check=False)
         assert done.stdout.strip() == "100"
         assert "Traceback" not in done.stderr
-        assert done.returncode in (0, 3), "0 where all fitted into the pipe"
-        assert len(done.stderr.splitlines()) <= 1
-    assert done.returncode == 3
-    assert "standard output was closed" in done.stderr
+        assert done.returncode in (0, 141), "0 where all fitted into the pipe"
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_a_field_that_the_shell_took_away_is_told(bucket: Path, tmp_path: Path) -> None:

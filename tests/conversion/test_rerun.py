@@ -266,7 +266,8 @@ def test_a_second_run_on_an_output_that_is_being_written_says_so(small: Path, tm
     with reading_stdin(tar, "-o", tmp_path / "out" / "x.record") as process:
         done = tar2tf("convert", small, "-o", tmp_path / "out" / "x.record")
         assert done.returncode == 3
-        assert "another tar2tf is writing this output" in done.stderr
+        host = os.uname().nodename
+        assert f"another tar2tf (process {process.pid} on {host}) is writing this output" in done.stderr
         assert process.poll() is None
     assert not list((tmp_path / "out").glob("[!.]*"))
 
