@@ -22,6 +22,7 @@ EXIT_STATUS = {
     2: "The command, template or spec is wrong, or something else stands where the output goes.",
     3: "An input or output failed; the same command continues.",
     130: "Interrupted; the same command continues.",
+    141: "What reads the output was closed before everything was written.",
 }
 
 FILES = {
