@@ -1,4 +1,4 @@
-"""What `--dry-run` shows: the first sample on its way through ops and selection, with dtype and shape at each step."""
+"""What `--dry-run` shows: the first sample after each op and after the selection, with dtypes and shapes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Step", "trace"]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step and what the sample looks like behind it: a look per entry or feature, by name."""
+    """A step, and a description of each entry or feature of the sample after it, by name."""
 
     title: str
     entries: dict[str, str]
@@ -29,7 +29,7 @@ class Step:
 
 
 def trace(plan: Plan) -> list[Step]:
-    """The steps of the first sample of a plan; none where there is no sample, or standard input would be used up.
+    """The steps of a plan's first sample; empty if there is none, or if the input can be read only once.
 
     Raises:
         SampleError: when an op or selection fails on it.
@@ -63,7 +63,7 @@ def _looks(values: Any) -> dict[str, str]:
 
 
 def _look(value: Any) -> str:
-    """Type, and shape or length, of a value; short ones are shown."""
+    """The type and the shape or length of a value; short values are shown."""
     if isinstance(value, Feature):
         return f"{value.dtype} {list(value.shape)}" + (", raw bytes" if value.encoding == "raw" else "")
     if hasattr(value, "dtype"):

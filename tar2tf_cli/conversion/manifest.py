@@ -1,4 +1,4 @@
-"""The manifest: what a conversion wrote and from what, as one JSON document beside the shards."""
+"""The manifest: what a conversion wrote and from which inputs, as one JSON document beside the shards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class ShardEntry:
-    """A shard: its path from the manifest's folder, records, bytes on disk, and digest `crc32c:XXXXXXXX`."""
+    """A shard: path relative to the manifest's folder, records, bytes on disk, and digest `crc32c:XXXXXXXX`."""
 
     path: str
     records: int
@@ -25,7 +25,7 @@ class ShardEntry:
     split: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON; `split` only where there is one."""
+        """As plain JSON; without `split` if there is none."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
@@ -36,10 +36,10 @@ class Manifest:
     Attributes:
         spec: the canonical spec (`Conversion.canonical`).
         inputs: name, size in bytes and version of each input, in order.
-        shards: in number order, split by split.
+        shards: the shards, by split and then by number.
         features: dtype, shape, encoding and count of each feature (`Schema.describe`).
-        skipped: skipped members by reason, and how many samples were skipped.
-        documents: paths from the manifest's folder of what else was written, such as a label map.
+        skipped: how many members were skipped, by reason, and how many samples.
+        documents: paths of other files that were written, such as a label map, relative to the manifest's folder.
     """
 
     spec: dict[str, Any]
@@ -50,21 +50,21 @@ class Manifest:
     documents: list[str] = field(default_factory=list)
 
     def identity(self) -> dict[str, Any]:
-        """What makes a conversion the same one: version, spec and inputs."""
+        """Version, spec and inputs; two conversions are the same if these are equal."""
         return {"version": VERSION, "spec": self.spec, "inputs": self.inputs}
 
     @property
     def records(self) -> int:
-        """Records in all shards."""
+        """The number of records in all shards."""
         return sum(shard.records for shard in self.shards)
 
     @property
     def files(self) -> list[str]:
-        """Paths from the manifest's folder of all that was written beside it."""
+        """Paths of all files written beside the manifest, relative to its folder."""
         return [*(shard.path for shard in self.shards), *self.documents]
 
     def to_bytes(self) -> bytes:
-        """The document, the same bytes for the same content."""
+        """The document; equal content gives equal bytes."""
         totals = {
             "inputs": len(self.inputs),
             "shards": len(self.shards),
@@ -83,10 +83,10 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> Manifest:
-        """Read a document.
+        """Parse a document.
 
         Raises:
-            DamagedShardError: when it is not a manifest, or of a version this release does not know.
+            DamagedShardError: when it is not a manifest, or has a version that this release does not know.
         """
         try:
             whole = json.loads(data)
@@ -102,7 +102,7 @@ class Manifest:
 
     @classmethod
     def load(cls, path: str) -> Manifest | None:
-        """The manifest in a file; None when there is no such file."""
+        """Read the manifest in a file; None if there is no such file."""
         try:
             with open(path, "rb") as file:
                 return cls.from_bytes(file.read(), path)
@@ -113,7 +113,7 @@ class Manifest:
 
 
 def input_entry(item: ObjectInfo) -> dict[str, Any]:
-    """How the manifest names an input."""
+    """An input as the manifest describes it."""
     return {"name": item.name, "size": item.size, "version": item.version}
 
 

@@ -1,4 +1,4 @@
-"""A conversion with its inputs found: what is known before anything is read."""
+"""A conversion and its inputs: everything that is known before an input is read."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tar2tf_cli.stores import ObjectInfo, Source, endpoint_for, open_source
 
 __all__ = ["Plan", "make_plan"]
 
-_MOST_THREADS: Final = 8  # of one process; what they do with the interpreter locked is a tenth or so
+_MOST_THREADS: Final = 8  # per process; each holds the interpreter lock for about a tenth of its time
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A conversion with its inputs found.
+    """A conversion and the list of its inputs.
 
     Attributes:
-        size: stored bytes of all inputs together; None when one is not known.
+        size: total size of the inputs in bytes as stored; None if the size of any is unknown.
     """
 
     conversion: Conversion
@@ -36,32 +36,32 @@ class Plan:
 
     @property
     def work(self) -> Conversion:
-        """The conversion as it is left when the inputs are listed: a list was shuffled and cut short by its source."""
+        """The conversion that remains after the inputs are listed: a list source already applied shuffle and limit."""
         return replace(self.conversion, shuffle=False, limit=None) if self.source.ordered else self.conversion
 
     @property
     def records(self) -> int | None:
-        """How many records there will be, where that is certain before anything is read."""
+        """The number of records, if it is certain before anything is read; otherwise None."""
         spec = self.conversion
         return None if spec.ops or spec.split or spec.on_error == "skip" else self.source.count
 
     def threads(self, cpus: int) -> int:
-        """How many threads are to work on each input, so that a few large ones keep all CPUs busy."""
+        """How many threads should work on each input, so that a few large inputs keep all CPUs busy."""
         if self.source.threads or not self.work.gains_by_threads:
             return self.source.threads or 1
         return max(1, min(cpus // max(len(self.inputs), 1), _MOST_THREADS))
 
     def manifest(self) -> Manifest:
-        """The manifest as far as it is known before anything is read."""
+        """The part of the manifest that is known before anything is read."""
         spec = self.conversion.canonical()
         spec["input"].update(self.source.identity)
         return Manifest(spec, [input_entry(item) for item in self.inputs])
 
     def documents(self, described: str = "") -> dict[str, bytes]:
-        """Paths and content of what stands beside the manifest.
+        """Paths and content of the files to be written beside the manifest.
 
         Args:
-            described: what the reports of all inputs together describe.
+            described: the descriptions in the reports of all inputs, joined.
         """
         template, text = self.conversion.output.template, described.encode("utf-8", "surrogateescape")
         return {template.beside(name): text if data is None else data for name, data in self.source.documents.items()}
@@ -72,12 +72,12 @@ def make_plan(conversion: Conversion, *, endpoint: str | None = None, source: So
 
     Args:
         conversion: what to convert.
-        endpoint: where the store of the bucket answers.
-        source: where they are; goes by the conversion's bucket when None.
+        endpoint: URL of the store that holds the bucket.
+        source: where the inputs are; defaults to the conversion's bucket.
 
     Raises:
-        SourceError: when the bucket or an input is not there.
-        UsageError: when the output path names no file, or would give two inputs one name.
+        SourceError: when the bucket or an input does not exist.
+        UsageError: when the output path names a directory, or two inputs would have the same `<input>`.
     """
     if os.path.basename(conversion.output.path) in ("", ".", ".."):
         raise UsageError(
@@ -89,12 +89,12 @@ def make_plan(conversion: Conversion, *, endpoint: str | None = None, source: So
         stems = Counter(item.stem for item in inputs)
         stem, count = stems.most_common(1)[0]
         if count > 1:
-            raise UsageError(f"{count} inputs would give {stem!r} for <input> in the output path")
+            raise UsageError(f"{count} inputs would have the same <input> in the output path, {stem!r}")
     return Plan(conversion, source, inputs)
 
 
 def _source(conversion: Conversion, endpoint: str | None) -> Source:
-    """Where a conversion's inputs are, by their kind."""
+    """The source of a conversion's inputs, chosen by their kind."""
     spec, seed = conversion.input, conversion.seed if conversion.shuffle else None
     if spec.kind == "imagefolder":
         from tar2tf_cli.inputs.image_folder import ImageFolderSource

@@ -1,6 +1,7 @@
-"""Ordered atomic publishing: a shard gets its final name once it is whole and those before it have theirs.
+"""Atomic publishing in order: a shard gets its final name once it and all shards before it are whole.
 
-Shards are made in a working folder of the sink's choice; the manifest comes last, and the working folder goes.
+Shards are written to a working folder that the sink chooses; the manifest is written last, and then the working folder
+is removed.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ __all__ = ["Publisher"]
 
 
 class Publisher:
-    """The output of one conversion, from the first unfinished shard to the manifest; a context manager.
+    """Publishes the output of one conversion, from the first unfinished shard to the manifest; a context manager.
 
     Args:
-        claim: what is to be written, and what may be replaced.
-        events: hears of shards as they are published.
-        lanes: names of all lanes in the order in which the manifest is to list their shards.
+        claim: what will be written, and what may be replaced.
+        events: notified as shards are published.
+        lanes: names of all lanes, in the order in which the manifest lists their shards.
 
     Attributes:
-        up_to_date: the manifest of a conversion that was finished before, so that there is nothing to do.
-        manifest: what users call the manifest's path.
+        up_to_date: the manifest, if the conversion was finished by an earlier run and there is nothing to do.
+        manifest: path or URL of the manifest, as shown to users.
         folder: the working folder.
-        sealed: shards that are whole, by lane and number; on entering, those that an interrupted run left.
+        sealed: shards that are whole, by lane and number; on entering, those left by an interrupted run.
 
     Raises:
-        OutputExistsError: on entering, when something that this conversion does not claim is in the way.
-        SinkError: when the folder cannot be made, another run holds it, or a file cannot be published.
+        OutputExistsError: on entering, when a file that this conversion does not claim is in the way.
+        SinkError: when the folder cannot be created, another run holds its lock, or a file cannot be published.
     """
 
     def __init__(self, claim: Claim, events: Events, lanes: Sequence[str] = ()) -> None:
@@ -65,12 +66,12 @@ class Publisher:
         return self
 
     def _begin(self) -> None:
-        """Leave a finished conversion as it is, else take over what is there."""
+        """Leave a finished conversion as it is; otherwise take over the files of an earlier run."""
         self.up_to_date = None if os.path.lexists(self.folder) else finished(self._claim)
         if self.up_to_date:
             return
         self._working_folder.lock()
-        self.up_to_date = finished(self._claim)  # another run may have finished it, or ended before it cleaned up
+        self.up_to_date = finished(self._claim)  # another run may have finished it, perhaps without cleaning up
         if self.up_to_date:
             self._working_folder.remove()
             return
@@ -85,16 +86,16 @@ class Publisher:
 
     @property
     def reads_shards(self) -> bool:
-        """Whether shards are read once they are whole, as to upload them."""
+        """Whether finished shards are read again, for example to upload them."""
         return not self._sink.renames
 
     def unsynced(self, shard: Shard) -> list[str]:
-        """Local files that have to be on the disk before a shard may be sealed."""
+        """Local files that must be flushed to disk before a shard may be sealed."""
         part = shard.part(self.folder)
         return [part, f"{part}.idx"] if self._claim.with_index else [part]
 
     def seal(self, shard: Shard, report: ShardReport) -> None:
-        """Note that a shard is whole, and publish it once those before it are; its place is then final."""
+        """Record that a shard is whole, and publish it once all shards before it have been published."""
         if shard.place not in self.sealed:
             self._working_folder.note(journal_entry(self._claim, shard, report))
             self.sealed[shard.place] = report
@@ -106,10 +107,10 @@ class Publisher:
             self._publish(shard.lane)
 
     def finish(self, manifest: Manifest, documents: Mapping[str, bytes]) -> list[ShardEntry]:
-        """Publish what is left, then documents, then the manifest with its shards filled in; the working folder goes.
+        """Publish the remaining shards, the documents and the completed manifest; remove the working folder.
 
         Returns:
-            The shards, in the manifest's order, with paths as seen from its folder.
+            The shards in the manifest's order, with paths relative to its folder.
         """
         claim = self._claim
         documents = {self._sink.inside(path): data for path, data in documents.items()}
@@ -130,7 +131,7 @@ class Publisher:
         return manifest.shards
 
     def _shards(self) -> list[ShardEntry]:
-        """All shards, with paths as seen from the manifest's folder."""
+        """All shards, with paths relative to the manifest's folder."""
         shards = []
         for lane in sorted(self._entries, key=lambda lane: self._lanes.get(lane, 0)):
             split = lane if "split" in self._claim.template.fields else None
@@ -143,7 +144,7 @@ class Publisher:
         return self._claim.path(shard, len(self._entries[shard.lane]))
 
     def _publish(self, lane: str) -> None:
-        """Give the lane's next shards their final names, as far as they are whole."""
+        """Give a lane's next shards their final names, up to the first that is not whole."""
         entries, number = self._entries[lane], self._published.get(lane, 0)
         while number in entries:
             shard = Shard(lane, number)
@@ -154,7 +155,7 @@ class Publisher:
         self._published[lane] = number
 
     def _move(self, part: str, path: str) -> None:
-        """Publish a part and its `--index`."""
+        """Publish a shard and its `--index`."""
         if self._sink.part_size(part) is None:
             return  # published by the run that was interrupted
         suffixes = (".idx", "") if self._claim.with_index else ("",)
@@ -163,7 +164,7 @@ class Publisher:
                 where = self._sink.locate(final)
                 raise OutputExistsError("appeared while the shard was being made", shard=where, hint=OVERWRITE)
         if not self._begun:
-            self._sink.remove(self._claim.manifest)  # from here on an older one would lie
+            self._sink.remove(self._claim.manifest)  # from here on, an older manifest would be wrong
             self._begun = True
         for suffix in suffixes:
             if not suffix or self._sink.part_size(part + suffix) is not None:
@@ -178,7 +179,7 @@ class Publisher:
             self._sink.remove(f"{path}.idx")
 
     def _write(self, path: str, data: bytes) -> None:
-        """Write a document, which appears under its name when it is whole and on the disk."""
+        """Write a document; it appears under its name once it is whole and flushed to disk."""
         part = os.path.join(self.folder, "document.part")
         write_whole(part, [data])
         self._sink.publish(part, path)

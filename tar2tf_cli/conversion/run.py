@@ -1,4 +1,4 @@
-"""A whole conversion: plans it, runs its tasks on an engine, and has the shards published in order."""
+"""A whole conversion: plans it, runs its tasks on an engine, and publishes the shards in order."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ def convert(
 
     Args:
         conversion: what to convert, and how.
-        workers: how many processes work at once; as many as there are CPUs when None.
+        workers: number of worker processes; defaults to the number of CPUs.
         overwrite: replace files that this conversion did not write.
-        endpoint: where the store of the bucket answers; of the output, too, when both are of one kind.
-        events: hears of progress.
-        source: where the inputs are; goes by the conversion's bucket when None.
-        target: where shards go, without a manifest; goes by the output path when None.
+        endpoint: URL of the store that holds the bucket; also used for the output if it is in the same kind of store.
+        events: notified of progress.
+        source: where the inputs are; defaults to the conversion's bucket.
+        target: where shards go, without a manifest; defaults to the output path, with a manifest.
 
     Returns:
-        What was written; the manifest beside the shards says the same.
+        What was written, as recorded in the manifest beside the shards.
 
     Raises:
-        Tar2tfError: whatever went wrong; the same call continues where this one stopped.
+        Tar2tfError: when anything fails; the same call then continues where this one stopped.
     """
     events = events or Events()
     plan = make_plan(conversion, endpoint=endpoint, source=source)
     readers = min(workers or cpu_count(), max(len(plan.inputs), 2))
-    beside = int(readers > 1 and plan.source.remote)  # writes shards, so that no reader has to stop for it
+    beside = int(readers > 1 and plan.source.remote)  # one more worker to write shards, so that no reader has to wait
     engine = make_engine(readers + beside)
     manifest = plan.manifest()
     with target or _target(plan, manifest, overwrite, endpoint, events) as target:
@@ -72,7 +72,7 @@ def convert(
 
 
 def _target(plan: Plan, manifest: Manifest, overwrite: bool, endpoint: str | None, events: Events) -> Target:
-    """Where a conversion's shards go, by its output path."""
+    """The target of a conversion's shards, chosen by its output path."""
     conversion = plan.conversion
     path = conversion.output.path
     if path == STDOUT:
@@ -93,7 +93,7 @@ def _target(plan: Plan, manifest: Manifest, overwrite: bool, endpoint: str | Non
 
 
 def _finished_before(manifest: Manifest, path: str | None) -> Summary:
-    """What a conversion came to that was finished before."""
+    """The summary of a conversion that an earlier run finished."""
     return Summary(
         path,
         len(manifest.inputs),

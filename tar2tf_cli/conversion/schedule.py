@@ -1,4 +1,4 @@
-"""Which task of a conversion is next: inputs are read a little ahead, shards written once their records are there."""
+"""Decides which task of a conversion is next: inputs are read a little ahead; shards are written once planned."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from tar2tf_cli.sinks import Flusher
 
 __all__ = ["ConversionSchedule"]
 
-_AHEAD: Final = 4  # inputs per worker read ahead of the first unfinished one; bounds the space that spools take
-_SMALL_INPUTS: Final = 8  # that one task fetches at once
-_SMALL_BYTES: Final = 4 << 20  # of them together
+_AHEAD: Final = 4  # inputs per worker read ahead of the first unfinished one; bounds the disk space of spools
+_SMALL_INPUTS: Final = 8  # most inputs that one task fetches at once
+_SMALL_BYTES: Final = 4 << 20  # and most bytes of them together
 
 
 class ConversionSchedule(Schedule):
-    """Hands out inputs to be read and shards to be written, and hands what is whole to tally and target.
+    """Hands out tasks that read inputs and write shards, and passes their results to the tally and the target.
 
     Args:
-        plan: the inputs.
-        worker: what the tasks are given.
+        plan: the conversion and its inputs.
+        worker: the context passed to each task.
         readers: how many tasks may read inputs at once.
-        target: takes the shards.
-        tally: adds up what inputs and shards came to.
-        events: hears of progress.
+        target: receives the shards.
+        tally: adds up the totals of inputs and shards.
+        events: notified of progress.
     """
 
     def __init__(self, plan: Plan, worker: Worker, readers: int, target: Target, tally: Tally, events: Events) -> None:
@@ -51,26 +51,26 @@ class ConversionSchedule(Schedule):
         self._holds_all = self._planner.holds_all
         self._reading = 0
         self._next_input = 0
-        self._frontier = 0  # the first input whose records have no shards yet
-        self._read: dict[int, InputReport | Tar2tfError] = {}  # what came of inputs from the frontier on
+        self._frontier = 0  # the first input whose records have not been divided among shards
+        self._read: dict[int, InputReport | Tar2tfError] = {}  # results of inputs from the frontier on
         self._failed = False
         self._finished = False
         self._ready: deque[Shard] = deque()
-        self._users: Counter[int] = Counter()  # shards to be written that need an input's spool
+        self._users: Counter[int] = Counter()  # how many unwritten shards need an input's spool
         self._flusher: Flusher[tuple[Shard, ShardReport]] = Flusher()
 
     def begin(self) -> None:
-        """Say how much there is to do."""
+        """Report how much there is to do."""
         self._events.planned(len(self._plan.inputs), self._plan.size)
         self._advance()
 
     @property
     def pending(self) -> int:
-        """Shards that are on their way to the disk."""
+        """The number of shards being flushed to disk."""
         return self._flusher.pending
 
     def next(self) -> Task | None:
-        """A shard that is ready, else an input, not too far ahead of the others."""
+        """The next shard that is ready, otherwise the next inputs, unless they are too far ahead; None to wait."""
         if self._ready:
             return WriteShard(self._ready.popleft())
         if self._failed or self._finished or self._reading == self._readers:
@@ -82,11 +82,11 @@ class ConversionSchedule(Schedule):
         return ReadInputs(tuple(range(first, self._next_input)))
 
     def _end_of_task(self) -> int:
-        """Where the inputs of the next task end: it reads one, or several small ones where each costs a round trip."""
+        """The exclusive end of the next task's inputs: one input, or several small ones if each costs a round trip."""
         inputs, first = self._plan.inputs, self._next_input
         most = _SMALL_INPUTS if self._plan.source.remote else 1
         ahead = len(inputs) if self._holds_all else self._frontier + _AHEAD * most * self._readers
-        fair = -(-(len(inputs) - first) // (2 * self._readers))  # so that all workers have some to the end
+        fair = -(-(len(inputs) - first) // (2 * self._readers))  # so that no worker runs out of inputs early
         stop, size = first, 0
         while stop < min(len(inputs), ahead) and stop - first < max(1, min(most, fair)):
             size += _SMALL_BYTES if inputs[stop].size is None else inputs[stop].size or 0
@@ -96,7 +96,7 @@ class ConversionSchedule(Schedule):
         return stop
 
     def take(self, outcome: Outcome) -> None:
-        """Take in how a task ended."""
+        """Handle the outcome of a task."""
         task, result, error = outcome.task, outcome.result, outcome.error
         if isinstance(task, ReadInputs):
             self._reading -= 1
@@ -110,12 +110,12 @@ class ConversionSchedule(Schedule):
             self._flusher.submit(self._target.unsynced(task.shard), (task.shard, result))
 
     def settle(self, timeout: float) -> None:
-        """Seal the shards that are on the disk by now."""
+        """Seal the shards that have been flushed to disk."""
         for shard, report in self._flusher.done(timeout):
             self._seal(shard, report)
 
     def progress(self, size: int) -> None:
-        """Report how much has been read, of inputs read twice no more than once."""
+        """Report how many bytes have been read; inputs that are read twice count once."""
         self._events.progress(size if self._plan.size is None else min(size, self._plan.size))
 
     def name(self, task: Task) -> str | None:
@@ -128,11 +128,11 @@ class ConversionSchedule(Schedule):
         return None
 
     def close(self) -> None:
-        """Wait for no more shards."""
+        """Stop waiting for shards to be flushed."""
         self._flusher.close()
 
     def _advance(self) -> None:
-        """Divide inputs among shards as far as they have been read in input order, up to the limit."""
+        """Divide the inputs read so far among shards, in input order and up to the limit."""
         if self._finished:
             return
         while self._frontier < len(self._plan.inputs) and not self._planner.full:
@@ -148,7 +148,7 @@ class ConversionSchedule(Schedule):
         self._enqueue(list(self._planner.finish()))
 
     def _load(self, number: int) -> SpoolIndex:
-        """The index of an input that was read."""
+        """Load the index of an input that was read."""
         path = self._worker.path(number, "index")
         loaded = load_index(path)
         if loaded is None:
@@ -156,8 +156,8 @@ class ConversionSchedule(Schedule):
         return loaded[0]
 
     def _enqueue(self, shards: Sequence[Shard]) -> None:
-        """Have shards written, but for those that an interrupted run left whole."""
-        for shard in shards:  # all of them first, or a spool could go that a later one needs
+        """Queue shards to be written, except those that an interrupted run left whole."""
+        for shard in shards:  # all of them first, or a spool that a later shard needs could be removed
             self._users.update(shard.sources)
         for shard in shards:
             self._tally.add_shard(shard)
@@ -168,7 +168,7 @@ class ConversionSchedule(Schedule):
                 self._ready.append(shard)
 
     def _seal(self, shard: Shard, report: ShardReport) -> None:
-        """Hand a whole shard over, and remove the spools that no other one needs."""
+        """Pass a whole shard to the target, and remove the spools that no other shard needs."""
         self._target.seal(shard, report)
         self._tally.summary.bytes += report.size
         sources = shard.sources

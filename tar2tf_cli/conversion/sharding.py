@@ -1,9 +1,9 @@
-"""Which record goes into which shard: sizes of records in, lists of pieces out, nothing read or written.
+"""Decides which record goes into which shard: takes the sizes of records and returns lists of pieces, without any I/O.
 
-A **unit** is a record, or, where gzip blocks are divided by their size on disk, a block of records. A **piece** is a
-stretch of neighbouring units of one input. A **lane** is a numbered series of shards: a split's, an input's with
-`<input>`, or else the only one. A shard is closed before the unit that would pass its limit; one unit larger than the
-limit is a shard of its own.
+A **unit** is a record or, when the limit applies to gzip blocks, a block of records. A **piece** is a run of
+consecutive units of one input. A **lane** is a numbered series of shards: one per split, one per input with `<input>`,
+otherwise a single one. A shard is closed before the unit that would exceed its limit; a unit larger than the limit gets
+a shard of its own.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ __all__ = ["Piece", "Shard", "ShardPlanner"]
 
 
 class Piece(NamedTuple):
-    """Neighbouring units of one input.
+    """Consecutive units of one input.
 
     Attributes:
         source: number of the input.
-        first: number of its first unit.
-        units: how many of them.
-        start: where the first unit begins: bytes into the spool, or into the tar where there is none.
-        size: bytes that the units take on disk.
+        first: number of the first unit.
+        units: number of units.
+        start: byte offset of the first unit in the spool or, if there is none, in the tar.
+        size: size of the units on disk in bytes.
         spooled: whether there is a spool.
     """
 
@@ -44,7 +44,7 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class Shard:
-    """A shard to be written: its lane, its number in the lane from 0, and the pieces that make it up in order."""
+    """A shard to be written: its lane, its number in the lane (from 0), and its pieces in order."""
 
     lane: str
     number: int
@@ -54,20 +54,20 @@ class Shard:
 
     @property
     def place(self) -> tuple[str, int]:
-        """Lane and number, which no other shard has."""
+        """Lane and number, which identify the shard."""
         return self.lane, self.number
 
     def part(self, folder: str) -> str:
-        """Where the shard is written in a working folder before it is published; an `--index` goes beside it."""
+        """Path of the shard in a working folder before it is published; an `--index` is written beside it."""
         return os.path.join(folder, f"shard-{self.lane}-{self.number:05d}.part")
 
     @property
     def sources(self) -> set[int]:
-        """Numbers of the inputs that its pieces lie in."""
+        """Numbers of the inputs that its pieces come from."""
         return {piece.source for piece in self.pieces}
 
     def add(self, piece: Piece, records: int) -> None:
-        """Append a piece, joined with the last where it follows on."""
+        """Append a piece, merging it with the last one if they are adjacent."""
         last = self.pieces[-1] if self.pieces else None
         if last and last.source == piece.source and last.first + last.units == piece.first:
             self.pieces[-1] = last._replace(units=last.units + piece.units, size=last.size + piece.size)
@@ -78,7 +78,7 @@ class Shard:
 
 
 class _Units(NamedTuple):
-    """Neighbouring units of an input that go into one lane: number of the first, and how many."""
+    """Consecutive units of an input that go into one lane: number of the first, and how many."""
 
     lane: str
     source: int
@@ -88,17 +88,17 @@ class _Units(NamedTuple):
 
 
 class ShardPlanner:
-    """Takes the indexes of inputs in input order and gives shards as they fill up.
+    """Takes the indexes of inputs in input order and yields shards as they fill up.
 
     Args:
-        conversion: whose limits, split, shuffle and number of shards hold.
+        conversion: gives the limits, split, shuffle and number of shards.
         stems: the inputs' stems, for a path with `<input>`.
-        records: how many records all inputs have together, where that is certain; else a number of shards is only
-            planned when all indexes are there.
+        records: total number of records in all inputs, if that is certain; otherwise `--num-shards` needs all
+            indexes before the first shard can be planned.
 
     Attributes:
         full: whether `--limit` is reached, so that further inputs add nothing.
-        totals: shards per lane so far.
+        totals: number of shards per lane so far.
     """
 
     def __init__(self, conversion: Conversion, stems: list[str], records: int | None = None) -> None:
@@ -120,21 +120,21 @@ class ShardPlanner:
 
     @property
     def full(self) -> bool:
-        """Whether the limit on samples is reached; never before the end when they are shuffled."""
+        """Whether the limit on samples is reached; if they are shuffled, never before the end."""
         return self._remaining == 0
 
     @property
     def holds_all(self) -> bool:
-        """Whether every index is needed before the first shard is known."""
+        """Whether every index is needed before the first shard can be planned."""
         return self._shuffle or (self._num_shards is not None and not self._quotas)
 
     @property
     def open_sources(self) -> set[int]:
-        """Inputs of which units lie in shards that are not complete."""
+        """Numbers of the inputs with units in incomplete shards."""
         return {piece.source for shard in self._open.values() for piece in shard.pieces}
 
     def add(self, source: int, index: SpoolIndex) -> Iterator[Shard]:
-        """Divide an input's units among shards; yields the shards that this completes."""
+        """Divide an input's units among shards; yields each shard that is completed."""
         if self.holds_all:
             self._held.append((source, index))
             return
@@ -144,7 +144,7 @@ class ShardPlanner:
             yield from self._close()
 
     def finish(self) -> Iterator[Shard]:
-        """The shards that are left when there are no more inputs."""
+        """Yield the remaining shards once there are no more inputs."""
         held = self._shuffled() if self._shuffle else (units for each in self._held for units in self._runs(*each))
         runs = list(held) if self._remaining is None else _truncated(held, self._remaining)
         if self._num_shards and runs:
@@ -154,7 +154,7 @@ class ShardPlanner:
         yield from self._close()
 
     def _runs(self, source: int, index: SpoolIndex) -> Iterator[_Units]:
-        """An input's units, each stretch of neighbours that go into one lane together."""
+        """An input's units, as runs of consecutive units that go into the same lane."""
         counts = [(number, sum(1 for _ in units)) for number, units in groupby(index.lanes)]
         first = 0
         for number, count in counts or [(0, len(index.sizes))]:
@@ -163,7 +163,7 @@ class ShardPlanner:
             first += count
 
     def _shuffled(self) -> Iterator[_Units]:
-        """Every unit by itself, sorted by its order number; equal numbers keep the input order."""
+        """All units one by one, sorted by their order numbers; units with equal numbers keep the input order."""
         import numpy as np
 
         if not self._held:
@@ -177,7 +177,7 @@ class ShardPlanner:
             yield _Units(self._lanes[index.lanes[unit] if index.lanes else 0], source, index, unit, 1)
 
     def _fill(self, units: _Units) -> Iterator[Shard]:
-        """Put units into their lane's shards; yields those that are full."""
+        """Add units to the shards of their lane; yields each shard that is full."""
         lane, source, index, first, count = units
         if self._remaining is not None:
             count = min(count, self._remaining)
@@ -197,7 +197,7 @@ class ShardPlanner:
             unit = stop
 
     def _room(self, shard: Shard, index: SpoolIndex, unit: int) -> int:
-        """The first unit, counted from `unit`, that no longer fits."""
+        """The exclusive end of the units from `unit` on that fit into a shard."""
         stop = len(index.sizes)
         if self._max_bytes:
             stop = bisect_right(index.ends, index.ends[unit] + self._max_bytes - shard.size) - 1
@@ -217,13 +217,13 @@ class ShardPlanner:
 
 
 def _shares(total: int, shards: int) -> list[int]:
-    """A number of records as equal shares, within one, the larger ones first."""
+    """Divide a number of records into shares that differ by at most one, the larger ones first."""
     least, larger = divmod(total, shards)
     return [least + (number < larger) for number in range(shards)]
 
 
 def _equal_shares(runs: list[_Units], shards: int) -> dict[str, list[int]]:
-    """How many records each shard of each lane gets."""
+    """The number of records for each shard of each lane."""
     totals: Counter[str] = Counter()
     for units in runs:
         totals[units.lane] += units.length
@@ -231,7 +231,7 @@ def _equal_shares(runs: list[_Units], shards: int) -> dict[str, list[int]]:
 
 
 def _truncated(runs: Iterable[_Units], limit: int) -> list[_Units]:
-    """The first units, as many as the limit allows."""
+    """The first units, up to the limit."""
     kept = []
     for units in runs:
         if limit <= 0:

@@ -1,4 +1,4 @@
-"""Spools: the bytes of an input's units, in the working folder until they are gathered into shards."""
+"""Spools: files in the working folder that hold an input's units until they are copied into shards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GZIP_BLOCK: Final = 1 << 20
 
 
 def spool_is_whole(path: str, crc: int) -> bool:
-    """Whether a spool is there and its CRC-32C is as reported when it was written."""
+    """Whether a spool exists and its CRC-32C is the one reported when it was written."""
     try:
         return crc32c_of_file(path) == crc
     except FileNotFoundError:
@@ -30,7 +30,7 @@ def spool_is_whole(path: str, crc: int) -> bool:
 
 
 def gzip_stream(chunks: Iterable[tuple[list[bytes], int]]) -> Iterator[tuple[list[bytes], int]]:
-    """Chunks of bytes as one gzip member; parts and their size in, parts and their size out."""
+    """Compress chunks into one gzip member; takes and yields byte strings and their total size."""
     compressor = _compressor()
     for parts, _ in chunks:
         for part in parts:
@@ -41,22 +41,22 @@ def gzip_stream(chunks: Iterable[tuple[list[bytes], int]]) -> Iterator[tuple[lis
 
 
 def gzip_bytes(data: bytes) -> bytes:
-    """One gzip member."""
+    """Compress data into one gzip member."""
     compressor = _compressor()
     return compressor.compress(data) + compressor.flush()
 
 
 def _compressor() -> zlib._Compress:
-    """A gzip compressor that writes no name and no time, so that equal data gives equal bytes."""
+    """A gzip compressor that writes no name and no timestamp, so that equal data gives equal bytes."""
     return zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
 
 
 class Spool:
-    """Appends records to a spool and its index, compressed where their size on disk decides about shards.
+    """Appends records to a spool and its index, compressed if their size on disk determines the shards.
 
     Args:
-        conversion: whose split, shuffle and compression hold.
-        name: the input's name, which the order of shuffled records is drawn from.
+        conversion: gives the split, shuffle and compression.
+        name: the input's name; shuffled records are ordered by a hash of it and the seed.
         file: the spool.
         index: filled in unit by unit.
     """
@@ -77,7 +77,7 @@ class Spool:
             self._append(lane, parts, size)
             return
         if lane in self._blocks and self._blocks[lane].size + size > self._block_size:
-            self._close_block(lane)  # so that only a record can be larger than a block should be
+            self._close_block(lane)  # so that only a single record can exceed the block size
         block = self._blocks.setdefault(lane, _Block())
         block.parts += parts
         block.size += size
@@ -86,7 +86,7 @@ class Spool:
             self._close_block(lane)
 
     def finish(self) -> None:
-        """Append what is left of unfinished blocks."""
+        """Append the unfinished blocks."""
         for lane in list(self._blocks):
             self._close_block(lane)
 
@@ -114,10 +114,10 @@ class _Block:
 
 
 def _block_size(conversion: Conversion) -> int | None:
-    """Bytes of records that make a gzip block; None when units are plain records.
+    """Uncompressed size of a gzip block in bytes; None if units are plain records.
 
-    Only a limit on the size on disk asks for compression before records are divided among shards. A block is small
-    against the limit, so that shards fill up well, and one record wherever records are counted or shuffled.
+    Records are compressed before they are divided among shards only if there is a limit on the size on disk. A block
+    is small compared with the limit, so that shards fill up well; if records are counted or shuffled, it is one record.
     """
     output = conversion.output
     if output.compression == "none" or output.limit is None:

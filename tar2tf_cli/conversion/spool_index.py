@@ -1,7 +1,7 @@
-"""What reading an input leaves in the working folder: an index of its units.
+"""The index of an input's units, written to the working folder when the input is read.
 
-A unit is what is divided among shards: one framed record, or one gzip block of several. Units are whole in
-themselves, so any sequence of them is a valid TFRecord (RFC 1952 lets gzip members follow each other).
+Shards are made of units: a unit is one framed record, or one gzip block of several. Each unit is complete, so any
+sequence of units is a valid TFRecord (RFC 1952 lets gzip members follow each other).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def _column() -> array[int]:
 
 @dataclass(slots=True)
 class SpoolIndex:
-    """What one input gives, unit by unit, in input order; every column is unsigned 64-bit.
+    """The units of one input, in input order; every column holds unsigned 64-bit integers.
 
     Attributes:
-        sizes: bytes each unit takes on disk.
-        records: records in each unit; empty when every unit is one record.
-        lanes: number of the split each unit belongs to; empty when there is one.
-        order: number by which units are shuffled; empty when they are not.
-        offsets: where in the input each sample begins; empty when there is a spool.
+        sizes: size of each unit on disk in bytes.
+        records: number of records in each unit; empty if every unit is one record.
+        lanes: number of the split that each unit belongs to; empty without `--split`.
+        order: sort key of each unit for shuffling; empty without `--shuffle`.
+        offsets: byte offset of each sample in the input; empty if there is a spool.
     """
 
     sizes: array[int] = field(default_factory=_column)
@@ -45,32 +45,32 @@ class SpoolIndex:
     _ends: array[int] = field(default_factory=_column)
 
     def count(self, first: int = 0, stop: int | None = None) -> int:
-        """Records in a range of units."""
+        """The number of records in a range of units; `stop` is exclusive."""
         return sum(self.records[first:stop]) if self.records else len(self.sizes[first:stop])
 
     @property
     def ends(self) -> array[int]:
-        """0, and where each unit ends in the spool; computed once the index is whole."""
+        """0, followed by the end offset of each unit in the spool; computed once the index is complete."""
         if len(self._ends) != len(self.sizes) + 1:
             self._ends = array("Q", accumulate(self.sizes, initial=0))
         return self._ends
 
     def start(self, unit: int) -> int:
-        """Where a unit begins, in the spool or, without one, in the tar."""
+        """Byte offset of a unit in the spool or, if there is none, in the tar."""
         return self.offsets[unit] if self.offsets else self.ends[unit]
 
     def size(self, first: int, stop: int) -> int:
-        """Bytes of a range of units."""
+        """Size of a range of units in bytes; `stop` is exclusive."""
         return self.ends[stop] - self.ends[first]
 
     def clear(self) -> None:
-        """Forget all units."""
+        """Remove all units."""
         for name in _COLUMNS:
             del getattr(self, name)[:]
 
 
 def save_index(path: str, index: SpoolIndex, report: dict[str, Any]) -> None:
-    """Write an index and the report that goes with it; the file appears whole or not at all."""
+    """Write an index and its report; the file appears whole or not at all."""
     columns = [getattr(index, name).tobytes() for name in _COLUMNS]
     crc = reduce(lambda crc, column: crc32c(column, crc), columns, 0)
     head = json.dumps({"report": report, "lengths": [len(column) for column in columns], "crc": crc})
@@ -79,7 +79,7 @@ def save_index(path: str, index: SpoolIndex, report: dict[str, Any]) -> None:
 
 
 def load_index(path: str) -> tuple[SpoolIndex, dict[str, Any]] | None:
-    """The index and report that `save_index` wrote; None when there is none or it is not whole."""
+    """Read an index and report written by `save_index`; None if there is none, or if it is damaged."""
     index, crc = SpoolIndex(), 0
     try:
         with open(path, "rb") as file:

@@ -1,4 +1,4 @@
-"""What is there where an output is to be made: claimed, refused, or gone on with."""
+"""Decides about files that already exist at the output: keep and continue, replace, or refuse."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _ELSEWHERE: Final = "choose another output path"
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a conversion says of its output before anything is written.
+    """The files that a conversion will write, as known before anything is written.
 
     Attributes:
-        template: the path template of the shards, as a path of the sink.
-        sink: where they are published.
-        identity: what makes a conversion the same one (`Manifest.identity`).
-        inputs: paths of the inputs, which not even `overwrite` replaces.
-        documents: paths of what is to stand beside the manifest.
+        template: the path template of the shards, relative to the sink.
+        sink: where the shards are published.
+        identity: version, spec and inputs of the conversion (`Manifest.identity`).
+        inputs: paths of the inputs, which are never replaced, not even with `overwrite`.
+        documents: paths of the files to be written beside the manifest.
         overwrite: whether files that this conversion does not claim may be replaced.
-        resumable: whether the inputs are known to be the same ones as in an interrupted run.
+        resumable: whether the inputs are known to be the same as in an interrupted run.
     """
 
     template: PathTemplate
@@ -50,12 +50,12 @@ class Claim:
 
     @property
     def where(self) -> str:
-        """What users call the manifest's path."""
+        """Path or URL of the manifest, as shown to users."""
         return self.sink.locate(self.manifest)
 
     @property
     def prefix(self) -> str:
-        """What the paths of all shards begin with, and the manifest leaves out."""
+        """The prefix of all shard paths that is omitted in the manifest."""
         return self.manifest[: -len(os.path.basename(self.manifest))]
 
     @property
@@ -65,17 +65,17 @@ class Claim:
 
     @property
     def begins(self) -> str:
-        """What the paths of manifest, documents and shards begin with."""
+        """The common prefix of the paths of manifest, documents and shards."""
         return os.path.commonprefix([self.manifest, self.template.text]).rstrip("-")  # noqa: RUF071 - of names
 
     @property
     def with_index(self) -> bool:
-        """Whether an `--index` goes with each shard."""
+        """Whether each shard has an `--index`."""
         return bool(self.identity["spec"].get("output", {}).get("index"))
 
     @property
     def by_total(self) -> bool:
-        """Whether no shard has its path before all are made."""
+        """Whether the shards' paths are known only once all shards are written."""
         return "total" in self.template.fields
 
     def path(self, shard: Shard, total: int = 0) -> str:
@@ -84,7 +84,7 @@ class Claim:
 
 
 def finished(claim: Claim) -> Manifest | None:
-    """The manifest of the very same conversion, if that was finished and all that it wrote is there."""
+    """The manifest of an identical conversion, if it was finished and all its files exist; otherwise None."""
     manifest = _previous(claim) if claim.resumable and not claim.overwrite else None
     if manifest is None or manifest.identity() != claim.identity:
         return None
@@ -97,21 +97,21 @@ def finished(claim: Claim) -> Manifest | None:
 
 
 def journal_entry(claim: Claim, shard: Shard, report: ShardReport) -> dict[str, Any]:
-    """A whole shard as the journal notes it, with its path from the root where that is known already."""
+    """The journal entry of a whole shard, with its path relative to the root if that is already known."""
     paths = {} if claim.by_total else {"paths": [claim.path(shard).removeprefix(claim.prefix)]}
     return {"lane": shard.lane, "number": shard.number, **asdict(report), **paths}
 
 
 class Takeover:
-    """Sees what an earlier run left, keeps what is ours, refuses what is not, and begins the journal.
+    """Finds the files of an earlier run, keeps those of this conversion, refuses others, and starts the journal.
 
     Attributes:
-        found: normalised paths of files that may be replaced when their turn comes.
-        stale: normalised paths of files that go when the output is whole, unless they are replaced.
+        found: normalised paths of existing files that may be replaced.
+        stale: normalised paths of files that are removed once the output is whole, unless they are replaced.
         sealed: shards that an interrupted run left whole, by lane and number.
 
     Raises:
-        OutputExistsError: when something that this conversion does not claim is in the way.
+        OutputExistsError: when a file that this conversion does not claim is in the way.
     """
 
     def __init__(self, claim: Claim, folder: WorkingFolder) -> None:
@@ -127,7 +127,7 @@ class Takeover:
         documents = {os.path.normpath(path) for path in claim.documents if self._sink.exists(path)}
         self.found = self._existing()
         self._check_irreplaceable(self.found | documents)
-        if not same_command:  # else there was nothing foreign when the journal was begun
+        if not same_command:  # otherwise this was checked when the journal was started
             claimed = files | documents if previous else files
             self._check_foreign(self.found | documents, claimed, interrupted=head["identity"] is not None)
         published = [path for entry in entries for path in entry.get("paths", [])]
@@ -143,26 +143,26 @@ class Takeover:
         self._begin_journal(folder, published if ours else [])
 
     def _check_previous(self, previous: Manifest) -> None:
-        """Refuse to go on where there is a manifest that this conversion may not replace."""
+        """Raise if there is a manifest that this conversion may not replace."""
         identity = self._claim.identity
         if previous.identity() != identity:
             reason = _what_changed(previous, identity)
         elif not self._claim.resumable:
-            reason = "is there already, and whether the input is still the same cannot be known"
+            reason = "already exists, and tar2tf cannot tell whether the input is still the same"
         else:
             return
         raise OutputExistsError(reason, shard=self._claim.where, hint=OVERWRITE)
 
     def _existing(self) -> set[str]:
-        """Normalised paths on disk that the template could have given, of indexes too where they are wanted.
+        """Normalised paths of existing files that match the template, including indexes if they are wanted.
 
         Raises:
-            OutputExistsError: when one is a folder.
+            OutputExistsError: when one of them is a folder.
         """
         claim = self._claim
         text = claim.template.text.removeprefix(claim.prefix)
         regex = PathTemplate.parse(text).regex()
-        exact = not claim.template.fields & {"split", "input"}  # else a name says too little of a folder
+        exact = not claim.template.fields & {"split", "input"}  # otherwise a folder could match by accident
         found = set()
         for relative, is_folder in self._sink.walk(claim.root, nested="/" in text):
             if is_folder and not exact:
@@ -171,12 +171,12 @@ class Takeover:
                 path = os.path.normpath(os.path.join(claim.root, relative))
                 if is_folder:
                     hint = f"remove it, or {_ELSEWHERE}"
-                    raise OutputExistsError("is a directory where a file belongs", shard=path, hint=hint)
+                    raise OutputExistsError("is a directory, but a file is to be written here", shard=path, hint=hint)
                 found.add(path)
         return found - {os.path.normpath(claim.manifest)}
 
     def _check_irreplaceable(self, paths: set[str]) -> None:
-        """Refuse to go on where an input, a device or a pipe is in the way."""
+        """Raise if an input, a device or a pipe would be replaced."""
         inputs = {_file(path) for path in self._claim.inputs} if paths else set()
         for where in map(self._sink.locate, sorted(paths)):
             if _file(where) in inputs:
@@ -184,15 +184,15 @@ class Takeover:
             check_replaceable(where)
 
     def _check_foreign(self, paths: set[str], claimed: set[str], *, interrupted: bool) -> None:
-        """Refuse to go on where files are in the way that this conversion does not claim."""
+        """Raise if files that this conversion does not claim would be replaced."""
         foreign = sorted(path for path in paths - claimed if path.removesuffix(".idx") not in claimed)
         if foreign and not self._claim.overwrite:
-            left = " by an interrupted run with another spec"
-            reason = left if interrupted else ", and no manifest of this conversion claims it"
-            raise OutputExistsError(f"is there already{reason}", shard=self._sink.locate(foreign[0]), hint=OVERWRITE)
+            left = "was left by an interrupted run with another spec"
+            reason = left if interrupted else "already exists, and no manifest of this conversion lists it"
+            raise OutputExistsError(reason, shard=self._sink.locate(foreign[0]), hint=OVERWRITE)
 
     def _resume(self, entries: list[dict[str, Any]], folder: str) -> None:
-        """Find the shards that an interrupted run left whole, published or not."""
+        """Find the shards that an interrupted run left whole, whether published or not."""
         for entry in entries:
             if "lane" not in entry:
                 continue
@@ -204,25 +204,25 @@ class Takeover:
                 self.sealed[shard.place] = ShardReport(size, entry["records"], entry["crc"])
 
     def _begin_journal(self, folder: WorkingFolder, published: list[str]) -> None:
-        """Begin the journal anew.
+        """Start a new journal.
 
         Args:
-            folder: where it lies.
-            published: paths from the root that this conversion may have published before.
+            folder: the folder that holds it.
+            published: paths, relative to the root, that this conversion may have published before.
         """
         replaces = sorted(os.path.relpath(path, self._claim.root) for path in self.stale)
         sealed = [journal_entry(self._claim, Shard(*place), report) for place, report in self.sealed.items()]
         folder.begin_journal([{"identity": self._claim.identity, "replaces": replaces}, {"paths": published}, *sealed])
 
     def _inside(self, paths: Iterable[str]) -> set[str]:
-        """Normalised paths of files as a document beside the shards names them; none that lead out of its folder."""
+        """Normalised paths of the files listed in a manifest or journal, without any that lead outside its folder."""
         inside = (os.path.normpath(path) for path in paths if not os.path.isabs(path))
         root = self._claim.root
         return {os.path.normpath(os.path.join(root, path)) for path in inside if path.split(os.sep)[0] != ".."}
 
 
 def _previous(claim: Claim) -> Manifest | None:
-    """The manifest that is there; a document of another kind counts as an empty one, which claims nothing."""
+    """The existing manifest; any other document counts as an empty manifest, which lists nothing."""
     data = claim.sink.read(claim.manifest)
     try:
         return None if data is None else Manifest.from_bytes(data, claim.where)
@@ -232,7 +232,7 @@ def _previous(claim: Claim) -> Manifest | None:
 
 def _what_changed(previous: Manifest, identity: dict[str, Any]) -> str:
     if not previous.inputs:
-        return "is there already, and is not a manifest of this conversion"
+        return "already exists, and is not a manifest of this conversion"
     if previous.inputs != identity["inputs"]:
         before = {entry["name"]: [*entry.values()] for entry in previous.inputs}
         now = {entry["name"]: [*entry.values()] for entry in identity["inputs"]}
@@ -247,7 +247,7 @@ def _spec(identity: dict[str, Any] | None) -> Any:
 
 
 def _differing(before: Any, now: Any, name: str = "") -> list[str]:
-    """Names of what differs in two documents, with a dot between levels."""
+    """Names of the fields that differ in two documents, with a dot between levels."""
     if not (isinstance(before, dict) and isinstance(now, dict)):
         return [] if before == now else [name]
     dot = f"{name}." if name else ""
@@ -259,7 +259,7 @@ def _differing(before: Any, now: Any, name: str = "") -> list[str]:
 
 
 def _file(path: str) -> tuple[int, int] | str:
-    """What is equal for two paths to the same file."""
+    """A key that is equal for two paths to the same file."""
     try:
         status = os.stat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""What a conversion came to: samples, skipped members, faults and features, added up in input order."""
+"""The totals of a conversion: samples, skipped members, faults and features, added up in input order."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ __all__ = ["Summary", "Tally"]
 
 @dataclass(slots=True)
 class Summary:
-    """What a conversion came to.
+    """What a conversion wrote and skipped.
 
     Attributes:
-        shards: the shards, with paths as seen from the manifest's folder.
-        manifest: the manifest's path; None when records went to standard output.
+        shards: the shards, with paths relative to the manifest's folder.
+        manifest: the manifest's path; None if records went to standard output.
         features: the manifest's description of each feature.
-        errors: faulty samples that were skipped: shard, key, member, offset, message.
-        skipped: members skipped, by reason.
-        skipped_samples: how many faulty samples were skipped; `errors` is empty when up to date.
+        errors: shard, key, member, offset and message of each skipped sample; empty if up to date.
+        skipped: number of skipped members, by reason.
+        skipped_samples: number of faulty samples that were skipped, also if up to date.
         up_to_date: whether nothing had to be done.
-        oversized: shards of one record that is larger than the limit.
+        oversized: number of shards that hold one record larger than the limit.
     """
 
     manifest: str | None = None
@@ -49,27 +49,27 @@ class Summary:
 
 
 class Tally:
-    """Adds up what inputs and shards came to, says what is of note, and stops at too many faults.
+    """Adds up the totals of inputs and shards, reports notes, and raises if there are too many faulty samples.
 
     Attributes:
-        summary: the sum so far.
+        summary: the totals so far.
     """
 
     def __init__(self, plan: Plan, events: Events) -> None:
         self._plan = plan
         self._events = events
         self._schema = Schema()
-        self._samples = 0  # of all inputs so far; with `--limit` not all are written
+        self._samples = 0  # in all inputs so far; with `--limit`, not all are written
         self._split_noted = plan.conversion.input.key_split == "last"
         self.summary = Summary(shuffled=plan.conversion.shuffle, seed=plan.conversion.seed)
         self.summary.skipped.update(plan.source.skipped)
         self._described: list[str] = []
 
     def add_input(self, number: int, report: InputReport) -> None:
-        """Add an input's report; the next in input order.
+        """Add the report of the next input, in input order.
 
         Raises:
-            SampleError: when a feature is of another kind than in the inputs before.
+            SampleError: when a feature has a different kind than in earlier inputs.
             Tar2tfError: when more samples failed than `--max-errors` allows.
         """
         name = self._plan.source.locate(self._plan.inputs[number].name)
@@ -94,20 +94,20 @@ class Tally:
 
     @property
     def described(self) -> str:
-        """What the reports of all inputs together describe."""
+        """The descriptions in the reports of all inputs, joined."""
         return "".join(self._described)
 
     def add_shard(self, shard: Shard) -> None:
-        """Add a shard that is to be written."""
+        """Add a shard that will be written."""
         limit = self._plan.conversion.output.max_shard_size
         self.summary.oversized += bool(limit and shard.size > limit and shard.records == 1)
         self.summary.records += shard.records
 
     def fill_in(self, manifest: Manifest) -> None:
-        """Fill in what the manifest says of features and of what was skipped.
+        """Fill in the manifest's features and the counts of skipped members and samples.
 
-        With `--limit` more samples may have been read than written, so that the count of a feature which only some
-        of them have is not known, and not given.
+        With `--limit`, more samples may have been read than written. The count of a feature that only some of them
+        have is then unknown, and omitted.
         """
         features = self._schema.describe()
         if self._samples != self.summary.records:

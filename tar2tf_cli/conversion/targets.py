@@ -1,4 +1,4 @@
-"""Where finished shards of a conversion go; here, the targets beside which no manifest stands."""
+"""Where the finished shards of a conversion go: the protocol, and the targets that write no manifest."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["DeviceTarget", "FilesTarget", "StreamTarget", "Target", "prepared"]
 
 
 class Target(Protocol):
-    """What a conversion hands its shards to; a context manager.
+    """Receives the shards of a conversion; a context manager.
 
     Attributes:
-        folder: the working folder, made on entering.
-        up_to_date: the manifest of a conversion that was finished before, so that there is nothing to do.
-        manifest: what users call the manifest's path; None where none is written.
+        folder: the working folder, created on entering.
+        up_to_date: the manifest, if the conversion was finished by an earlier run and there is nothing to do.
+        manifest: path or URL of the manifest, as shown to users; None if none is written.
         sealed: shards that an interrupted run left whole, by lane and number.
-        reads_shards: whether shards are read once they are whole, as to send them somewhere.
+        reads_shards: whether finished shards are read again, for example to upload them.
     """
 
     folder: str
@@ -46,17 +46,17 @@ class Target(Protocol):
     def __exit__(self, *exception: object) -> None: ...
 
     def unsynced(self, shard: Shard) -> list[str]:
-        """Local files that have to be on the disk before a shard that was written may be sealed."""
+        """Local files that must be flushed to disk before a shard may be sealed."""
 
     def seal(self, shard: Shard, report: ShardReport) -> None:
         """Take a shard that is whole."""
 
     def finish(self, manifest: Manifest, documents: Mapping[str, bytes]) -> list[ShardEntry]:
-        """Publish what is left; the shards by their final paths, as the manifest has them."""
+        """Publish the remaining shards; returns all shards with their final paths, as for the manifest."""
 
 
 class _WithoutManifest:
-    """A target that keeps shards in a temporary folder until they are published, and has nothing to resume."""
+    """A target that keeps shards in a temporary folder until they are published, and cannot be resumed."""
 
     up_to_date: Manifest | None = None
     manifest: str | None = None
@@ -83,13 +83,13 @@ class _WithoutManifest:
             os.rmdir(self.folder)
 
     def _place(self) -> str:
-        """The folder to make the working folder in."""
+        """The folder in which the working folder is created."""
         import tempfile
 
         try:
             return tempfile.gettempdir()
         except OSError as error:
-            hint = "set TMPDIR to a folder with room"
+            hint = "set TMPDIR to a folder with free space"
             raise SinkError(f"there is no temporary folder: {error.strerror}", hint=hint) from None
 
     def unsynced(self, shard: Shard) -> list[str]:
@@ -102,11 +102,11 @@ class _WithoutManifest:
 
 
 class StreamTarget(_WithoutManifest):
-    """All shards as one stream, in order, each as soon as it is whole; the stream is flushed and left open.
+    """Writes all shards to one stream, in order, each as soon as it is whole; the stream is flushed and left open.
 
     Args:
-        out: a file open for writing bytes; None for the process's standard output.
-        name: what to call it in errors.
+        out: a file open for writing bytes; None for standard output.
+        name: the name of the stream in errors.
     """
 
     reads_shards = True
@@ -125,11 +125,11 @@ class StreamTarget(_WithoutManifest):
         return super().__enter__()
 
     def unsynced(self, shard: Shard) -> list[str]:
-        """Nothing is kept."""
+        """No file needs to be flushed."""
         return []
 
     def seal(self, shard: Shard, report: ShardReport) -> None:
-        """Write out a shard, once those before it are."""
+        """Write a shard to the stream once all shards before it have been written."""
         super().seal(shard, report)
         while self._next in self._reports:
             path = Shard("", self._next).part(self.folder)
@@ -142,7 +142,7 @@ class StreamTarget(_WithoutManifest):
             self._next += 1
 
     def finish(self, manifest: Manifest, documents: Mapping[str, bytes]) -> list[ShardEntry]:
-        """Nothing is left to do."""
+        """Do nothing: all shards have been written."""
         return []
 
 
@@ -167,15 +167,15 @@ class DeviceTarget(StreamTarget):
 
 
 class FilesTarget(_WithoutManifest):
-    """Shards as files of given names, which appear when all are whole and on the disk.
+    """Writes shards to files with given paths, which appear once all shards are whole and flushed to disk.
 
     Args:
-        names: the files' paths in order, of which one for each shard is taken.
-        overwrite: whether files that are there are replaced.
+        names: the files' paths in order; one is taken for each shard.
+        overwrite: whether existing files are replaced.
 
     Raises:
-        UsageError: when there are fewer names than shards, or a name is that of a folder or device.
-        OutputExistsError: when there is a file of a name; for the first name on entering.
+        UsageError: when there are fewer paths than shards, or a path is a folder or device.
+        OutputExistsError: when a file exists; for the first path, on entering.
     """
 
     def __init__(self, names: Iterator[str], *, overwrite: bool = False) -> None:
@@ -185,7 +185,7 @@ class FilesTarget(_WithoutManifest):
         self._first = ""
 
     def _place(self) -> str:
-        """Beside the first file, so that files need not be copied to get their names."""
+        """The folder of the first file, so that shards can be renamed rather than copied."""
         first = next(self._names, None)
         if first is None:
             raise UsageError("no paths were given for the shards", hint="give one for each")
@@ -193,7 +193,7 @@ class FilesTarget(_WithoutManifest):
         return os.path.dirname(prepared(first, overwrite=self._overwrite))
 
     def finish(self, manifest: Manifest, documents: Mapping[str, bytes]) -> list[ShardEntry]:
-        """Give each shard its name."""
+        """Give each shard its final path."""
         names: list[str] = []
         for number in range(len(self._reports)):
             name = next(self._names, None) if number else self._first
@@ -216,12 +216,12 @@ class FilesTarget(_WithoutManifest):
 
 
 def prepared(name: str, *, overwrite: bool) -> str:
-    """The real path of a file to be written, in a folder that is there.
+    """The real path of a file to be written; its folder is created if necessary.
 
     Raises:
-        UsageError: when there is a folder or a device.
-        OutputExistsError: when there is a file that may not be replaced.
-        SinkError: when the folder cannot be made.
+        UsageError: when the path is a folder or a device.
+        OutputExistsError: when the file exists and may not be replaced.
+        SinkError: when the folder cannot be created.
     """
     path = os.path.realpath(name)
     try:
@@ -236,5 +236,5 @@ def prepared(name: str, *, overwrite: bool) -> str:
     if not stat.S_ISREG(mode):
         raise UsageError(f"{name!r} is not a regular file", hint="open it, and give the open file")
     if not overwrite:
-        raise OutputExistsError("is there already", shard=name, hint="choose another path or overwrite=True")
+        raise OutputExistsError("already exists", shard=name, hint="choose another path or overwrite=True")
     return path

@@ -1,8 +1,8 @@
-"""Units of work that any worker can run alone: read one input, write one shard.
+"""Tasks that any worker can run on its own: reading inputs and writing a shard.
 
-Where an input is a local tar of large entries that no op works on, it is measured, by its headers alone if the entries
-stay as they are, and shards are written straight from it; otherwise its records go to a spool, and shards are gathered
-from spools.
+A local tar with large entries and no ops is only measured (from its headers alone if entries are stored unchanged), and
+shards are written directly from it. The records of any other input are written to a spool and copied to shards from
+there.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _COPY: Final = 1 << 20
 _MOST_OPEN: Final = 64
 
 Chunk: TypeAlias = tuple[list[bytes], int]
-"""Parts of framed bytes, and their size together."""
+"""Framed bytes in parts, and their total size."""
 
 
 @dataclass(slots=True)
 class Worker:
-    """What tasks need of the conversion they belong to.
+    """The context that the tasks of a conversion share.
 
     Attributes:
         folder: the working folder, which holds indexes, spools and unfinished shards.
-        threads: how many threads work on one input, where that is worth it.
-        direct: whether nothing reads a shard soon after it was written, so that it need not be kept in memory.
+        threads: how many threads work on one input.
+        direct: whether shards are written without the page cache, as nothing reads them soon afterwards.
         on_bytes: called with the number of stored bytes after each read of an input.
     """
 
@@ -57,20 +57,20 @@ class Worker:
     on_bytes: Callable[[int], None] | None = None
 
     def path(self, number: int, kind: Literal["index", "spool"]) -> str:
-        """A file of an input's in the working folder."""
+        """Path of an input's index or spool in the working folder."""
         return os.path.join(self.folder, f"input-{number:05d}.{kind}")
 
     def read(self, number: int, **options: Any) -> Reading:
-        """Begin to read an input."""
+        """Open an input for reading."""
         return Reading(self.conversion, self.source, self.inputs[number], **options)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadInputs:
-    """Read inputs: leaves the index of each, and a spool of its records where they are not to be read again.
+    """Reads inputs: writes the index of each, and a spool of its records unless the input will be read again.
 
-    What an interrupted run left is kept when it is whole. Several inputs of a remote bucket are fetched all at
-    once.
+    Indexes and spools that an interrupted run left are kept if they are whole. Several inputs of a remote bucket are
+    fetched concurrently.
 
     Attributes:
         numbers: the inputs' numbers in the plan.
@@ -79,7 +79,7 @@ class ReadInputs:
     numbers: tuple[int, ...]
 
     def run(self, worker: Worker) -> list[InputReport | Tar2tfError]:
-        """The reports of inputs whose index is in place, up to the first error, which comes last."""
+        """The reports of the inputs in order, up to and including the first error."""
         source = worker.source
         with ExitStack() as stack:
             if len(self.numbers) > 1:
@@ -107,16 +107,16 @@ class ReadInputs:
 
 
 def _may_be_direct(worker: Worker) -> bool:
-    """Whether records can be made twice at little cost, and each record's place follows from those before it."""
+    """Whether records are cheap to make twice, and each one's place depends only on the records before it."""
     spec = worker.conversion
     light = spec.is_light and spec.output.compression == "none" and spec.on_error == "fail"
     return worker.source.seekable and light and not (spec.shuffle or spec.split or spec.input.regroup)
 
 
 def _measured(worker: Worker, number: int, index: SpoolIndex) -> InputReport | None:
-    """Fill in the index and write nothing; None where that cannot be, or would cost more than it saves.
+    """Fill in the index without writing a spool; None if that is impossible, or would cost more than it saves.
 
-    Where entries stay as they are, headers alone give the sizes.
+    If entries are stored unchanged, the headers alone give the sizes.
     """
     with worker.read(number, sizes_only=worker.conversion.keeps_entries) as reading:
         if not reading.seekable:
@@ -156,20 +156,20 @@ class ShardReport:
 
 @dataclass(frozen=True, slots=True)
 class WriteShard:
-    """Write one shard under a temporary path, whole; the flusher sees that it is on the disk.
+    """Writes one shard to a temporary path; the flusher flushes it to disk later.
 
     Attributes:
-        shard: what it is made of.
+        shard: the shard.
     """
 
     shard: Shard
 
     def run(self, worker: Worker) -> ShardReport:
-        """The report; the shard is at its place in the working folder when this returns, its `--index` beside it.
+        """Write the shard to the working folder, with its `--index` beside it, and return its report.
 
         Raises:
             SourceError: when an input changed after it was measured.
-            SinkError: when the shard cannot be written or flushed.
+            SinkError: when the shard cannot be written.
         """
         output, path = worker.conversion.output, self.shard.part(worker.folder)
         compressed_whole = output.compression == "gzip" and output.limit is None
@@ -186,7 +186,7 @@ class WriteShard:
         return ShardReport(file.size, self.shard.records, file.crc)
 
     def _taken_over(self, worker: Worker, path: str) -> ShardReport | None:
-        """Make a spool the shard, where it holds the shard's bytes and no others."""
+        """Rename a spool to the shard if it holds exactly the shard's bytes; otherwise None."""
         first, *others = self.shard.pieces
         spool = worker.path(first.source, "spool")
         if others or not first.spooled or not os.path.exists(spool) or os.stat(spool).st_size != first.size:
@@ -199,8 +199,8 @@ class WriteShard:
 
 
 def copied(worker: Worker, shard: Shard) -> Iterator[Chunk]:
-    """The bytes of a shard, from the spools or inputs that its pieces lie in."""
-    spools: dict[int, int] = {}  # descriptors, few enough for any limit on open files
+    """The bytes of a shard, read from spools or directly from inputs."""
+    spools: dict[int, int] = {}  # open file descriptors; their number is kept below any limit on open files
     try:
         for piece in shard.pieces:
             if not piece.spooled:
@@ -217,7 +217,7 @@ def copied(worker: Worker, shard: Shard) -> Iterator[Chunk]:
 
 
 def _open_spool(worker: Worker, number: int) -> int:
-    """A descriptor of an input's spool; where that went with an interrupted run, it is written again."""
+    """A file descriptor of an input's spool; the spool is written again if an interrupted run removed it."""
     path = worker.path(number, "spool")
     if not os.path.exists(path):
         found = load_index(worker.path(number, "index"))
@@ -232,9 +232,7 @@ def _from_spool(descriptor: int, piece: Piece) -> Iterator[Chunk]:
     while position < end:
         data = os.pread(descriptor, min(_COPY, end - position), position)
         if not data:
-            raise SourceError(
-                "a spool in the working folder is shorter than it was written", hint="run the same command again"
-            )
+            raise SourceError("a spool in the working folder was cut short", hint="run the same command again")
         position += len(data)
         yield [data], len(data)
 
@@ -251,7 +249,7 @@ def _from_input(worker: Worker, piece: Piece) -> Iterator[Chunk]:
 
 
 def write_offsets(path: str) -> None:
-    """Write a shard's `--index`: where each record begins and how many bytes it takes, one line each: `OFFSET SIZE`."""
+    """Write a shard's `--index`: a line `OFFSET SIZE` for each record, in bytes, framing included."""
     with open(path, "rb", buffering=0) as stream, RecordFile(f"{path}.idx") as file:
         for offset, data in RecordReader(stream, path, check_data=False):
             line = b"%d %d\n" % (offset, len(data) + FRAMING)

@@ -1,4 +1,4 @@
-"""The folder in which an output is made, with a lock that one process holds and a journal of what is whole."""
+"""The folder in which an output is made, with a lock held by one process and a journal of whole shards."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _JOURNAL: Final = "journal"
 
 
 class WorkingFolder:
-    """Holds everything an interrupted run has made; goes when the output is whole.
+    """Holds the files of an unfinished run; removed once the output is whole.
 
     Args:
         path: the local folder.
-        output: what users call the output that is made in it.
+        output: path or URL of the output, as shown to users.
     """
 
     def __init__(self, path: str, output: str) -> None:
@@ -34,10 +34,10 @@ class WorkingFolder:
         self._lock = self._journal = -1
 
     def lock(self) -> None:
-        """Make the folder and take its lock, which a run that is about to end may still hold.
+        """Create the folder and take its lock; waits a few seconds for a run that is about to end.
 
         Raises:
-            SinkError: when another run holds it for long; says which.
+            SinkError: when another run still holds the lock after that time; names that run.
         """
         deadline = time.monotonic() + _LOCK_SECONDS
         while not self._is_locked():
@@ -47,14 +47,14 @@ class WorkingFolder:
             time.sleep(0.05)
 
     def _holder(self) -> str:
-        """Which run holds the lock, as that wrote into it."""
+        """The run that holds the lock, as described in the lock file; empty if unknown."""
         with contextlib.suppress(OSError), open(self._file(_LOCK), encoding="utf-8", errors="replace") as file:
             if text := file.read(300).strip():
                 return f" ({text})"
         return ""
 
     def _is_locked(self) -> bool:
-        """Try to lock; true once the lock is ours and still the file that other runs will find."""
+        """Try to take the lock; True if it is ours and the locked file is still the one that other runs will open."""
         path = self._file(_LOCK)
         os.makedirs(self.path, exist_ok=True)
         with contextlib.suppress(FileNotFoundError, BlockingIOError):  # a run that ends removes the folder
@@ -66,16 +66,16 @@ class WorkingFolder:
         return False
 
     def read_journal(self) -> list[dict[str, Any]]:
-        """The journal's entries, up to one that is cut short; none where there is no journal."""
+        """The journal's entries, up to one that is cut short; empty if there is no journal."""
         entries: list[dict[str, Any]] = []
         with contextlib.suppress(FileNotFoundError, ValueError), open(self._file(_JOURNAL), "rb") as file:
             entries.extend(json.loads(line) for line in file)
         return entries
 
     def begin_journal(self, entries: Iterable[dict[str, Any]]) -> None:
-        """Write the journal anew; it is on the disk before any shard is published, or a crash could leave strays.
+        """Write a new journal and flush it to disk before any shard is published, or a crash could leave strays.
 
-        From now on the lock says which run holds it.
+        Also writes to the lock file which run holds the lock.
         """
         os.ftruncate(self._lock, 0)
         os.write(self._lock, f"process {os.getpid()} on {os.uname().nodename}\n".encode())
@@ -88,11 +88,11 @@ class WorkingFolder:
             write_all(lambda rest: os.write(self._journal, rest), _encode(entry))
 
     def clear(self, *, strays: bool = False, journal: bool = False) -> None:
-        """Remove what an interrupted run made.
+        """Remove the files of an interrupted run.
 
         Args:
-            strays: only files that it was about to make, which nobody will look for.
-            journal: the journal, too.
+            strays: remove only half-written temporary files, which no later run uses.
+            journal: also remove the journal.
         """
         kept = (_LOCK,) if journal else (_LOCK, _JOURNAL)
         for name in os.listdir(self.path):
@@ -100,7 +100,7 @@ class WorkingFolder:
                 os.unlink(self._file(name))
 
     def remove(self) -> None:
-        """Remove the folder, the lock last: the run that gets that next must find the folder empty."""
+        """Remove the folder, with the lock last: the next run to take the lock must find the folder empty."""
         self.clear(journal=True)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._file(_LOCK))
@@ -108,14 +108,14 @@ class WorkingFolder:
             os.rmdir(self.path)
 
     def give_up(self) -> None:
-        """Let go of the folder; nothing is left of it where nothing had begun."""
+        """Release the folder, and remove it if nothing has been written."""
         with contextlib.suppress(OSError):
             if self._lock >= 0 and os.listdir(self.path) == [_LOCK]:
                 self.remove()
         self.release()
 
     def release(self) -> None:
-        """Let go of the lock and the journal."""
+        """Release the lock and close the journal."""
         for descriptor in (self._journal, self._lock):
             if descriptor >= 0:
                 os.close(descriptor)

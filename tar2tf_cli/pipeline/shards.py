@@ -1,4 +1,4 @@
-"""What a `Pipeline` writes: its stages are handed to `convert`, as a conversion or as the source of one."""
+"""Writes the output of a `Pipeline`: passes its stages to `convert`, as a conversion or as the source of one."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class PipelineSummary:
     """What a pipeline did.
 
     Attributes:
-        records: how many examples were written.
-        bytes: how many bytes, framing included; 0 where the TFRecordStage is your own.
-        shards: paths of the shards, where these were asked for.
-        manifest: path of the manifest beside them.
-        up_to_date: whether they were there already, so that nothing was done.
-        features: dtype, shape, encoding and count of each feature, as a manifest has them.
-        skipped: members of tars that were skipped, by reason.
-        errors: faulty samples that were skipped: shard, key, member, offset, message; none when up to date.
+        records: number of examples written.
+        bytes: size of the output in bytes, framing included; 0 with a custom TFRecordStage.
+        shards: paths of the shards; empty if the output is a single file.
+        manifest: path of the manifest beside the shards.
+        up_to_date: whether the shards existed already, so that nothing was done.
+        features: dtype, shape, encoding and count of each feature, as in a manifest.
+        skipped: number of skipped tar members, by reason.
+        errors: shard, key, member, offset and message of each skipped sample; empty if up to date.
     """
 
     records: int = 0
@@ -62,7 +62,7 @@ def write_stream(recipe: Recipe, out: Any) -> PipelineSummary:
 
 
 def write_file(recipe: Recipe, path: str, *, overwrite: bool) -> PipelineSummary:
-    """Write a single file, beside which no manifest stands.
+    """Write a single file, without a manifest.
 
     Raises:
         Tar2tfError: as `convert` does.
@@ -74,15 +74,15 @@ def write_file(recipe: Recipe, path: str, *, overwrite: bool) -> PipelineSummary
 
 
 def write_shards(recipe: Recipe, output: Output, *, overwrite: bool) -> PipelineSummary:
-    """Write shards with their manifest: each tar is an input by itself, where no stage of the user's sees them all.
+    """Write shards with a manifest; without custom stages, each tar is an input of its own.
 
     Raises:
-        OutputExistsError: also when shards are there and it cannot be known that the same stages made them.
+        OutputExistsError: also when shards exist that may have been made by other stages.
         Tar2tfError: as `convert` does.
     """
     unknown = next((name for stage in recipe.stages for name in stage.unknown), None)
     if not recipe.by_tar and "input" in output.template.fields:
-        raise UsageError("<input> is the name of a tar, and this pipeline takes all of them as one stream")
+        raise UsageError("<input> is the name of a tar, but this pipeline reads all tars as one stream")
     tars = recipe.begin.tars()
     conversion = _conversion(recipe, output)
     try:
@@ -94,14 +94,14 @@ def write_shards(recipe: Recipe, output: Output, *, overwrite: bool) -> Pipeline
             done = _convert(conversion, source, 1, overwrite=overwrite)
     except OutputExistsError as error:
         if error.hint and "--overwrite" in error.hint:
-            why = f" (it cannot be known whether {unknown} is the same as in an earlier run)" if unknown else ""
+            why = f" (tar2tf cannot tell whether {unknown} is the same as in an earlier run)" if unknown else ""
             error.hint = f"choose another path or overwrite=True{why}"
         raise
     return _summary(done)
 
 
 def run_own(recipe: Recipe, last: Own) -> PipelineSummary:
-    """Let a TFRecordStage of the user's take the examples.
+    """Pass the examples to a custom TFRecordStage.
 
     Raises:
         Tar2tfError: the first error, even if the stage swallowed it.
@@ -124,7 +124,7 @@ def _noted(report: InputReport, example: Any) -> Any:
 
 
 def _as_one(recipe: Recipe, output: Output, target: Target) -> PipelineSummary:
-    """Write all that the stages make, as one stream without a manifest."""
+    """Write the output of the stages as one stream, without a manifest."""
     tars, conversion = recipe.begin.tars(), _conversion(recipe, output)
     if not recipe.by_tar:
         return _summary(_convert(conversion, _stages_source(recipe, tars), 1, target=target))
@@ -139,7 +139,7 @@ def _as_one(recipe: Recipe, output: Output, target: Target) -> PipelineSummary:
 
 
 def _conversion(recipe: Recipe, output: Output) -> Conversion:
-    """What holds for all stages."""
+    """The conversion with the settings that all stages share, but without ops and features."""
     return Conversion(
         recipe.begin.input,
         output,
@@ -151,7 +151,7 @@ def _conversion(recipe: Recipe, output: Output) -> Conversion:
 
 
 def _with_stages(conversion: Conversion, recipe: Recipe) -> Conversion:
-    """A conversion that does what the stages do, none of which is the user's own."""
+    """The conversion equivalent to the stages, none of which is a custom one."""
     options = [stage.options for stage in recipe.middle]
     ops: dict[str, Any] = {
         kind: tuple(op for item in options for op in item.get(kind, ())) for kind in ("ops", "example_ops")
@@ -161,7 +161,7 @@ def _with_stages(conversion: Conversion, recipe: Recipe) -> Conversion:
 
 
 def _stages_source(recipe: Recipe, tars: Sequence[Tar], *, repeatable: bool = False) -> StagesSource:
-    """What the stages make of tars, as the one input of a conversion."""
+    """The output of the stages as the only input of a conversion."""
 
     def examples(report: InputReport, on_fault: OnFault) -> Generator[Placed, None, None]:
         with closing(recipe.examples(Run(report, on_fault), tars)) as made:

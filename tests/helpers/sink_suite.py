@@ -197,7 +197,7 @@ class RemoteSinkSuite(SinkSuite):
         command = ("convert", shards, "-o", f"{place}/t-<>.record", "--records-per-shard", "50")
         refused = tar2tf(*command)
         assert refused.returncode == 2
-        assert f"{place}/t-2.record: is there already" in refused.stderr
+        assert f"{place}/t-2.record: already exists" in refused.stderr
         assert self.objects(place) == {"t-2.record": b"precious"}
         assert tar2tf(*command, "--overwrite").returncode == 0
         assert self.objects(place) == self.local(shards, "--records-per-shard", "50")

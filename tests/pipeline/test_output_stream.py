@@ -26,7 +26,7 @@ from tar2tf_cli.pipeline import (
 def test_a_file_that_is_there_is_not_overwritten_unasked(tar: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.record"
     out.write_bytes(b"precious")
-    with pytest.raises(OutputExistsError, match=r"out\.record: is there already"):
+    with pytest.raises(OutputExistsError, match=r"out\.record: already exists"):
         Pipeline().from_tar(tar).sample_to_tf_example().to_tf_record(out).do()
     assert out.read_bytes() == b"precious"
     Pipeline().from_tar(tar).sample_to_tf_example().to_tf_record(out, overwrite=True).do()

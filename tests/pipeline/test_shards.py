@@ -261,7 +261,7 @@ def test_a_shard_passes_its_limit_for_a_single_large_record_only(tmp_path: Path)
 def test_foreign_files_are_left_alone(small: Path, tmp_path: Path) -> None:
     (tmp_path / "train-2.record").write_bytes(b"precious")
     pipeline = Pipeline().from_tar(small).sample_to_tf_example()
-    with pytest.raises(OutputExistsError, match=r"train-2\.record: is there already.*overwrite=True"):
+    with pytest.raises(OutputExistsError, match=r"train-2\.record: already exists.*overwrite=True"):
         pipeline.to_tf_record(tmp_path / "train-<>.record", max_shard_size="10kB").do()
     assert tree(tmp_path) == {"train-2.record": b"precious"}
 
@@ -290,8 +290,8 @@ def test_no_input_is_overwritten(tmp_path: Path, stages: list[Any]) -> None:
         ({"out": "t-<split>.record"}, "the output path has <split>"),
         ({"out": "t-<totl>.record"}, "did you mean '<total>'"),
         ({"out": "t-<total>.record"}, "<total> without a number"),
-        ({"out": io.BytesIO(), "max_shard_size": "1MB"}, "an open file takes no shards"),
-        ({"out": io.BytesIO(), "compression": "gzip"}, "an open file takes no shards"),
+        ({"out": io.BytesIO(), "max_shard_size": "1MB"}, "an open file cannot have shards"),
+        ({"out": io.BytesIO(), "compression": "gzip"}, "an open file cannot have shards"),
     ],
 )
 def test_outputs_that_cannot_be_are_refused_at_once(arguments: dict[str, Any], message: str) -> None:

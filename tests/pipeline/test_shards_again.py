@@ -104,7 +104,7 @@ def test_what_cannot_be_told_from_an_earlier_run_is_no_no_op(kind: str, small: P
     before = tree(tmp_path)
     with pytest.raises(
         OutputExistsError,
-        match=r"choose another path or overwrite=True \(it cannot be known whether .* is the same as in an earlier",
+        match=r"choose another path or overwrite=True \(tar2tf cannot tell whether .* is the same as in an earlier",
     ):
         run()
     assert tree(tmp_path) == before
@@ -130,7 +130,7 @@ def test_streams_and_a_first_stage_of_ones_own_are_no_no_op(tmp_path: Path) -> N
         make().to_tf_record(out, records_per_shard=8, num_workers=2).do()
         assert keys(*shards_in(out.parent)) == [key for key, _ in samples(30)]
         assert load(out.parent, "t-manifest.json")["inputs"][0]["version"] is None
-        with pytest.raises(OutputExistsError, match="cannot be known"):
+        with pytest.raises(OutputExistsError, match="cannot tell"):
             make().to_tf_record(out, records_per_shard=8).do()
         before = tree(out.parent)
         make().to_tf_record(out, records_per_shard=8, overwrite=True).do()
