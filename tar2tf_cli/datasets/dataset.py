@@ -4,7 +4,7 @@
     train = ais.load("train-{0..3}.tar", num_workers=4).shuffle(1024).batch(64)
     paths = ais.load("train-{0..3}.tar", path="out/train-{}.record", max_shard_size="100MB")
 
-TensorFlow is imported when a dataset is asked for, not before.
+TensorFlow is imported only when a dataset is created.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ DEFAULT_SELECTIONS: Final = ("jpg", "cls")
 _IN_MEMORY: Final = Output(STDOUT)
 
 Paths: TypeAlias = "str | os.PathLike[str] | Callable[[], Iterable[str]] | Iterable[str] | None"
-"""Where TFRecord goes: a path or template, or a generator of paths; None or "" for nowhere."""
+"""Where TFRecord is written: a path or template, or a generator of paths; None or "" for a dataset in memory."""
 
 ToExample: TypeAlias = "Callable[[Sample], Any] | None"
 
 
 class Dataset:
-    """Shards of a bucket as a dataset.
+    """The shards of a bucket as a dataset.
 
     Args:
-        bucket_name: a directory, or any bucket that `tar2tf convert` reads; with a `proxy_url`, a name is that of an
-            AIStore bucket, even if there is a folder of this name.
-        proxy_url: the AIStore endpoint; it wins over `AIS_ENDPOINT`.
-        conversions: ops on each sample; decode jpg, float32, 224x224 when left out.
-        selections: what each element is made of, a value and a label as a rule; a mapping makes dicts, and names the
-            features of TFRecord; jpg and cls when left out.
-        remote_exec: whether ops should run in the AIStore cluster; they run here, with a warning.
+        bucket_name: a directory, or any bucket that `tar2tf convert` reads; with a `proxy_url`, a name means an
+            AIStore bucket, even if there is a folder of the same name.
+        proxy_url: the AIStore endpoint; overrides `AIS_ENDPOINT`.
+        conversions: ops applied to each sample; by default, jpg is decoded to float32 and resized to 224x224.
+        selections: the parts of each element, usually a value and a label; defaults to jpg and cls. With a mapping,
+            elements are dicts, and its keys are the names of the TFRecord features.
+        remote_exec: whether ops should run in the AIStore cluster; not available yet: warns and runs them locally.
     """
 
     def __init__(
@@ -86,38 +86,38 @@ class Dataset:
         shuffle_tar: bool = False,
         remote_exec: bool | None = None,
     ) -> Any:
-        """The shards that a template stands for, as a `tf.data.Dataset`, or as TFRecord files with `path`.
+        """Load the shards that match a template, as a `tf.data.Dataset` or, with `path`, as TFRecord files.
 
         Args:
-            template: names of shards, with bash braces or as a glob; every shard when left out.
-            path: where TFRecord goes: a path, a template with `{}` or `<>`, or a generator of paths; None or "" for a
-                dataset in memory.
-            record_to_example: from a sample to a tf.train.Example; with `path` only. Without it, conversions and
-                selections, records are as `default_record_parser` reads them.
-            output_types: dtypes of the elements; taken from the first sample when not given.
-            output_shapes: shapes of the elements; when not given, height and width as a Resize fixes them, other
-                dimensions open, ranks and channels as in the first sample.
-            num_workers: samples that are converted at once; with `path`, processes.
-            max_shard_size: most bytes of a shard, such as "100MB"; with `path` only.
-            shuffle_tar: shuffle the samples of each shard, 1,000 at a time; with `path`, of all shards with each other.
-            remote_exec: overrides what the dataset was made with.
+            template: names of shards, with bash braces or a glob; defaults to every shard.
+            path: where TFRecord is written: a path, a template with `{}` or `<>`, or a generator of paths; None or ""
+                for a dataset in memory.
+            record_to_example: a function from a sample to a tf.train.Example; with `path` only. Without it, and
+                without conversions and selections, records have the format that `default_record_parser` parses.
+            output_types: dtypes of the elements; by default those of the first sample.
+            output_shapes: shapes of the elements; by default the ranks and channels of the first sample, the height
+                and width that a Resize fixes, and None for other dimensions.
+            num_workers: number of samples converted at once; with `path`, number of worker processes.
+            max_shard_size: maximum size of a shard, such as "100MB"; with `path` only.
+            shuffle_tar: shuffle the samples of each shard, 1,000 at a time; with `path`, across all shards.
+            remote_exec: overrides the argument of the same name given to the class.
 
         Returns:
-            A dataset that streams the shards anew at each iteration; with `path`, the list of the shards' paths.
+            A dataset that reads the shards again at each iteration; with `path`, the list of the shards' paths.
 
         Raises:
-            UsageError: for arguments that do not go together.
-            Tar2tfError: as `convert` does.
+            UsageError: for arguments that contradict each other.
+            Tar2tfError: as raised by `convert`.
         """
         self._warn(remote_exec)
         if path is None or path == "":
             if max_shard_size is not None or record_to_example is not None:
-                raise UsageError("max_shard_size and record_to_example are for TFRecord files: give a path, too")
+                raise UsageError("max_shard_size and record_to_example are only for TFRecord files: also give a path")
             stream = self._stream(self._conversion(template), self._selections, num_workers, shuffle=shuffle_tar)
             return stream.dataset(output_types, output_shapes)
         if isinstance(path, (str, os.PathLike)):
             output, target = Output(os.fspath(path), max_shard_size), None
-        else:  # the names in the output stand for those that the generator gives
+        else:  # the output path is a placeholder for the paths of the generator
             names = path() if callable(path) else path
             output, target = (
                 Output("<00000>" if max_shard_size else "0", max_shard_size),
@@ -130,7 +130,7 @@ class Dataset:
 
     def _warn(self, remote_exec: bool | None) -> None:
         if self._remote_exec if remote_exec is None else remote_exec:
-            warnings.warn("remote execution is not available: ops run here", UserWarning, stacklevel=3)
+            warnings.warn("remote execution is not available: ops run locally", UserWarning, stacklevel=3)
 
     def _stream(self, conversion: Conversion, make: Any, workers: int, *, shuffle: bool = False) -> Stream:
         return Stream(make_plan(conversion, endpoint=self._endpoint), make, workers, shuffle=shuffle)
@@ -142,7 +142,7 @@ class Dataset:
         return Conversion(Input(self._bucket, templates), output, ops=self._ops, shuffle=shuffle)
 
     def _to_records(self, conversion: Conversion, record_to_example: ToExample) -> Conversion:
-        """The conversion, with what makes records of samples: a function, the selections, or else a preset."""
+        """The conversion, with a function, the selections or a preset to turn samples into examples."""
         ops = () if self._left_out else self._ops
         if record_to_example:
             return replace(conversion, ops=ops, record_to_example=record_to_example)
@@ -152,7 +152,7 @@ class Dataset:
 
 
 class AisDataset(Dataset):
-    """A bucket of an AIStore cluster, under the names of the first AIS tar2tf client; a directory does as well."""
+    """A bucket of an AIStore cluster, or a directory, with the method names of the first AIS tar2tf client."""
 
     def __init__(
         self,
@@ -175,19 +175,19 @@ class AisDataset(Dataset):
         output_shapes: Any = None,
         **options: Any,
     ) -> Any:
-        """A dataset of pairs in memory, or, with `path`, of the records that were written there.
+        """A dataset of pairs in memory or, with `path`, of the records that are written there.
 
         Args:
-            template: names of shards, with bash braces or as a glob.
-            path: where TFRecord goes; without it everything stays in memory.
-            record_to_example: from a sample to a tf.train.Example; with `path` only.
-            record_to_pair: from a sample to a value and a label; in memory only.
-            output_types: dtypes of the pair; taken from the first when not given.
+            template: names of shards, with bash braces or a glob.
+            path: where TFRecord is written; by default nothing is written, and the pairs stay in memory.
+            record_to_example: a function from a sample to a tf.train.Example; with `path` only.
+            record_to_pair: a function from a sample to a value and a label; without `path` only.
+            output_types: dtypes of the pair; by default those of the first pair.
             output_shapes: shapes of the pair.
-            options: as `load` takes them.
+            options: other arguments of `load`.
 
         Returns:
-            A `tf.data.Dataset`: of pairs in memory, of serialised examples with `path`.
+            A `tf.data.Dataset` of pairs or, with `path`, of serialised examples.
         """
         if path is not None and path != "":
             import tensorflow as tf
@@ -197,21 +197,21 @@ class AisDataset(Dataset):
             return self.load(template, output_types=output_types, output_shapes=output_shapes, **options)
         self._warn(options.get("remote_exec"))
         conversion = self._conversion(template)
-        if self._raw:  # the function is given what the tar holds
+        if self._raw:  # the function gets the sample as it is in the tar
             conversion = replace(conversion, ops=())
         stream = self._stream(conversion, record_to_pair, options.get("num_workers", 4))
         return stream.dataset(output_types, output_shapes)
 
 
 def _bucket(name: str | os.PathLike[str], proxy_url: str | None) -> str:
-    """The bucket that a name means: with a `proxy_url` one of AIStore, unless it is a URL or can only be a path."""
+    """The bucket for a name: with a `proxy_url` an AIStore bucket, unless it is a URL or can only be a path."""
     path = os.fspath(name)
     is_path = path != name or path.startswith(("/", "./", "../", "-"))
     return path if not proxy_url or is_path or "://" in path else f"ais://{path}"
 
 
 def _features(selections: Sequence[Selection]) -> dict[str, Selection]:
-    """Features by name: an entry, the key of a dict, or the place in the list."""
+    """Selections by feature name: the entry's name, the key in a dict, or the position in the list."""
     features: dict[str, Selection] = {}
     for position, selection in enumerate(selections):
         named: Mapping[str, Selection] = {str(position): selection}
@@ -221,13 +221,13 @@ def _features(selections: Sequence[Selection]) -> dict[str, Selection]:
             named = selection.selections
         for name, item in named.items():
             if name in features:
-                raise UsageError(f"two selections would be the feature {name!r}", hint="name them: {'NAME': SELECTION}")
+                raise UsageError(f"two selections have the name {name!r}", hint="name them: {'NAME': SELECTION}")
             features[name] = item
     return features
 
 
 def default_record_parser(record: Any) -> tuple[tf.Tensor, tf.Tensor]:
-    """Parse a record of the preset image-label: an image, float32 of shape (224, 224, 3), and a label, int32.
+    """Parse a record of the preset image-label into an image (float32, shape (224, 224, 3)) and a label (int32).
 
     Args:
         record: a serialised example, a scalar string tensor.

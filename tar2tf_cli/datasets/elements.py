@@ -1,4 +1,4 @@
-"""Elements of a dataset: what is selected of a sample, and the TensorFlow specs of its values."""
+"""Elements of a dataset: the values selected from a sample, and their TensorFlow specs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 __all__ = ["as_leaf", "as_structure", "entries_of_fixed_size", "fixed_leaves", "given_spec", "picked", "tensor_spec"]
 
 _INTEGER_ENTRIES: Final = frozenset(["cls", "cls2", "class", "count", "index", "inx", "id"])
-"""Entries that hold a whole number as text, as webdataset's default decoder has them."""
+"""Entries that hold an integer as text, as in webdataset's default decoder."""
 
 
 def entries_of_fixed_size(ops: Sequence[Op]) -> set[str]:
-    """Entries whose height and width are the same in all samples: those that a Resize made, and nothing undid."""
+    """Entries whose height and width are the same in all samples: resized, and not changed by a later op."""
     sized: set[str] = set()
     for op in ops:
         if isinstance(op, Resize):
@@ -30,7 +30,7 @@ def entries_of_fixed_size(ops: Sequence[Op]) -> set[str]:
 
 
 def fixed_leaves(selection: Selection, value: Any, sized: set[str]) -> list[bool]:
-    """For each leaf of a selected value, in the order of tf.nest, whether it is an image of fixed size."""
+    """For each leaf of a selected value, in tf.nest order, whether it is an image of fixed size."""
     import tensorflow as tf
 
     if isinstance(selection, SelectDict):
@@ -43,10 +43,10 @@ def fixed_leaves(selection: Selection, value: Any, sized: set[str]) -> list[bool
 
 
 class _Number(bytes):
-    """Text of an entry that holds whole numbers, such as `cls`."""
+    """The text of an entry that holds an integer, such as `cls`."""
 
     def fits_int32(self) -> bool:
-        """Whether it is a number of 32 bits."""
+        """Whether the text is an integer that fits into 32 bits."""
         try:
             return -(2**31) <= int(self) < 2**31
         except ValueError:
@@ -54,7 +54,7 @@ class _Number(bytes):
 
 
 def picked(selection: Selection, sample: Sample) -> Any:
-    """What is selected of a sample, as tf.nest has it."""
+    """The values selected from a sample, as a tf.nest structure."""
     if isinstance(selection, SelectDict):
         return {name: picked(item, sample) for name, item in selection.selections.items()}
     if isinstance(selection, SelectList):
@@ -66,7 +66,7 @@ def picked(selection: Selection, sample: Sample) -> Any:
 
 
 def as_structure(value: Any) -> Any:
-    """Nested selections as tf.nest has them: lists of selections become tuples, lists of numbers arrays."""
+    """Nested values as a tf.nest structure: lists of selections become tuples, lists of numbers arrays."""
     import numpy as np
 
     if isinstance(value, dict):
@@ -80,7 +80,7 @@ def as_structure(value: Any) -> Any:
 
 
 def given_spec(types: Any, shapes: Any) -> Any:
-    """The element spec that dtypes and shapes of the same structure mean.
+    """The element spec for dtypes and shapes.
 
     Raises:
         UsageError: when their structures differ.
@@ -98,10 +98,10 @@ def given_spec(types: Any, shapes: Any) -> Any:
 
 
 def tensor_spec(value: Any, size_is_fixed: bool, key: str) -> tf.TensorSpec:
-    """The spec that a value suggests: of images the channels, and height and width where their size is fixed.
+    """The spec inferred from a value: for images, the channels, and height and width if the size is fixed.
 
     Raises:
-        SampleError: when it cannot become a tensor.
+        SampleError: when it cannot be converted to a tensor.
     """
     import numpy as np
     import tensorflow as tf
@@ -117,15 +117,15 @@ def tensor_spec(value: Any, size_is_fixed: bool, key: str) -> tf.TensorSpec:
         return tf.TensorSpec(shape, tf.as_dtype(value.dtype))
     natural = {int: tf.int64, bool: tf.bool, float: tf.float32}
     if type(value) not in natural:
-        raise SampleError(f"{value!r} cannot become a tensor", key=key)
+        raise SampleError(f"{value!r} cannot be converted to a tensor", key=key)
     return tf.TensorSpec(shape, natural[type(value)])
 
 
 def as_leaf(value: Any, leaf: tf.TensorSpec, key: str) -> Any:
-    """A value as the spec of its place demands.
+    """Convert a value to a spec.
 
     Raises:
-        SampleError: when it is of another shape, or cannot be of the dtype.
+        SampleError: when it has another shape, or cannot be converted to the dtype.
     """
     import numpy as np
 
@@ -139,10 +139,10 @@ def as_leaf(value: Any, leaf: tf.TensorSpec, key: str) -> Any:
 
 
 def _as_dtype(value: Any, dtype: tf.DType, key: str) -> Any:
-    """A value as an array of a dtype; bytes where a number is asked for are read as text.
+    """Convert a value to an array of a dtype; for a numeric dtype, bytes are parsed as text.
 
     Raises:
-        SampleError: when it cannot be, or its number would change.
+        SampleError: when it cannot be converted, or an integer would change.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""What a conversion wrote, as a parsed `tf.data.Dataset`, from a folder or from a bucket."""
+"""Loads the output of a conversion as a parsed `tf.data.Dataset`, from a folder or a bucket."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def load_dataset(
 ) -> tf.data.Dataset:
     """The parsed examples of a conversion, as dicts of tensors by feature name, in the order they were written.
 
-    Dtypes and shapes are those that the manifest describes; arrays of differing sizes keep their own shape each, and a
-    feature that some examples lack is given as an empty tensor there. From a bucket examples are streamed anew in each
-    epoch, every CRC compared, and no file is kept. The cardinality is known; where the shards hold another number of
-    records, TensorFlow raises an error.
+    Dtypes and shapes are those in the manifest. Arrays of different sizes keep their shapes, and a feature that an
+    example lacks is an empty tensor. From a bucket, examples are streamed again in each epoch, every CRC is checked,
+    and no file is kept. The cardinality is known; if the shards hold a different number of records, TensorFlow raises
+    an error.
 
     Args:
-        manifest: the manifest's path, or its URL.
-        split: only the shards of this split.
-        endpoint: where the store of the URL answers.
+        manifest: the manifest's path or URL.
+        split: load only the shards of this split.
+        endpoint: URL of the store that holds the bucket.
 
     Raises:
-        SourceError: when there is no such manifest.
+        SourceError: when the manifest does not exist.
         UsageError: when it has no such split.
     """
     path = os.fspath(manifest)
@@ -59,7 +59,7 @@ def load_dataset(
 
 
 def _read(path: str, endpoint: str | None) -> tuple[Manifest, Folder | None]:
-    """A manifest, and the folder of the bucket that it lies in."""
+    """Read a manifest; if it is in a bucket, also return its folder there."""
     if is_remote(path):
         found = read_with_folder(path, endpoint=endpoint)
         if found:
@@ -78,7 +78,7 @@ def _from_files(paths: Sequence[str], document: Manifest) -> tf.data.Dataset:
 
 
 def _from_bucket(folder: Folder, names: Sequence[str]) -> tf.data.Dataset:
-    """The serialised examples of a bucket's shards; TensorFlow itself reaches few stores, and says little of faults."""
+    """The serialised examples of shards in a bucket; TensorFlow supports fewer stores, and its errors say less."""
     import tensorflow as tf
 
     def records() -> Iterator[bytes]:

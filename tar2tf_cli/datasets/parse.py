@@ -1,4 +1,4 @@
-"""From a manifest's features to TensorFlow: what to tell tf.io, and how to restore arrays."""
+"""Parses records as a manifest's features describe them: feature descriptions for tf.io, and restored arrays."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["feature_description", "record_parser"]
 
 
 def feature_description(features: Mapping[str, Mapping[str, Any]], records: int) -> dict[str, Any]:
-    """What `tf.io.parse_single_example` needs to know of each feature.
+    """The feature descriptions for `tf.io.parse_single_example`.
 
     Args:
         features: the manifest's features.
-        records: how many records there are, so that it is clear which features all of them have.
+        records: number of records; a feature with a smaller count is optional.
     """
     import tensorflow as tf
 
@@ -33,14 +33,14 @@ def feature_description(features: Mapping[str, Mapping[str, Any]], records: int)
 
 
 def _is_optional(feature: Mapping[str, Any], records: int) -> bool:
-    """Whether some record may lack a feature; with --limit the manifest may not tell how many have it."""
+    """Whether a record may lack a feature; with --limit, the manifest may not say how many have it."""
     return bool(feature.get("count", 0) < records)
 
 
 def record_parser(features: Mapping[str, Mapping[str, Any]], records: int) -> Callable[[Any], dict[str, tf.Tensor]]:
-    """A function from a serialised example to its tensors: arrays in their shape and dtype, the rest as stored.
+    """A function from a serialised example to its tensors: arrays with their shape and dtype, the rest as stored.
 
-    Features NAME/shape serve to restore NAME, and are not given out.
+    A feature NAME/shape is used to restore the array NAME, and is not among the tensors.
     """
     import tensorflow as tf
 
@@ -70,7 +70,7 @@ def _restored(name: str, feature: Mapping[str, Any], parsed: Mapping[str, Any], 
         value = tf.io.decode_raw(tf.strings.reduce_join(value) if optional else value, tf.as_dtype(dtype))
     if feature["encoding"] == "raw" or len(shape) > 1 or f"{name}/shape" in parsed:
         own = _own_shape(name, shape, parsed)
-        if optional:  # where it is lacking, so is its shape
+        if optional:  # if the array is missing, so is its shape
             own, shape = tf.pad(own, [[0, len(shape) - tf.size(own)]]), [None] * len(shape)
         value = tf.ensure_shape(tf.reshape(value, own), shape)
     if dtype not in ("bytes", value.dtype.name):
@@ -79,7 +79,7 @@ def _restored(name: str, feature: Mapping[str, Any], parsed: Mapping[str, Any], 
 
 
 def _own_shape(name: str, shape: list[int | None], parsed: Mapping[str, Any]) -> Any:
-    """The shape of one example's array: fixed, stored beside it, or given by the height and width of the image."""
+    """The shape of one example's array: fixed, stored beside it, or given by the image's height, width and channels."""
     import tensorflow as tf
 
     if f"{name}/shape" in parsed:

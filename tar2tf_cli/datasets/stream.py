@@ -1,4 +1,4 @@
-"""Samples as a `tf.data.Dataset`: read in order, converted by threads, given out as tensors in order."""
+"""Samples as a `tf.data.Dataset`: converted in several threads, yielded as tensors in order."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Stream"]
 
-_CHUNK: Final = 4  # samples that a thread gets at once: what is made of them is large, and waits in memory
+_CHUNK: Final = 4  # samples passed to a thread at once; few, as the results are large and wait in memory
 _CHUNK_BYTES: Final = 8 << 20
-_SHUFFLED: Final = 1000  # samples that wait in memory while a shard is shuffled
+_SHUFFLED: Final = 1000  # size of the shuffle buffer in samples
 
 
 class Stream:
-    """Elements of a dataset, made anew of the shards each time.
+    """The elements of a dataset; the shards are read again at each iteration.
 
     Args:
-        plan: whose inputs are read, and whose ops are applied.
-        make: the selections an element consists of, or a function from a sample to an element.
+        plan: gives the inputs and the ops.
+        make: the selections that make up an element, or a function from a sample to an element.
         workers: how many samples are converted at once.
         shuffle: whether the samples of each shard are shuffled, 1,000 at a time.
     """
@@ -59,7 +59,7 @@ class Stream:
         self._steps = Steps(context_of(plan.conversion), plan.conversion.ops, self._element)
 
     def dataset(self, types: Any, shapes: Any) -> tf.data.Dataset:
-        """The `tf.data.Dataset`; its element spec is as given, or as the first element looks."""
+        """The `tf.data.Dataset`; its element spec is given, or inferred from the first element."""
         import tensorflow as tf
 
         spec = self._spec(types) if types is None or shapes is None else None
@@ -79,17 +79,17 @@ class Stream:
         return tf.data.Dataset.from_generator(structures, output_signature=chunk_spec).unbatch()
 
     def _leaves(self, leaves: Sequence[tf.TensorSpec]) -> Iterator[list[Any]]:
-        """The values of each element as their specs demand."""
+        """The values of each element, converted to their specs."""
         import tensorflow as tf
 
         for key, element in self._elements(self._workers):
             values = tf.nest.flatten(element)
             if len(values) != len(leaves):
-                raise SampleError(f"is made of {len(values)} values where {len(leaves)} are expected", key=key)
+                raise SampleError(f"has {len(values)} values where {len(leaves)} are expected", key=key)
             yield [as_leaf(value, leaf, key) for value, leaf in zip(values, leaves, strict=True)]
 
     def _spec(self, types: Any) -> Any:
-        """The element spec that the first element suggests, as far as it is not given."""
+        """The element spec inferred from the first element, with the given dtypes if there are any."""
         import tensorflow as tf
 
         first = next(self._elements(1), None)
@@ -142,7 +142,7 @@ class Stream:
 
 
 def _chunk_length(leaves: Sequence[tf.TensorSpec]) -> int:
-    """How many elements are handed to TensorFlow at once: a call into Python costs as much as copying a megabyte."""
+    """How many elements to pass to TensorFlow at once: a call into Python costs as much as copying a megabyte."""
     if not all(leaf.shape.is_fully_defined() for leaf in leaves):
         return 1
     size = sum((leaf.shape.num_elements() or 1) * (leaf.dtype.size or _CHUNK_BYTES // 64) for leaf in leaves)
@@ -150,7 +150,7 @@ def _chunk_length(leaves: Sequence[tf.TensorSpec]) -> int:
 
 
 def _chunks(elements: Iterator[list[Any]], length: int) -> Iterator[list[Any]]:
-    """Elements stacked leaf by leaf; what came before an error is given out before it is raised."""
+    """Chunks of elements, stacked leaf by leaf; elements read before an error are yielded before it is raised."""
     import numpy as np
 
     waiting: list[list[Any]] = []
@@ -172,14 +172,14 @@ def _chunks(elements: Iterator[list[Any]], length: int) -> Iterator[list[Any]]:
 
 
 def _stacked(arrays: Sequence[Any]) -> Any:
-    """Arrays of one shape and dtype as one with a dimension more."""
+    """Stack arrays of the same shape and dtype along a new first dimension."""
     import numpy as np
 
     return np.stack(arrays)
 
 
 def _shuffled(samples: Iterator[Sample]) -> Iterator[Sample]:
-    """Samples in another order, some of which wait in memory."""
+    """Samples in random order, shuffled with a buffer."""
     waiting: list[Sample] = []
     for sample in samples:
         waiting.append(sample)
