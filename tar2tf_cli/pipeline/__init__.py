@@ -22,12 +22,12 @@
 | `TFExamplesStage` | examples | examples | `transform_tf_examples`, `filter_empty_examples`, `with_tfexamples_stage` |
 | `TFRecordStage` | examples | nothing | `to_tf_record`, `with_tfrecord_stage` |
 
-The methods may be called in any order. The first, third and last stage there must be exactly once; of the others any
-number, which follow each other as they were added. A sample is a dict of bytes by extension with its `__key__`, a
-text; an example is a `TFExample`. Nothing is read before `do()`, and from then on each stage pulls from the one before.
+The methods may be called in any order. The first, third and last stage are required and may be set only once; any
+number of the others may be added, and they run in that order. A sample is a dict of bytes by extension with a string
+`__key__`; an example is a `TFExample`. Nothing is read before `do()`; then each stage pulls items from the one before.
 
-A stage of your own is a function from iterator to iterator. It may be lazy (a generator), eager (it reads all and
-gives a list) or fetch ahead of what it is asked for. One that counts:
+A custom stage is a function from an iterator to an iterator. It may be lazy (a generator), eager (it reads everything
+and returns a list) or read ahead. One that counts:
 
     def logged(samples):
         for count, sample in enumerate(samples, 1):
@@ -37,7 +37,7 @@ gives a list) or fetch ahead of what it is asked for. One that counts:
 
     Pipeline().from_tar(tar).with_samples_stage(logged).sample_to_tf_example().to_tf_record(out).do()
 
-One that sends samples to an HTTP service and takes them back, eight on their way at any time, in order:
+One that sends samples to an HTTP service, with eight requests in flight, and yields the results in order:
 
     from collections import deque
     from concurrent.futures import ThreadPoolExecutor
@@ -59,13 +59,13 @@ One that sends samples to an HTTP service and takes them back, eight on their wa
 
     Pipeline().from_tar(tar).with_samples_stage(through_service).sample_to_tf_example().to_tf_record(out).do()
 
-Tars are read, samples grouped and examples written by the code of `tar2tf convert`, so the records are the same, byte
-for byte, and so are the errors: for a tar that is cut short, half and repeated samples, values that are not of their
-type. An error of a stage is raised by `do()` even if a later stage of your own has swallowed it.
+A pipeline reads tars, groups samples and writes examples with the code of `tar2tf convert`, so the records are the
+same, byte for byte, and so are the errors: for truncated tars, incomplete or repeated samples, and values that do not
+match their type. `do()` raises the error of a stage even if a later custom stage has swallowed it.
 
-What goes to an open file waits in a temporary folder until all of it is made, so that an error leaves nothing there.
+Output to an open file is kept in a temporary folder until all of it is made, so that nothing is written after an error.
 
-Shards come of a path with a field, or of a limit:
+A path with a field, or a limit, gives shards:
 
     done = (
         Pipeline(on_error="skip")
@@ -77,25 +77,25 @@ Shards come of a path with a field, or of a limit:
     )
     train = load_dataset(done.manifest)
 
-They are the bytes that `tar2tf convert` writes with the same settings, and the manifest beside them is for `tar2tf
-verify` and `load_dataset`. The same program continues a run that was killed, and does nothing when the run was
-finished; then `done.up_to_date` is true. When inputs, stages or settings have changed, it refuses to go on without
-`overwrite=True`.
+The shards have the bytes that `tar2tf convert` writes with the same settings, and the manifest beside them works with
+`tar2tf verify` and `load_dataset`. Running the same program again continues a run that was killed, and does nothing if
+the run was finished; `done.up_to_date` is then true. If inputs, stages or settings have changed, it raises an error
+unless you pass `overwrite=True`.
 
-- Tars given by path, and no stage of your own: each tar is an input by itself, `num_workers` processes work on several,
-  and a run that continues does no finished tar again. Functions of your own are called in these processes, in this one
-  when there is one worker.
-- A stage of your own, or an open file: the whole stream is one input, which is read to its end before the first shard
-  appears. `num_workers` are threads, `<input>` cannot be in the path, and a run that is killed before the end of the
-  stream begins at its front. With compression and a limit, shards hold the records of `convert` in gzip blocks of
-  other lengths.
+- Tars given by path, without custom stages: each tar is an input of its own, `num_workers` processes work on several
+  at once, and a run that continues does not repeat finished tars. Your functions are called in these processes; with
+  one worker, in the calling process.
+- With a custom stage or an open file, the whole stream is one input, which is read to its end before the first shard
+  appears. `num_workers` is a number of threads, the path cannot contain `<input>`, and a run that is killed before the
+  end of the stream starts again from the beginning. With compression and a limit, shards hold the same records as
+  those of `convert`, but in gzip blocks of other lengths.
 
-Functions and stages of your own are known again by their name, by the file they stand in and by what they are bound to:
-numbers, texts, lists and dicts of such, functions of the same file. (A starting time among them makes every run another
-one.) Modules that they import are taken to be the same, and stages to give the same for the same tars. What is bound to
-any other object, is a method of one or stands in no file, as in a notebook, cannot be known again, and nor can the
-samples of an open file or of a TarStage of your own: such a run begins anew after a kill, and is refused without
-`overwrite=True` when it was finished.
+Your functions and stages are identified by their name, the file that defines them and the values they are bound to:
+numbers, strings, lists and dicts of these, and functions of the same file. (If a start time is among them, every run
+is a different one.) The modules that they import are assumed not to change, and stages to give the same results for
+the same tars. A function that is bound to any other object, is a method or is defined in no file (as in a notebook)
+cannot be identified, and neither can the samples of an open file or of a custom TarStage: such a run starts again after
+a kill, and once it is finished, running it again raises an error unless you pass `overwrite=True`.
 """
 
 from __future__ import annotations

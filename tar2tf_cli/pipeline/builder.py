@@ -1,4 +1,4 @@
-"""`Pipeline`: stages put together by chained calls; the room says what they are."""
+"""`Pipeline`: builds a chain of stages; `tar2tf_cli.pipeline` describes the stages."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ _REMEDIES: Final = {
 
 
 class Pipeline:
-    """Stages from tar to TFRecord, put together by chained calls and set to work by `do`.
+    """Stages from tar to TFRecord, chained by method calls and run by `do`.
 
     Args:
-        on_error: whether a faulty sample ends the run ("fail") or is skipped and noted in the summary ("skip").
-        max_errors: most faulty samples that may be skipped.
+        on_error: whether a faulty sample ends the run ("fail") or is skipped and listed in the summary ("skip").
+        max_errors: how many faulty samples may be skipped; None for no limit.
         seed: random seed of ops such as Rotate.
-        max_pixels: images of more pixels are not decoded.
+        max_pixels: images with more pixels are not decoded.
     """
 
     def __init__(
@@ -89,14 +89,14 @@ class Pipeline:
         regroup: bool = False,
         ignore_missing_end: bool = False,
     ) -> Pipeline:
-        """Read tars, one after the other; gzip is known by its content.
+        """Read tars, one after another; gzip is detected by content.
 
         Args:
-            inputs: paths, URLs and folders as `tar2tf convert` takes them, or files open for reading bytes, such as
-                pipes and sockets; those are read from where they stand and left open.
-            key_split: where a member's name is split into key and extension: at the first or the last dot.
-            regroup: hold each tar in memory, so that members of one sample may stand apart.
-            ignore_missing_end: take tars without end-of-archive blocks for whole.
+            inputs: paths, URLs and folders as for `tar2tf convert`, or files open for reading bytes, such as pipes
+                and sockets; these are read from their current position and left open.
+            key_split: whether a member's name is split into key and extension at the first or the last dot.
+            regroup: buffer each tar, so that members of a sample need not be adjacent.
+            ignore_missing_end: accept tars without end-of-archive blocks.
 
         Raises:
             UsageError: for anything that is not an input.
@@ -110,11 +110,11 @@ class Pipeline:
         regroup: bool = False,
         ignore_missing_end: bool = False,
     ) -> Pipeline:
-        """Read tars that must be gzip; their trailers are compared. Otherwise as `from_tar`."""
+        """Read tars that must be compressed with gzip; otherwise the same as `from_tar`."""
         return self._from("from_tar_gz", inputs, Input("-", (), key_split, regroup, ignore_missing_end))
 
     def with_tar_stage(self, stage: TarStage) -> Pipeline:
-        """Take samples from your own function: it takes nothing and gives dicts, each with a text as `__key__`."""
+        """Take samples from your own function: it takes no arguments and yields dicts with a string `__key__`."""
         _check_callable("with_tar_stage", stage)
         return self._set("TarStage", "with_tar_stage", Own("TarStage", stage, _check_sample))
 
@@ -124,7 +124,7 @@ class Pipeline:
     # --- SamplesStage ---
 
     def transform_samples(self, *transformations: Op | Callable[[Sample], Any]) -> Pipeline:
-        """Send each sample through transformations in order: `rename`, `select`, `sample_f`, any op, or a function.
+        """Apply transformations to each sample, in order: `rename`, `select`, `sample_f`, any op, or a function.
 
         Raises:
             UsageError: for anything that is not a transformation of samples.
@@ -132,11 +132,11 @@ class Pipeline:
         return self._transform("sample", *transformations)
 
     def filter_empty_samples(self) -> Pipeline:
-        """Drop samples that have nothing but their `__key__`."""
+        """Drop samples that have only a `__key__`."""
         return self._transform("sample", DropEmpty())
 
     def with_samples_stage(self, stage: SamplesStage) -> Pipeline:
-        """Put in a stage of your own, from an iterator of samples to one of samples."""
+        """Add a stage of your own, from an iterator of samples to an iterator of samples."""
         _check_callable("with_samples_stage", stage)
         self._stages["sample"].append(Own("SamplesStage", stage, _check_sample))
         return self
@@ -153,10 +153,10 @@ class Pipeline:
         """Make an example of each sample: one feature per entry, and `__key__`.
 
         Args:
-            types: what entries are stored as: int64, int64_list, float, float_list, bytes or bytes_list. Text is
-                parsed where numbers are asked for. Entries left out stay bytes; what ops made of them goes by its
-                own type, arrays with their `NAME/shape`.
-            select: the features to be, as `--select` or a spec file has them; None for every entry and `__key__`.
+            types: types of entries: int64, int64_list, float, float_list, bytes or bytes_list. For numeric types, text
+                is parsed. Other entries are stored as bytes or, if an op changed them, by the type of their value;
+                arrays are stored with a `NAME/shape`.
+            select: the features, as in `--select` or a spec file; defaults to every entry and `__key__`.
             preset: image-label, imagenet or imagenet-tensor.
 
         Raises:
@@ -169,7 +169,7 @@ class Pipeline:
         return self._set("Sample2TFExampleStage", "sample_to_tf_example", stage)
 
     def with_sample2tfexample_stage(self, stage: Sample2TFExampleStage) -> Pipeline:
-        """Put in a stage of your own, from an iterator of samples to one of examples."""
+        """Add a stage of your own, from an iterator of samples to an iterator of examples."""
         kind, method = "Sample2TFExampleStage", "with_sample2tfexample_stage"
         _check_callable(method, stage)
         return self._set(kind, method, Own(kind, stage, _check_example))
@@ -177,7 +177,7 @@ class Pipeline:
     # --- TFExamplesStage ---
 
     def transform_tf_examples(self, *transformations: Op | Callable[[TFExample], Any]) -> Pipeline:
-        """Send each example through transformations in order: `rename`, `select`, `example_f`, or a function.
+        """Apply transformations to each example, in order: `rename`, `select`, `example_f`, or a function.
 
         Raises:
             UsageError: for anything that is not a transformation of examples.
@@ -185,11 +185,11 @@ class Pipeline:
         return self._transform("example", *transformations)
 
     def filter_empty_examples(self) -> Pipeline:
-        """Drop examples that have nothing but their `__key__`."""
+        """Drop examples that have only a `__key__`."""
         return self._transform("example", DropEmpty())
 
     def with_tfexamples_stage(self, stage: TFExamplesStage) -> Pipeline:
-        """Put in a stage of your own, from an iterator of examples to one of examples."""
+        """Add a stage of your own, from an iterator of examples to an iterator of examples."""
         _check_callable("with_tfexamples_stage", stage)
         self._stages["example"].append(Own("TFExamplesStage", stage, _check_example))
         return self
@@ -210,30 +210,29 @@ class Pipeline:
     ) -> Pipeline:
         """Write the examples as TFRecord: one file, or shards with a manifest beside them.
 
-        Shards are written where the path has a field, such as `train-<>.record`, or one of the next five arguments is
-        given. They are those of `tar2tf convert`, and so is what becomes of an interrupted or repeated run: see the
-        module's documentation.
+        Shards are written if the path has a field, such as `train-<>.record`, or if one of the next five arguments is
+        given. They are the same as those of `tar2tf convert`, and an interrupted or repeated run is handled in the
+        same way: see the module's documentation.
 
         Args:
-            out: a path, where the file appears when it is whole and flushed to the disk; a template of paths, or a URL
-                of them that `tar2tf convert` would write to; or a file open for writing bytes, which is flushed at the
-                end and left open.
-            max_shard_size: most bytes of a shard on disk, framing included, such as "100MB"; 256MiB for a path with
-                a number when nothing is said.
-            num_shards: how many shards there are to be, of equal count within one.
-            records_per_shard: most records of a shard.
+            out: a path, at which the file appears once it is whole and flushed to disk; a path template or a URL, as
+                for `tar2tf convert`; or a file open for writing bytes, which is flushed at the end and left open.
+            max_shard_size: maximum size of a shard on disk, framing included, such as "100MB"; defaults to 256MiB
+                for a path with a number and no other limit.
+            num_shards: number of shards; their record counts differ by at most one.
+            records_per_shard: maximum number of records in a shard.
             compression: "gzip" for compressed shards.
-            index: whether a `.idx` with offset and size of each record goes beside each shard.
-            num_workers: how many samples or tars are worked on at once; records keep their order, and are the same
-                for any number. For one file, these are threads that transform, convert and encode samples. It is the
-                ops on images that gain, as they leave Python to other threads meanwhile; functions of your own are
-                then called from several threads, though they gain little, and stages of your own still run in one.
-                For shards these are processes with a tar each, and functions of your own are called there; threads
-                where there are stages of your own or open files.
-            overwrite: whether files are replaced that another conversion has written.
+            index: whether to write a `.idx` with the offset and size of each record beside each shard.
+            num_workers: how many samples or tars are processed at once; the records and their order do not depend
+                on it. For a single file, this is the number of threads that transform, convert and encode samples.
+                Image ops benefit most, as they release the interpreter lock; your own functions are called from
+                several threads but gain little, and your own stages still run in one. For shards, it is the number
+                of processes, each with a tar of its own, in which your functions are called; with custom stages or
+                open files, it is a number of threads.
+            overwrite: whether files that another conversion wrote are replaced.
 
         Raises:
-            UsageError: for anything that is not an output, or arguments that do not go together.
+            UsageError: for anything that is not an output, or for arguments that contradict each other.
         """
         check_output(out)
         if not isinstance(num_workers, int) or num_workers < 1:
@@ -250,7 +249,7 @@ class Pipeline:
         return self
 
     def with_tfrecord_stage(self, stage: TFRecordStage) -> Pipeline:
-        """End with a function of your own, which takes the iterator of examples; what it gives is read to its end."""
+        """End with your own function, which takes the iterator of examples; if it returns an iterator, that is read."""
         _check_callable("with_tfrecord_stage", stage)
 
         return self._set("TFRecordStage", "with_tfrecord_stage", partial(run_own, last=Own("TFRecordStage", stage)))
@@ -265,8 +264,8 @@ class Pipeline:
 
         Raises:
             UsageError: when a stage is missing.
-            StageError: when a stage of your own raised; names the stage, and its exception is the cause.
-            Tar2tfError: for whatever else went wrong. In no case is there a file at the path, unless it is whole.
+            StageError: when a custom stage raised; names the stage, with its exception as the cause.
+            Tar2tfError: when anything else failed. A file appears at the path only if it is whole.
         """
         for kind, remedy in _REMEDIES.items():
             if kind not in self._once:
@@ -299,22 +298,22 @@ def _shards(
     compression: Literal["none", "gzip"] | None,
     index: bool,
 ) -> Output | None:
-    """Where shards go and how large they are; None when the output is a single file.
+    """The output path and limits of shards; None if the output is a single file.
 
     Raises:
-        UsageError: when arguments do not go together, or what they ask for cannot go to an open file.
+        UsageError: when arguments contradict each other, or are not possible for an open file.
     """
     options = (max_shard_size, num_shards, records_per_shard, compression, index)
     asked = options != (None, None, None, None, False)
     if not isinstance(out, (str, os.PathLike)):
         if asked:
-            raise UsageError("an open file takes no shards, compression or index", hint="give a path")
+            raise UsageError("an open file cannot have shards, compression or an index", hint="give a path")
         return None
     path = os.fspath(out)
     if not asked and not PathTemplate.parse(path).fields and not is_remote(path):
         return None
     output = Output(path, max_shard_size, num_shards, records_per_shard, compression or "none", index)
-    Conversion(Input("-"), output)  # refuses what contradicts itself
+    Conversion(Input("-"), output)  # raises for arguments that contradict each other
     return output
 
 
@@ -327,7 +326,7 @@ def _check_sample(item: Any) -> str | None:
     """What is wrong with a sample, if anything."""
     if not isinstance(item, dict):
         return f"{type(item).__name__} where a sample (a dict) is needed"
-    return None if isinstance(item.get(KEY), str) else f"a sample without a text as its {KEY!r}"
+    return None if isinstance(item.get(KEY), str) else f"a sample whose {KEY!r} is not a string"
 
 
 def _check_example(item: Any) -> str | None:

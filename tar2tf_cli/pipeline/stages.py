@@ -1,4 +1,4 @@
-"""What a `Pipeline` is made of while it runs: stages from iterator to iterator, over the flow of all conversions."""
+"""The stages of a `Pipeline`: each turns an iterator into another, using the flow that all conversions share."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ __all__ = [
 
 
 class Run:
-    """One run of a pipeline's stages: what it has found so far, and what went wrong first.
+    """The state of one run of a pipeline's stages: what was skipped, and the first error.
 
     Args:
-        report: gets what was skipped.
+        report: what was skipped is added to it.
         on_fault: the policy for faulty samples.
 
     Attributes:
@@ -56,17 +56,17 @@ class Run:
         self.failure: Exception | None = None
 
     def fail(self, error: Exception) -> Exception:
-        """Take note of an error that is about to be raised, should a later stage swallow it."""
+        """Remember an error that is about to be raised, in case a later stage swallows it."""
         self.failure = self.failure or error
         return error
 
     def check(self) -> None:
-        """Raise the first error, should a stage have swallowed it."""
+        """Raise the first error, in case a stage has swallowed it."""
         if self.failure is not None:
             raise self.failure
 
     def fault(self, error: Tar2tfError) -> None:
-        """Skip a faulty sample, or raise the error, as the policy is."""
+        """Skip a faulty sample or raise its error, depending on the policy."""
         try:
             self._on_fault(error)
         except Tar2tfError as raised:
@@ -74,27 +74,27 @@ class Run:
 
 
 class Stage:
-    """A stage as a pipeline is given it; what one does not say about itself is as for most.
+    """A stage of a pipeline; the methods here are the defaults.
 
     Attributes:
-        by_tar: whether each tar can be treated by itself, in any process.
+        by_tar: whether each tar can be processed on its own, in any process.
     """
 
     by_tar = True
 
     def join(self, line: Line) -> None:
-        """Work behind the stages that a line has."""
+        """Append this stage to a line."""
         raise NotImplementedError
 
     def run(self, items: Any, run: Run) -> Iterator[Any]:
-        """What a stage that works on all items makes of them."""
+        """The stage's output for all items; only for stages that see the whole stream."""
         raise NotImplementedError
 
     def tars(self) -> list[Tar]:
-        """The tars that the stage reads, as far as they are known.
+        """The tars that the stage reads, if they are known.
 
         Raises:
-            SourceError: when one is not there.
+            SourceError: when one does not exist.
         """
         return []
 
@@ -105,22 +105,22 @@ class Stage:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What of a conversion does the same."""
+        """The options of a conversion that do the same as this stage."""
         return {}
 
     @property
     def unknown(self) -> Iterator[str]:
-        """Functions that may be others than in an earlier run."""
+        """Names of functions that cannot be identified as those of an earlier run."""
         return iter(())
 
     def described(self) -> dict[str, Any] | None:
-        """The stage as the manifest has it; None where it has the tars themselves."""
+        """The stage as the manifest describes it; None if the manifest lists the tars instead."""
         return None
 
 
 @dataclass(frozen=True)
 class FromTars(Stage):
-    """Read tars, one after the other.
+    """Reads tars, one after another.
 
     Attributes:
         how: how members become samples.
@@ -135,7 +135,7 @@ class FromTars(Stage):
         return [(source, item) for source in sources_of(self.inputs, gzip=self.gzip) for item in source.list(())]
 
     def run(self, items: Iterable[Tar], run: Run) -> Iterator[Sample]:
-        """The samples of tars."""
+        """The samples of the tars."""
         conversion = Conversion(self.how, Output(STDOUT))
         try:
             for source, item in items:
@@ -158,10 +158,10 @@ class FromTars(Stage):
 
 @dataclass(frozen=True)
 class Transform(Stage):
-    """Send each sample or example through ops.
+    """Applies ops to each sample or example.
 
     Attributes:
-        kind: which of the `Steps` they are.
+        kind: the attribute of `Steps` that holds the ops.
     """
 
     kind: Literal["ops", "example_ops"]
@@ -184,14 +184,14 @@ class Transform(Stage):
 
 @dataclass(frozen=True)
 class ToExamples(Stage):
-    """Make an example of each sample, as `FeatureMap` does."""
+    """Turns each sample into an example, using `FeatureMap`."""
 
     types: Mapping[str, TypeName]
     select: Mapping[str, Selection] | None
     preset: str | None
 
     def join(self, line: Line) -> None:
-        """Work on copies, as a stage of the user's may keep its samples."""
+        """Append this stage; it works on copies, as a custom stage may keep its samples."""
         preset = find_preset(self.preset) if self.preset else None
         features = FeatureMap(self.types, self.select, preset, line.steps.context).features
         line.steps = replace(line.steps, features=lambda sample: TFExample(features(dict(sample))))
@@ -207,12 +207,12 @@ class ToExamples(Stage):
 
 @dataclass(frozen=True)
 class Own(Stage):
-    """A stage of the user's: what it raises and gives is looked at, so that errors name it.
+    """A custom stage: its items and exceptions are checked, so that errors name the stage.
 
     Attributes:
-        kind: which stage it is.
-        function: from an iterator to an iterator; a TarStage takes nothing.
-        check: says what is wrong with an item; None for a stage that need not give any.
+        kind: the name of the stage's kind, such as "SamplesStage".
+        function: a function from an iterator to an iterator; for a TarStage, it takes no arguments.
+        check: returns what is wrong with an item, if anything; None if the stage need not return an iterator.
     """
 
     kind: str
@@ -224,7 +224,7 @@ class Own(Stage):
         line.add(self.run(line.end(), line.run))
 
     def run(self, items: Iterable[Any], run: Run) -> Iterator[Any]:
-        """What the stage gives."""
+        """The items that the stage yields."""
         where = f"the {self.kind} {label(self.function)}"
         made: Any = None
         try:
@@ -232,7 +232,7 @@ class Own(Stage):
             if not isinstance(made, Iterable):
                 if self.check is None:
                     return
-                raise StageError(f"{where} gave {type(made).__name__} where an iterator is needed")
+                raise StageError(f"{where} returned {type(made).__name__} where an iterator is needed")
             for item in made:
                 if self.check and (what := self.check(item)):
                     raise StageError(f"{where} gave {what}")
@@ -255,11 +255,11 @@ class Own(Stage):
 
 
 class Line:
-    """Stages at work one behind the other; neighbours that treat each item by itself are one flow.
+    """A chain of running stages; consecutive stages that process each item on its own share one flow.
 
     Attributes:
-        steps: what is still to be done to each item that the last iterator gives.
-        run: the run they are at work for.
+        steps: what remains to be done to each item of the last iterator.
+        run: the run that the stages belong to.
     """
 
     def __init__(self, first: Iterator[Any], run: Run, context: OpContext, threads: int) -> None:
@@ -269,31 +269,32 @@ class Line:
         self._opened = [first]
 
     def add(self, iterator: Iterator[Any]) -> None:
-        """Let an iterator take what the one before gives."""
+        """Append an iterator, which reads from the one before it."""
         self._opened.append(iterator)
 
     def end(self) -> Iterator[Any]:
-        """What comes out of all stages so far."""
+        """The output of all stages so far."""
         if self.steps != self._none:
-            straight = len(self._opened) == 1  # nothing has read ahead, so an item is of the shard being read
+            straight = len(self._opened) == 1  # nothing reads ahead, so each item comes from the shard being read
             where = (lambda: {"shard": self.run.shard}) if straight else dict
             self.add(flow(self._opened[-1], self.steps, self.run.fault, where=where, threads=self._threads))
             self.steps = self._none
         return self._opened[-1]
 
     def close(self) -> None:
-        """Let all of them clean up, the last one first."""
+        """Close all iterators, the last one first."""
         for iterator in reversed(self._opened):
             close(iterator)
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The stages of a pipeline but the last, and the settings of all of them.
+    """All stages of a pipeline except the last, and its settings.
 
     Attributes:
-        middle: all stages but the first.
-        workers: threads for stages that treat each item by itself.
+        begin: the first stage.
+        middle: the stages between the first and the last.
+        workers: number of threads for stages that process each item on its own.
     """
 
     begin: Stage
@@ -305,16 +306,16 @@ class Recipe:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """All stages but the last."""
+        """All stages except the last."""
         return (self.begin, *self.middle)
 
     @property
     def by_tar(self) -> bool:
-        """Whether each tar can be read by itself: no stage is the user's own, and no input an open file."""
+        """Whether each tar can be processed on its own: there are no custom stages and no open files."""
         return all(stage.by_tar for stage in self.stages)
 
     def examples(self, run: Run, tars: Sequence[Tar]) -> Generator[Any, None, None]:
-        """What the stages make of tars.
+        """The output of the stages for tars.
 
         Raises:
             Tar2tfError: the first error, even if a later stage swallowed it.
@@ -330,7 +331,7 @@ class Recipe:
 
 
 def close(iterator: Any) -> None:
-    """Let a generator clean up; one that a thread of a stage's is still in does so by itself."""
+    """Close a generator; one that a stage's thread is still running closes by itself."""
     if isinstance(iterator, Generator):
         try:
             iterator.close()

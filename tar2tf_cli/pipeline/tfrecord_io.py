@@ -1,4 +1,4 @@
-"""TFRecord files for use on their own: examples in, examples out, every CRC made and compared.
+"""Reads and writes single TFRecord files: examples in, examples out, with every CRC checked.
 
 with TFRecordWriter("train.record") as writer:
     example = TFExample()
@@ -32,15 +32,15 @@ __all__ = ["TFRecordReader", "TFRecordWriter"]
 
 
 class TFRecordReader:
-    """Iterates over the examples of a TFRecord, gzip or not by its content; a path is opened anew each time.
+    """Iterates over the examples of a TFRecord file; gzip is detected by content. A path is opened at each iteration.
 
     Args:
         source: a path, or a file open for reading bytes, which is read once and left open.
-        check_data: whether the CRC of the data is compared; that of the length always is.
+        check_data: whether the CRC of the data is checked; that of the length always is.
 
     Raises:
-        SourceError: when it cannot be opened or read.
-        DamagedShardError: at the first record that is not whole; names file, record and offset.
+        SourceError: when the file cannot be opened or read.
+        DamagedShardError: at the first damaged record; names file, record and offset.
     """
 
     def __init__(self, source: Readable, *, check_data: bool = True) -> None:
@@ -76,30 +76,30 @@ class TFRecordReader:
 
 
 class TFRecordWriter:
-    """Writes a TFRecord; a file at a path appears there whole and flushed to the disk, or not at all.
+    """Writes a TFRecord file, which appears at its path whole and flushed to disk, or not at all.
 
-    Use it in a `with`: when its block ends in an error, nothing stays at the path. A file object has by then taken
-    what was written so far; it is flushed at the end and left open.
+    Use it in a `with` statement: if the block raises, no file is left at the path. An open file receives records as
+    they are written; it is flushed at the end and left open.
 
     Args:
         out: a path, or a file open for writing bytes.
-        overwrite: whether a file at the path is replaced.
+        overwrite: whether an existing file is replaced.
 
     Attributes:
-        records: how many were written.
-        size: bytes taken, framing included.
+        records: number of records written.
+        size: number of bytes written, framing included.
 
     Raises:
-        OutputExistsError: when there is something at the path.
-        SinkError: when it cannot be written.
+        OutputExistsError: when the path exists.
+        SinkError: when the file cannot be written.
     """
 
     def __init__(self, out: Any, *, overwrite: bool = False) -> None:
         check_output(out)
         if isinstance(out, (str, os.PathLike)) and PathTemplate.parse(os.fspath(out)).fields:
             raise UsageError(
-                f"{os.fspath(out)!r} is a template of many files, and this writes one",
-                hint="shards: Pipeline.to_tf_record, or tar2tf convert",
+                f"{os.fspath(out)!r} is a template for several files, but TFRecordWriter writes one",
+                hint="use Pipeline.to_tf_record or tar2tf convert to write shards",
             )
         self.records = 0
         self.size = 0
@@ -114,15 +114,15 @@ class TFRecordWriter:
             self._out = RecordStream(out, name_of(out, "<stream>"))
 
     def write(self, example: TFExample | Mapping[str, bytes | Feature] | bytes) -> None:
-        """Write one example, or one that is serialised already.
+        """Write an example, which may already be serialised.
 
         Raises:
-            SampleError: when it would pass protobuf's limit of 2 GiB.
+            SampleError: when it exceeds protobuf's limit of 2 GiB.
         """
         if isinstance(example, (bytes, bytearray)):
             parts, size = [bytes(example)], len(example)
             if size > MAX_RECORD:
-                raise SampleError(f"a record of {size:,} bytes; at most {MAX_RECORD:,} can be read again")
+                raise SampleError(f"the record has {size:,} bytes, more than protobuf's limit of {MAX_RECORD:,}")
         else:
             parts, size = self._encoder.encode(example)
         if self._out is None:
@@ -132,7 +132,7 @@ class TFRecordWriter:
         self.size += size + FRAMING
 
     def close(self) -> None:
-        """Publish the file: flush it to the disk and give it its name."""
+        """Flush the file to disk and give it its name."""
         if self._out is None:
             raise ValueError("the writer is closed")
         self._out.flush()
@@ -147,7 +147,7 @@ class TFRecordWriter:
         self._out = self._file = None
 
     def discard(self) -> None:
-        """Give up: nothing stays at the path."""
+        """Discard what was written; no file is left at the path."""
         if self._file is not None:
             self._file.abandon()
         self._out = self._file = None
@@ -163,7 +163,7 @@ class TFRecordWriter:
 
 
 def check_output(out: Any) -> None:
-    """See that something can be an output.
+    """Check that an object can be an output.
 
     Raises:
         UsageError: when it is neither a path nor a file open for writing bytes.
@@ -175,4 +175,4 @@ def check_output(out: Any) -> None:
     if isinstance(out, (str, os.PathLike)):
         path = os.fspath(out)
         if os.path.basename(path) in ("", ".", ".."):
-            raise UsageError(f"the output path {path!r} names no file", hint="such as 'out/train.record'")
+            raise UsageError(f"the output path {path!r} names a directory", hint="such as 'out/train.record'")
