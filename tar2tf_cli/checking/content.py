@@ -1,4 +1,4 @@
-"""What a value is, by its bytes: an image and its size, text, JSON, an array; and what many values have in common."""
+"""Detects what a value is from its bytes (an image and its size, text, JSON, an array), and sums up many values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Look(NamedTuple):
     """What a value is.
 
     Attributes:
-        kind: `image/jpeg`, `text`, `json`, `npy`, `int64`, … or `bytes` for anything else.
+        kind: such as `image/jpeg`, `text`, `json`, `npy` or `int64`; `bytes` for anything else.
         shape: width, height and channels of an image.
     """
 
@@ -31,7 +31,7 @@ class Look(NamedTuple):
 
 
 def look_at(data: bytes) -> Look:
-    """What bytes are, by their content."""
+    """Detect what bytes are from their content."""
     kind = sniff(data)
     if kind and not kind.startswith("image/"):
         return Look(kind)
@@ -60,12 +60,12 @@ def _text_kind(data: bytes) -> str:
 
 
 def _text(data: bytes) -> str | None:
-    """How a text begins; None when the bytes are not text."""
+    """The beginning of a text; None if the bytes are not text."""
     head = data[:_TEXT_HEAD]
     try:
         text = head.decode("utf-8")
     except UnicodeDecodeError as error:
-        if len(head) == len(data) or error.start < len(head) - 3:  # else the cut fell inside a character
+        if len(head) == len(data) or error.start < len(head) - 3:  # otherwise the cut is inside a character
             return None
         text = head[: error.start].decode("utf-8")
     good = text and all(part.isprintable() or part in "\t\r\n" for part in text)
@@ -73,7 +73,7 @@ def _text(data: bytes) -> str | None:
 
 
 def example_of(data: bytes) -> str:
-    """How a value begins: text in one line, other bytes in hexadecimal."""
+    """The beginning of a value: text on one line, other bytes in hexadecimal."""
     words = (_text(data) or "").split()
     if words:
         return shortened(" ".join(words))
@@ -81,7 +81,7 @@ def example_of(data: bytes) -> str:
 
 
 def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:
-    """Text of at most so many characters; an ellipsis stands for the rest."""
+    """Text cut to at most `most` characters, ending with an ellipsis if it was longer."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
@@ -90,11 +90,11 @@ class Stats:
     """What the values of one entry or feature have in common.
 
     Attributes:
-        unit: what `least`, `most` and `total` count: bytes, or values of a list of numbers.
-        count: how many samples have it.
-        example: one of them, shortened.
-        kinds: how many of those that were looked at are of each kind.
-        shapes: the smallest and the largest dimensions of each kind of image.
+        unit: the unit of `least`, `most` and `total`: bytes or, for lists of numbers, values.
+        count: how many samples have the entry or feature.
+        example: one of the values, shortened.
+        kinds: how many of the examined values have each kind.
+        shapes: the smallest and largest dimensions of each kind of image.
     """
 
     unit: Literal["bytes", "values"] = "bytes"
@@ -113,18 +113,18 @@ class Stats:
 
     @property
     def kind(self) -> str:
-        """The kinds, the most frequent first: `image/jpeg 500x375x3`, or `image/png 28-32x28-32x1, text`."""
+        """The kinds, most frequent first, such as `image/jpeg 500x375x3` or `image/png 28-32x28-32x1, text`."""
         return ", ".join(self._described(kind) for kind, _ in self.kinds.most_common()) or "bytes"
 
     def add(self, size: int) -> None:
-        """Take note of a value's size."""
+        """Add the size of a value."""
         self.least = size if not self.count or size < self.least else self.least
         self.most = size if size > self.most else self.most
         self.count += 1
         self.total += size
 
     def look(self, look: Look, example: Callable[[], str]) -> None:
-        """Take note of what a value is; the first one's example is asked for."""
+        """Add what a value is; `example` is called for the first value only."""
         self.kinds[look.kind] += 1
         if self.example is None:
             self.example = example()
@@ -132,7 +132,7 @@ class Stats:
             self._widen(look.kind, look.shape, look.shape)
 
     def update(self, other: Stats) -> None:
-        """Take note of all that another has seen."""
+        """Add the statistics of another shard."""
         if self.example is None:
             self.example = other.example
         if not self.count:

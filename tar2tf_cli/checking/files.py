@@ -1,4 +1,4 @@
-"""Many files read by workers: what all of them are given, and what they find."""
+"""Reads many files with workers: the context that tasks share, and the results in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["FileContext", "read_files"]
 
 @dataclass(slots=True)
 class FileContext:
-    """What the tasks of one run share.
+    """The context that the tasks of one run share.
 
     Attributes:
         source: where the files are.
@@ -33,7 +33,7 @@ class FileContext:
 def read_files(
     items: Sequence[ObjectInfo], tasks: Sequence[Task], context: FileContext, workers: int | None, events: Events
 ) -> list[Any]:
-    """What a task for each file finds, in their order; `events` hears of progress in bytes."""
+    """Run one task per file and return the results in order; `events` is notified of progress in bytes."""
     known = [item.size or 0 for item in items]
     size = None if any(item.size is None for item in items) else sum(known)
 

@@ -1,4 +1,4 @@
-"""Numbers in the names of shards, and where a series of them lacks one."""
+"""Finds numbers that are missing in the names of shards."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _OF_TOTAL: Final = re.compile(r"(\d+)(-of-(\d+))(?!.*-of-\d)")
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Neighbouring shards that a series lacks.
+    """Consecutive shards that are missing in a series.
 
     Attributes:
-        first: the name of the first of them.
-        last: the name of the last; the same when it is one alone.
-        count: how many they are.
-        before: the name of the shard behind the gap; None when the series ends with it.
+        first: the name of the first missing shard.
+        last: the name of the last missing shard; equal to `first` if only one is missing.
+        count: number of missing shards.
+        before: the name of the shard that follows the gap; None if the gap is at the end of the series.
     """
 
     first: str
@@ -33,7 +33,7 @@ class Gap:
 
 
 class _Place(NamedTuple):
-    """A name taken apart at its number."""
+    """A name split at its number."""
 
     head: str
     number: int
@@ -45,10 +45,10 @@ _Series: TypeAlias = list[_Place]
 
 
 def find_gaps(names: Iterable[str]) -> list[Gap]:
-    """Where names that differ in one number lack numbers.
+    """Find the missing numbers in names that differ in one number.
 
-    `train-00003-of-00010` belongs to a series of ten. Without a total, numbers count as numbering when they begin at
-    0 or 1, are padded with zeros, or are there for the most part: `cifar10` and `cifar100` lack nothing.
+    `train-00003-of-00010` belongs to a series of ten. Without a total, numbers form a series if they start at 0 or 1,
+    are padded with zeros, or most of them exist: nothing is missing between `cifar10` and `cifar100`.
     """
     totals: dict[tuple[str, str], _Series] = defaultdict(list)
     shapes: dict[str, list[str]] = defaultdict(list)
@@ -71,7 +71,7 @@ def find_gaps(names: Iterable[str]) -> list[Gap]:
 
 
 def _series(names: list[str]) -> Iterable[_Series]:
-    """Names of one shape, divided into series: the last number in which they differ counts on."""
+    """Names of one shape, divided into series by everything except the last number in which they differ."""
     numbers = [_DIGITS.findall(name) for name in names]
     differing = [index for index, column in enumerate(zip(*numbers, strict=True)) if len(set(column)) > 1]
     if not differing:
@@ -92,7 +92,7 @@ def _is_numbering(series: _Series) -> bool:
 
 
 def _gaps(series: _Series, total: int = 0) -> list[Gap]:
-    """The gaps between the numbers of a series and, where the total is known, before and behind them."""
+    """The gaps between the numbers of a series and, if the total is known, before and after them."""
     by_number = {place.number: place for place in series}
     numbers = sorted(by_number)
     if total:

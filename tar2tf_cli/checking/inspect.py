@@ -1,7 +1,7 @@
-"""Looks into shards: how many samples they hold, which entries or features these have, and what the values are.
+"""Inspects shards: counts their samples, and describes the entries or features and their values.
 
-Everything is counted; of the values, only the first few of each entry are looked at. Of a local tar, the rest is not
-even read.
+Everything is counted, but only the first few values of each entry are examined. The other values of a local tar are
+not even read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tar2tf_cli.stores import ObjectInfo
 __all__ = ["Contents", "ShardContents", "add_record", "add_sample", "inspect", "not_a_shard", "sample_grouper"]
 
 _LOOKS: Final = 100
-"""About how many values of each entry are looked at, in all shards together."""
+"""About how many values of each entry are examined, in all shards together."""
 
 _MOST_NUMBERS: Final = 12
 
@@ -39,14 +39,14 @@ class ShardContents:
     """What one shard holds.
 
     Attributes:
-        path: path or URL.
-        name: its name in the bucket.
-        format: what it is by its content; None when it is neither a tar nor a TFRecord.
-        samples: how many samples or records.
-        bytes: its size as stored.
-        entries: of each entry or feature.
-        faulty: samples at fault, which are not counted: a key that appears again, a last sample cut short.
-        foreign: records that are not a tf.train.Example.
+        path: path or URL of the shard.
+        name: the shard's name in the bucket.
+        format: detected from the content; None if it is neither a tar nor a TFRecord.
+        samples: number of samples or records.
+        bytes: size of the shard in bytes as stored.
+        entries: statistics of each entry or feature.
+        faulty: number of faulty samples, which are not in `samples`, such as a key that appears again.
+        foreign: number of records that are not a tf.train.Example.
     """
 
     path: str
@@ -59,7 +59,7 @@ class ShardContents:
     foreign: int = 0
 
     def stats(self, name: str) -> Stats:
-        """What is known of an entry."""
+        """The statistics of an entry; created if necessary."""
         found = self.entries.get(name)
         if found is None:
             found = self.entries[name] = Stats()
@@ -76,8 +76,8 @@ class Contents:
 
     Attributes:
         shards: the shards, in order.
-        skipped: names of files of a directory that are neither tar nor TFRecord.
-        bucket: what was looked into.
+        skipped: names of files in a directory that are neither tar nor TFRecord.
+        bucket: what was inspected.
     """
 
     shards: list[ShardContents] = field(default_factory=list)
@@ -86,23 +86,23 @@ class Contents:
 
     @property
     def format(self) -> str:
-        """`tar`, `tfrecord`, or `mixed` where there are both."""
+        """`tar` or `tfrecord`; `mixed` if there are both."""
         formats = {shard.format or "" for shard in self.shards}
         return formats.pop() if len(formats) == 1 else "mixed"
 
     @property
     def samples(self) -> int:
-        """Samples or records in all shards."""
+        """The number of samples or records in all shards."""
         return sum(shard.samples for shard in self.shards)
 
     @property
     def bytes(self) -> int:
-        """Stored bytes of all shards."""
+        """The total size of the shards in bytes as stored."""
         return sum(shard.bytes for shard in self.shards)
 
     @property
     def entries(self) -> dict[str, Stats]:
-        """Of each entry or feature, by name in order, what its values have in common."""
+        """Statistics of each entry or feature in all shards, sorted by name."""
         merged: dict[str, Stats] = {}
         for shard in self.shards:
             for name, stats in shard.entries.items():
@@ -130,19 +130,19 @@ def inspect(
     endpoint: str | None = None,
     events: Events | None = None,
 ) -> Contents:
-    """Look into shards.
+    """Inspect shards.
 
     Args:
         bucket: a directory, a tar or TFRecord file, `-`, or a URL.
         templates: which shards of the bucket; every tar and TFRecord when there is none.
-        paths: whether bucket and templates are files and folders to be looked at, where they are existing paths.
+        paths: whether bucket and templates are taken as files and folders if all of them exist.
         rules: how tars are read.
         workers: how many shards are read at once; as many as there are CPUs when None.
         endpoint: where the store of the bucket answers, as `open_source` takes it.
         events: hears of progress.
 
     Raises:
-        SourceError: when there is nothing to look into, a shard is damaged or cannot be read.
+        SourceError: when there is nothing to inspect, or a shard is damaged or cannot be read.
     """
     source, templates = open_inputs(bucket, templates, endpoint=endpoint, paths=paths)
     inputs = list_files(source, templates)
@@ -173,11 +173,11 @@ def not_a_shard(path: str, size: int | None) -> SourceError:
 
 @dataclass(frozen=True, slots=True)
 class InspectShard:
-    """Look into one shard.
+    """Inspects one shard.
 
     Attributes:
         item: the shard.
-        looks: how many values of each entry are looked at.
+        looks: how many values of each entry are examined.
     """
 
     item: ObjectInfo
@@ -187,7 +187,7 @@ class InspectShard:
         return self.item.name
 
     def run(self, context: FileContext) -> ShardContents:
-        """What it holds.
+        """What the shard holds.
 
         Raises:
             SourceError: when it is damaged or cannot be read.
@@ -208,7 +208,7 @@ class InspectShard:
 
 
 def _read_tar(shard: OpenShard, context: FileContext, contents: ShardContents, looks: int) -> None:
-    """Count all samples; where the tar can be sought in, by its headers alone, and then look at a few samples."""
+    """Count all samples; if the tar is seekable, read only its headers, and then examine a few samples."""
     direct = shard.plain if context.source.seekable and not context.rules.regroup else None
     need_end = not context.rules.ignore_missing_end
     tar = TarReader(direct or shard, shard.name, headers_only=direct is not None, need_end=need_end)
@@ -228,7 +228,7 @@ def _read_tar(shard: OpenShard, context: FileContext, contents: ShardContents, l
 
 
 def sample_grouper(name: str, rules: TarRules, contents: ShardContents, **options: bool) -> Grouper:
-    """Groups members into samples, and counts those at fault."""
+    """A grouper that counts faulty samples."""
 
     def count(error: SampleError) -> None:
         contents.faulty += 1
@@ -237,7 +237,7 @@ def sample_grouper(name: str, rules: TarRules, contents: ShardContents, **option
 
 
 def _samples_at(shard: OpenShard, stream: PlainStream, offsets: deque[int], rules: TarRules) -> Iterator[Sample]:
-    """The samples that begin at certain offsets of a tar; neighbours are read in one go."""
+    """The samples at the given offsets of a tar; adjacent ones are read without seeking."""
     while offsets:
         tar = TarReader(stream, shard.name, need_end=False)
         tar.start_at(offsets[0])
@@ -252,7 +252,7 @@ def _samples_at(shard: OpenShard, stream: PlainStream, offsets: deque[int], rule
 
 
 def _add_sizes(contents: ShardContents, sample: Sample, looks: int) -> bool:
-    """Take note of a sample's sizes; whether too few of one of its entries have come before."""
+    """Add the sizes of a sample's entries; returns whether the values of one of them should be examined."""
     wanted = False
     for name, size in sample.items():
         if name != KEY:
@@ -263,7 +263,7 @@ def _add_sizes(contents: ShardContents, sample: Sample, looks: int) -> bool:
 
 
 def add_sample(contents: ShardContents, sample: Sample, looks: int) -> None:
-    """Take note of a sample with its data."""
+    """Add a sample with its data."""
     _look_at_sample(contents, sample, looks)
     for name, data in sample.items():
         if name != KEY:
@@ -279,14 +279,14 @@ def _look_at_sample(contents: ShardContents, sample: Sample, looks: int) -> None
 
 
 def _read_records(shard: OpenShard, contents: ShardContents, looks: int) -> None:
-    """Count all records and their features; the CRCs of the data are left to `verify`."""
+    """Count all records and their features; only `verify` checks the CRCs of the data."""
     for _, record in RecordReader(shard, shard.name, check_data=False):
         contents.samples += 1
         add_record(contents, record, looks)
 
 
 def add_record(contents: ShardContents, record: bytes, looks: int) -> None:
-    """Take note of a record's features."""
+    """Add the features of a record."""
     try:
         found = parse(record)
     except ValueError:
@@ -315,7 +315,7 @@ def _look_at_feature(stats: Stats, feature: ParsedFeature) -> None:
 
 
 def _numbers(values: Sequence[float]) -> str:
-    """One number, or how a list of them begins."""
+    """One number, or the beginning of a list of numbers."""
     shown = [f"{value:.6g}" if isinstance(value, float) else str(value) for value in values[:_MOST_NUMBERS]]
     if len(values) == 1:
         return shown[0]

@@ -1,4 +1,4 @@
-"""The first samples of shards, one by one; no more is read than they take."""
+"""Shows the first samples of shards; no more is read than necessary."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["Shown", "first_samples"]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One sample to be looked at.
+    """One sample to be shown.
 
     Attributes:
-        path: its shard.
-        number: its number in the shard, from 0.
-        key: its key; None for a record that has no `__key__`.
-        entries: each entry or feature, with its value as the example.
+        path: path or URL of the shard.
+        number: number of the sample in the shard, from 0.
+        key: its key; None for a record without a `__key__`.
+        entries: statistics of each entry or feature, with its value as the example.
     """
 
     path: str
@@ -54,10 +54,10 @@ def first_samples(
     rules: TarRules | None = None,
     endpoint: str | None = None,
 ) -> Iterator[Shown]:
-    """The first samples of a bucket's shards; no more is read than they take.
+    """The first samples of a bucket's shards; no more is read than necessary.
 
     Raises:
-        SourceError: when there is no shard, or one is damaged before so many samples are found.
+        SourceError: when there is no shard, or one is damaged before `most` samples are found.
     """
     source, templates = open_inputs(bucket, templates, endpoint=endpoint, paths=paths)
     rules = rules or TarRules()

@@ -1,4 +1,4 @@
-"""Proves that shards are whole: finds the files, has a worker check each, and looks at all of them together."""
+"""Verifies shards: lists the files, checks each in a worker, and checks that the set is complete."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ class Report:
     """What a verification found.
 
     Attributes:
-        files: every file that was checked, and every one that should be there; in the order of their names, or of
-            the manifest.
-        skipped: names of files of a directory that are neither tar nor TFRecord.
-        manifest: a manifest in the directory, which was skipped, too.
+        files: every file that was checked or is missing, in the order of their names or of the manifest.
+        skipped: names of files in a directory that are neither tar nor TFRecord.
+        manifest: a manifest in the directory, which was also skipped.
     """
 
     files: list[FileReport] = field(default_factory=list)
@@ -50,12 +49,12 @@ class Report:
 
     @property
     def records(self) -> int:
-        """Records of all files together, samples of tars."""
+        """The number of records (in tars, samples) in all files."""
         return sum(report.records for report in self.files)
 
     @property
     def bytes(self) -> int:
-        """Stored bytes of all files together."""
+        """The total size of the files in bytes as stored."""
         return sum(report.bytes for report in self.files)
 
     def to_json(self) -> dict[str, Any]:
@@ -78,7 +77,7 @@ def verify(
     Args:
         bucket: a directory, a tar or TFRecord file, `-`, a URL of any of these, or a manifest by its path or URL.
         templates: which shards of the bucket; every tar and TFRecord when there is none.
-        paths: whether bucket and templates are files and folders to be looked at, where they are existing paths.
+        paths: whether bucket and templates are taken as files and folders if all of them exist.
         rules: how tars are read.
         workers: how many files are checked at once; as many as there are CPUs when None.
         endpoint: where the store of the bucket answers, as `open_source` takes it.
@@ -98,7 +97,7 @@ def verify(
 
 
 class _Verification:
-    """One verification: with which rules, how many workers, and what hears of it."""
+    """One verification: its rules, its number of workers and its events."""
 
     def __init__(self, rules: TarRules, workers: int | None, events: Events) -> None:
         self._rules = rules
@@ -106,7 +105,7 @@ class _Verification:
         self._events = events
 
     def paths(self, paths: Sequence[str]) -> Report:
-        """Check manifests if all of the paths are, else files and what folders hold."""
+        """Check files and the contents of folders or, if all paths are manifests, what these list."""
         documents = list(filter(None, (_open_document(path, None) for path in paths)))
         if len(documents) < len(paths):
             return self.bucket(PathsSource(paths, every=True), (), by_folder=True)
@@ -114,9 +113,9 @@ class _Verification:
         return Report([found for report in reports for found in report.files])
 
     def bucket(self, source: Source, templates: Sequence[str], *, by_folder: bool = False) -> Report:
-        """Check what templates stand for, or all that is a shard by its content.
+        """Check the shards that match the templates or, without any, every file whose content is a shard.
 
-        With `by_folder`, the shards of each folder are a series of their own, and those not named may be there.
+        With `by_folder`, the shards of each folder are a separate series, and are missing only if not on disk.
         """
         inputs = list_files(source, templates)
         report = Report(self._check(CheckContext(source, self._rules), [CheckFile(item) for item in inputs]))
@@ -128,7 +127,7 @@ class _Verification:
         return report
 
     def manifest(self, document: _Document) -> Report:
-        """Check everything that a manifest lists, and that nothing else is there."""
+        """Check everything that a manifest lists, and that there are no other shards."""
         manifest, totals = _parse(document)
         if not manifest.shards:
             raise SourceError("the manifest lists no shards, so there is nothing to verify", shard=document.path)
@@ -150,18 +149,18 @@ class _Verification:
         return report
 
     def _nearby(self, source: Source, manifest: Manifest, template: PathTemplate | None) -> dict[str, ObjectInfo]:
-        """The files that may be a manifest's shards, by name; empty where there is no listing."""
+        """The files that may be a manifest's shards, by name; empty if they cannot be listed."""
         prefix = re.split("[<{]", template.text)[0] if template else ""
-        if re.search(r"[*?\[\]{}%@\\]", prefix):  # it would not stand for itself
+        if re.search(r"[*?\[\]{}%@\\]", prefix):  # it would not match itself literally
             prefix = ""
         deep = any("/" in shard.path for shard in manifest.shards)
         glob = f"{prefix[: prefix.rfind('/') + 1]}**/*" if deep else f"{prefix}*"
         try:
             return {item.name: item for item in source.list((glob,))}
-        except (NothingFoundError, UsageError):  # of hidden files only, or of a store without a listing
+        except (NothingFoundError, UsageError):  # only hidden files, or a store that cannot list
             return {}
         except SourceError as error:
-            self._events.note(f"note: shards that the manifest does not list are not looked for: {error}")
+            self._events.note(f"note: cannot check for shards that the manifest does not list: {error}")
             return {}
 
     def _check(self, context: CheckContext, tasks: list[CheckFile]) -> list[FileReport]:
@@ -180,9 +179,10 @@ _DIGITS: Final = re.compile(r"\d+")
 
 
 def _skip_others(source: Source, templates: Sequence[str], names: list[str], report: Report) -> list[str]:
-    """Skip what is not a shard and was not asked for itself; the names of the rest.
+    """Skip files that are not shards and were not named by the user; returns the names of the others.
 
-    A file whose first bytes are lost stays, and is a fault: it has the name of a shard, or one like its neighbours.
+    A file with the name of a shard, or a name like those of the other shards, is kept even if its content is not that
+    of a shard: it is reported as a fault.
     """
     shapes = {_shape(name) for name, found in zip(names, report.files, strict=True) if _is_shard(found)}
     kept = []
@@ -207,7 +207,7 @@ def _shape(name: str) -> str:
 
 
 def _add_gaps(source: Source, names: list[str], report: Report, *, by_folder: bool = False) -> None:
-    """Put a fault for every gap in the numbering where the missing shards would stand."""
+    """Insert a fault for every gap in the numbering, in the place of the missing shards."""
     records = [name for name, found in zip(names, report.files, strict=False) if found.format == "tfrecord"]
     for gap in _gaps_by_folder(records) if by_folder else find_gaps(records):
         place = names.index(gap.before) if gap.before else len(names)
@@ -216,7 +216,7 @@ def _add_gaps(source: Source, names: list[str], report: Report, *, by_folder: bo
 
 
 def _gaps_by_folder(paths: list[str]) -> Iterator[Gap]:
-    """Gaps in each folder that are gaps on the disk, too."""
+    """The gaps in each folder whose first shard does not exist on disk."""
     folders: dict[str, list[str]] = {}
     for path in paths:
         folders.setdefault(os.path.dirname(path), []).append(path)
@@ -234,7 +234,7 @@ def _gap(source: Source, gap: Gap) -> FileReport:
 
 
 class _Document(NamedTuple):
-    """A manifest's path or URL, its bytes, and the folder that it lies in."""
+    """A manifest's path or URL, its bytes, and the folder that holds it."""
 
     path: str
     data: bytes
@@ -242,7 +242,7 @@ class _Document(NamedTuple):
 
 
 def _open_document(bucket: str, endpoint: str | None) -> _Document | None:
-    """The manifest that a path or URL names by its suffix; None when it names something else.
+    """Open a manifest if the suffix of a path or URL is that of one; otherwise None.
 
     Raises:
         SourceError: when it cannot be read.
@@ -253,7 +253,7 @@ def _open_document(bucket: str, endpoint: str | None) -> _Document | None:
             return None
         found = read_with_folder(bucket, endpoint=endpoint)
         if found is None:
-            raise SourceError("there is no such manifest", shard=path)
+            raise SourceError("the manifest does not exist", shard=path)
         return _Document(path, *found)
     if not (bucket.endswith(".json") and os.path.isfile(bucket)):
         return None
@@ -265,7 +265,7 @@ def _open_document(bucket: str, endpoint: str | None) -> _Document | None:
 
 
 def _parse(document: _Document) -> tuple[Manifest, dict[str, Any]]:
-    """A manifest, and the totals it states.
+    """Parse a manifest; returns it and its totals.
 
     Raises:
         DamagedShardError: when it is not a manifest.
@@ -285,7 +285,7 @@ def _parse(document: _Document) -> tuple[Manifest, dict[str, Any]]:
 
 
 def _template(manifest: Manifest) -> PathTemplate | None:
-    """How the manifest's shards are named; None where it does not say."""
+    """The path template of the manifest's shards; None if the manifest does not contain it."""
     try:
         output = manifest.spec["output"]
         limited = not output.keys().isdisjoint(("max_shard_size", "num_shards", "records_per_shard"))
@@ -302,10 +302,10 @@ def _missing(source: Source, shard: ShardEntry) -> FileReport:
 def _look_around(
     source: Source, manifest: Manifest, template: PathTemplate, nearby: dict[str, ObjectInfo], report: Report
 ) -> None:
-    """Add a fault for each gap in the manifest's list, and for each shard that is there and not in it."""
+    """Add a fault for each gap in the manifest's list, and for each existing shard that is not in it."""
     names = [shard.path for shard in manifest.shards]
     regex, listed = template.regex(), set(names)
-    if "number" in template.fields and "input" not in template.fields:  # whose numbers are the inputs' own
+    if "number" in template.fields and "input" not in template.fields:  # with <input>, the numbers come from the inputs
         _add_gaps(source, names, report)
     for name, item in nearby.items():
         if name not in listed and regex.match(name):
@@ -314,7 +314,7 @@ def _look_around(
 
 
 def _check_sums(path: str, manifest: Manifest, totals: dict[str, Any], report: Report) -> FileReport:
-    """Faults of the manifest itself: totals that are not those of its shards, features that fewer examples have."""
+    """Check the manifest itself: its totals against those of its shards, and its counts of features."""
     whole = FileReport(path, "manifest")
     sums = {
         "shards": len(manifest.shards),

@@ -1,4 +1,4 @@
-"""One file checked to its end: every CRC, every example, every sample; what is wrong becomes a fault, not an error."""
+"""Checks one file to its end: every CRC, example and sample; whatever is wrong becomes a fault, not an error."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Fault:
     """One thing that is wrong with a file.
 
     Attributes:
-        kind: a word for it, such as "data-crc".
-        message: a sentence, without the places.
-        record: the record's number in the file, from 0.
-        offset: bytes into the TFRecord or tar, decompressed; of a broken gzip stream, into the file as stored.
+        kind: a short name of the kind of fault, such as "data-crc".
+        message: a sentence without the record or offset.
+        record: number of the record in the file, from 0.
+        offset: byte offset in the decompressed TFRecord or tar; for a broken gzip stream, in the file as stored.
     """
 
     kind: str
@@ -46,18 +46,18 @@ class Fault:
 
 @dataclass(slots=True)
 class FileReport:
-    """What is known of one file.
+    """The results for one file.
 
     Attributes:
-        path: path or URL.
-        format: what it is by its content; None when it is neither a tar nor a TFRecord.
-        records: whole records, or samples of a tar; up to where it can be read.
-        bytes: its size as stored.
-        faults: what is wrong; of each kind at most a thousand, and one that says how many more.
-        features: how many good examples have each feature.
-        missing: whether it is not there.
-        examined: whether it was read to its end.
-        counts: how many faults there are of each kind, listed or not.
+        path: path or URL of the file.
+        format: detected from the content; None if it is neither a tar nor a TFRecord.
+        records: number of whole records (in a tar, samples), as far as the file can be read.
+        bytes: size of the file in bytes as stored.
+        faults: what is wrong; at most a thousand of each kind, and one that says how many more there are.
+        features: number of valid examples that have each feature.
+        missing: whether the file does not exist.
+        examined: whether the file was read to its end.
+        counts: number of faults of each kind, listed or not.
     """
 
     path: str
@@ -76,13 +76,13 @@ class FileReport:
         return "missing" if self.missing else "damaged" if self.faults else "ok"
 
     def add(self, fault: Fault) -> None:
-        """Take note of a fault."""
+        """Add a fault."""
         self.counts[fault.kind] += 1
         if self.counts[fault.kind] <= _MOST_FAULTS:
             self.faults.append(fault)
 
     def close(self) -> None:
-        """Say of each kind how many faults are not listed."""
+        """Add, for each kind, how many faults are not listed."""
         for kind, count in self.counts.items():
             if count > _MOST_FAULTS:
                 self.faults.append(Fault(kind, f"and {count - _MOST_FAULTS:,} more of this kind"))
@@ -100,11 +100,11 @@ class FileReport:
 
 @dataclass(slots=True)
 class CheckContext(FileContext):
-    """What the checks of one run share.
+    """The context that the checks of one run share.
 
     Attributes:
-        schema: what is expected of each feature; None where there is no manifest.
-        required: the features that every example must have.
+        schema: what is expected of each feature; None without a manifest.
+        required: the names of features that every example must have.
     """
 
     schema: Mapping[str, Expected] | None = None
@@ -113,11 +113,11 @@ class CheckContext(FileContext):
 
 @dataclass(frozen=True, slots=True)
 class CheckFile:
-    """Check one file.
+    """Checks one file.
 
     Attributes:
         item: the file.
-        claim: what a manifest says of it, if there is one; then it must be TFRecord.
+        claim: the file's entry in a manifest, if there is one; the file must then be TFRecord.
     """
 
     item: ObjectInfo
@@ -127,10 +127,10 @@ class CheckFile:
         return self.item.name
 
     def run(self, context: CheckContext) -> FileReport:
-        """The report.
+        """Check the file and return its report.
 
         Raises:
-            SourceError: when the file cannot be read, for reasons that are not its own.
+            SourceError: when the file cannot be read for reasons other than damage.
         """
         stored = _Stored()
         with OpenShard(context.source, self.item, context.on_bytes, stored if self.claim else lambda raw: raw) as shard:
@@ -159,7 +159,7 @@ def _unknown(head: bytes) -> Fault:
 
 
 def _fault(error: DamagedShardError, record: int | None = None, *, last: bool = True) -> Fault:
-    """The fault that an error stands for; with `last`, one behind which nothing can be read."""
+    """An error as a fault; with `last`, nothing after it can be read."""
     member = f"{error.member}: " if error.member and record is None else ""
     rest = "; the rest of the file cannot be read" if last and error.kind != "truncated" else ""
     return Fault(error.kind, f"{member}{error.message}{rest}", record, error.offset)
@@ -169,7 +169,7 @@ def _fault(error: DamagedShardError, record: int | None = None, *, last: bool = 
 
 
 def _check_records(shard: OpenShard, checker: Checker, report: FileReport) -> None:
-    """Check every record; behind a damaged length nothing can be read."""
+    """Check every record; nothing can be read after a damaged length."""
     reader = RecordReader(shard, shard.name)
     check = checker.check
     while True:
@@ -192,7 +192,7 @@ def _check_records(shard: OpenShard, checker: Checker, report: FileReport) -> No
 
 
 def _check_tar(shard: OpenShard, rules: TarRules, report: FileReport) -> None:
-    """Check that a tar is whole and its members make samples; every byte is read, as a disk may fail anywhere."""
+    """Check that a tar is whole and its members form samples; every byte is read, as any of them may be unreadable."""
 
     def note(error: SampleError) -> None:
         kind, place = ("duplicate-key", error.member) if error.member else ("half-sample", f"sample {error.key}")
@@ -217,7 +217,7 @@ def _check_tar(shard: OpenShard, rules: TarRules, report: FileReport) -> None:
 
 
 class _Stored:
-    """Stands between an input and its reader, and takes the CRC-32C of all that passes."""
+    """Wraps the stream of an input, and computes the CRC-32C of everything that is read from it."""
 
     def __init__(self) -> None:
         self.crc = 0
@@ -238,7 +238,7 @@ class _Stored:
 
 
 def _compare(claim: ShardEntry, stored: _Stored, report: FileReport) -> None:
-    """Compare size, number of records and digest; of a file that could not be read to its end, the size alone."""
+    """Compare size, number of records and digest; if the file could not be read to its end, only its size."""
     if report.bytes != claim.bytes:
         report.add(Fault("size", f"the file has {report.bytes:,} bytes, and {claim.bytes:,} in the manifest"))
     if not report.examined:

@@ -166,7 +166,7 @@ class ManifestSuite:
     ) -> None:
         ran = run(f"{place}/photos-manifest.json", "--json")
         assert (ran.code, ran.out) == (3, "")
-        assert f"error: {place}/photos-manifest.json: there is no such manifest" in ran.err
+        assert f"error: {place}/photos-manifest.json: the manifest does not exist" in ran.err
         manifest_of(out).write_bytes(b'{"version": 1')
         ran = run(self.upload(place, out), "--json")
         assert (ran.code, ran.out) == (3, "")
@@ -202,4 +202,4 @@ class WritableManifestSuite(ManifestSuite):
         monkeypatch.setattr(ObjectSource, "_listing", refused)
         ran = run(url, "--json")
         assert faults_of(ran) == [(f"photos-{number}.record", "missing", "missing") for number in (2, 4)]
-        assert f"does not list are not looked for: {place}: permission denied" in ran.err
+        assert f"check for shards that the manifest does not list: {place}: permission denied" in ran.err
