@@ -19,6 +19,7 @@ from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.compression import PlainStream
 from tar2tf_cli.formats.example_parser import ParsedFeature, parse
+from tar2tf_cli.formats.magic import foreign
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import Format, OpenShard, TarRules, list_files, nothing_found
@@ -47,6 +48,7 @@ class ShardContents:
         entries: statistics of each entry or feature.
         faulty: number of faulty samples, which are not in `samples`, such as a key that appears again.
         foreign: number of records that are not a tf.train.Example.
+        instead: what a file is that is not a shard, and what to do with it; None if it is unknown.
     """
 
     path: str
@@ -57,6 +59,7 @@ class ShardContents:
     entries: dict[str, Stats] = field(default_factory=dict)
     faulty: int = 0
     foreign: int = 0
+    instead: tuple[str, str] | None = None
 
     def stats(self, name: str) -> Stats:
         """The statistics of an entry; created if necessary."""
@@ -156,16 +159,18 @@ def inspect(
             contents.shards.append(shard)
         else:
             if source.asked_for(item.name, templates):
-                raise not_a_shard(shard.path, shard.bytes)
+                raise not_a_shard(shard.path, shard.bytes, shard.instead)
             contents.skipped.append(shard.name)
     if not contents.shards:
         raise nothing_found(source.bucket)
     return contents
 
 
-def not_a_shard(path: str, size: int | None) -> SourceError:
-    """The error for a file that is not a shard."""
-    return SourceError("is empty" if size == 0 else "is neither a tar nor a TFRecord", shard=path)
+def not_a_shard(path: str, size: int | None, instead: tuple[str, str] | None) -> SourceError:
+    """Return the error for a file that is not a shard, and what it is instead."""
+    what, hint = instead or (None, None)
+    message = f"is {what}, neither a tar nor a TFRecord" if what else "is neither a tar nor a TFRecord"
+    return SourceError("is empty" if size == 0 else message, shard=path, hint=hint)
 
 
 # --- One shard ---
@@ -194,6 +199,7 @@ class InspectShard:
         """
         with OpenShard(context.source, self.item, context.on_bytes) as shard:
             contents = ShardContents(shard.name, self.item.name, shard.format)
+            contents.instead = None if shard.format else foreign(shard.head)
             try:
                 if shard.damage:
                     raise shard.damage

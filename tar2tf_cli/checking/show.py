@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from tar2tf_cli.checking.content import Stats, example_of, look_at
 from tar2tf_cli.checking.inspect import ShardContents, add_record, add_sample, not_a_shard, sample_grouper
+from tar2tf_cli.formats.magic import foreign
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard, TarRules, list_files, nothing_found
@@ -71,7 +72,7 @@ def first_samples(
             reader = _READERS.get(shard.format or "")
             if not reader:
                 if source.asked_for(item.name, templates):
-                    raise not_a_shard(shard.name, item.size)
+                    raise not_a_shard(shard.name, item.size, foreign(shard.head))
                 continue
             found = True
             for shown in islice(reader(shard, rules), most):

@@ -20,7 +20,7 @@ from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.open_shard import TarRules, list_files, nothing_found
 from tar2tf_cli.inputs.paths import PathsSource, are_paths
 from tar2tf_cli.spec.output_path import PathTemplate
-from tar2tf_cli.spec.templates import is_glob, is_numbered
+from tar2tf_cli.spec.templates import SHARD_TEMPLATES, is_glob, is_numbered
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import Folder, ObjectInfo, Source, open_source, read_with_folder
 from tar2tf_cli.stores.directory import DirectorySource
@@ -174,7 +174,12 @@ class _Verification:
 
 # --- A bucket ---
 
-_SUFFIXES: Final = (".tar", ".tar.gz", ".tgz", ".record", ".tfrecord", ".tfrecords")
+_SUFFIXES: Final = (
+    *(template.removeprefix("*") for template in SHARD_TEMPLATES),
+    ".record",
+    ".tfrecord",
+    ".tfrecords",
+)
 _DIGITS: Final = re.compile(r"\d+")
 
 

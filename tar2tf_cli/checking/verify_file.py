@@ -12,6 +12,7 @@ from tar2tf_cli.checking.files import FileContext
 from tar2tf_cli.conversion.manifest import ShardEntry, digest
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.formats.bytestream import ByteStream
+from tar2tf_cli.formats.magic import foreign
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import RecordReader, crc32c
 from tar2tf_cli.inputs.open_shard import Format, OpenShard, TarRules
@@ -155,6 +156,8 @@ def _unknown(head: bytes) -> Fault:
         return Fault("empty", "the file is empty")
     if len(head) < 12:
         return Fault("truncated", f"{len(head)} bytes are too few for a tar or a TFRecord", offset=0)
+    if found := foreign(head):
+        return Fault("unknown-format", f"the file is {found[0]}, neither a tar nor a TFRecord; {found[1]}", offset=0)
     return Fault("unknown-format", "the file is neither a tar nor a TFRecord, or its first bytes are damaged", offset=0)
 
 

@@ -97,8 +97,9 @@ def command(ctx: click.Context, /, **options: Any) -> int:
     BUCKET is a directory, a tar file, - for one tar on standard input, or a URL that begins with ais://, ais+s3://,
     ais+gs://, s3://, gs://, az://, http:// or https://; with --from, a folder with one folder of
     images per class, or a CSV file whose rows describe examples. TEMPLATE names shards in it, with bash
-    braces or a glob; by default every *.tar, *.tar.gz and *.tgz is converted in sorted order. If all arguments
-    are existing paths, these files and folders are the inputs, in the order given.
+    braces or a glob; by default every *.tar, *.tar.gz, *.tgz, *.tar.zst, *.tar.bz2 and *.tar.xz is
+    converted in sorted order. If all arguments are existing paths, these files and folders are the inputs, in the
+    order given.
 
     \b
     tar2tf convert shards 'train-{0000..0146}.tar' -o 'out/train-<>.record' --max-shard-size 100MB

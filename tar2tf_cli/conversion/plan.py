@@ -10,6 +10,7 @@ from typing import Final
 from tar2tf_cli.conversion.manifest import Manifest, input_entry
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.spec.conversion import Conversion
+from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import ObjectInfo, Source, endpoint_for, open_source
 
 __all__ = ["Plan", "make_plan"]
@@ -83,6 +84,10 @@ def make_plan(conversion: Conversion, *, endpoint: str | None = None, source: So
         raise UsageError(
             f"the output path {conversion.output.path!r} names a directory", hint="such as 'out/train-<>.record'"
         )
+    folder = conversion.output.template.text
+    if not is_remote(folder) and os.path.isdir(folder):
+        hint = f"name the shards in it, such as {os.path.join(folder, '<>.record')!r}"
+        raise UsageError(f"the output path {folder!r} is a directory", hint=hint)
     source = source or _source(conversion, endpoint)
     inputs = source.list(conversion.input.template)
     if "input" in conversion.output.template.fields:

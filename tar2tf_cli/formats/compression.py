@@ -1,18 +1,20 @@
-"""From bytes as stored to bytes of a tar or TFRecord: gzip is found by its magic number and read to its trailer."""
+"""From bytes as stored to bytes of a tar or TFRecord: gzip, zstd, bzip2 and xz are found by magic number."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.formats.bytestream import ByteStream
-from tar2tf_cli.formats.magic import GZIP_MAGIC
 from tar2tf_cli.formats.tfrecord import length_crc
 
-__all__ = ["GzipStream", "PlainStream", "ShardStream", "open_stream"]
+__all__ = ["CompressedStream", "GzipStream", "PlainStream", "ShardStream", "open_stream"]
 
 _HEAD: Final = 4096
+_PIECE: Final = 8192  # of zstd, which cannot be asked for less than all of a piece: 256 MB at the very most
+_MOST: Final = 1 << 20
 
 
 class PlainStream:
@@ -115,11 +117,110 @@ class GzipStream:
         return DamagedShardError(message, kind=kind, shard=self._name, offset=self.consumed)
 
 
-ShardStream: TypeAlias = "PlainStream | GzipStream"
+class CompressedStream:
+    """The decompressed bytes of a zstd, bzip2 or xz input; streams end to end are one, zeros behind them padding.
+
+    Args:
+        stored: the input.
+        name: what to call it in errors.
+        method: `zstd`, `bzip2` or `xz`.
+    """
+
+    def __init__(self, stored: PlainStream, name: str, method: str) -> None:
+        self._stored = stored
+        self._name = name
+        self._method = method
+        self._begin, self._errors = _METHODS[method]()
+        self._decoder: Any = None  # between two streams
+        self._compressed = b""
+        self._pending = memoryview(b"")
+
+    @property
+    def consumed(self) -> int:
+        """Compressed bytes taken from the input so far."""
+        return self._stored.consumed
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes; b"" only at the end, after the checksums that the method has were compared.
+
+        Raises:
+            DamagedShardError: when the stream is cut short, or is not of its method all through.
+        """
+        while not self._pending:
+            if self._decoder is None:
+                if not self._next_stream():
+                    return b""
+                self._decoder = self._begin()
+            self._pending = memoryview(self._decoded())
+        data = bytes(self._pending[:size])
+        self._pending = self._pending[size:]
+        return data
+
+    def close(self) -> None:
+        """Close the input."""
+        self._stored.close()
+
+    def _next_stream(self) -> bool:
+        """Whether there is another stream; zeros before it are skipped."""
+        while not self._compressed:
+            data = self._stored.read(_PIECE)
+            if not data:
+                return False
+            self._compressed = data.lstrip(b"\0")
+        return True
+
+    def _decoded(self) -> bytes:
+        decoder, data = self._decoder, b""
+        if getattr(decoder, "needs_input", True):
+            data = self._compressed or self._stored.read(_PIECE)
+            self._compressed = b""
+            if not data:
+                raise self._damage(f"the {self._method} stream ends too early: it is cut short", "truncated")
+        try:
+            decoded: bytes = decoder.decompress(data, _MOST) if self._method != "zstd" else decoder.decompress(data)
+        except self._errors as error:
+            raise self._damage(f"the {self._method} stream is damaged: {error}", self._method) from None
+        if decoder.eof:
+            self._compressed, self._decoder = decoder.unused_data.lstrip(b"\0"), None
+        return decoded
+
+    def _damage(self, message: str, kind: str) -> DamagedShardError:
+        return DamagedShardError(message, kind=kind, shard=self._name, offset=self.consumed)
+
+
+def _zstd() -> tuple[Callable[[], Any], Any]:
+    from zstandard import ZstdDecompressor, ZstdError
+
+    return lambda: ZstdDecompressor().decompressobj(), ZstdError
+
+
+def _bzip2() -> tuple[Callable[[], Any], Any]:
+    from bz2 import BZ2Decompressor
+
+    return BZ2Decompressor, (OSError, ValueError)
+
+
+def _xz() -> tuple[Callable[[], Any], Any]:
+    from lzma import FORMAT_XZ, LZMADecompressor, LZMAError
+
+    return lambda: LZMADecompressor(FORMAT_XZ), LZMAError
+
+
+_METHODS: Final = {"zstd": _zstd, "bzip2": _bzip2, "xz": _xz}
+"""How to begin to decompress a stream, and what errors that raises."""
+
+_MAGIC: Final = re.compile(
+    rb"(?P<gzip>\x1f\x8b)"
+    rb"|(?P<zstd>\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18)"
+    rb"|(?P<bzip2>BZh[1-9](1AY&SY|\x17\x72\x45\x38\x50\x90))"
+    rb"|(?P<xz>\xfd7zXZ\0)"
+)
+
+ShardStream: TypeAlias = "PlainStream | GzipStream | CompressedStream"
 
 
 def open_stream(raw: ByteStream, name: str, on_read: Callable[[int], None] | None = None) -> ShardStream:
-    """Bytes of a tar or TFRecord from an open input, decompressed where its first bytes say gzip.
+    """Bytes of a tar or TFRecord from an open input, decompressed where its first bytes say how.
 
     Args:
         raw: the input as stored.
@@ -127,9 +228,13 @@ def open_stream(raw: ByteStream, name: str, on_read: Callable[[int], None] | Non
         on_read: called with the number of stored bytes after each read.
     """
     stored = PlainStream(raw, name, on_read)
-    return GzipStream(stored, name) if _is_gzip(stored.head) else stored
+    method = _method(stored.head)
+    if method is None:
+        return stored
+    return GzipStream(stored, name) if method == "gzip" else CompressedStream(stored, name, method)
 
 
-def _is_gzip(head: bytes) -> bool:
-    """Whether a file is gzip by its first bytes; a TFRecord may begin with the same two, as part of a length."""
-    return head.startswith(GZIP_MAGIC) and head[8:12] != length_crc(head[:8])
+def _method(head: bytes) -> str | None:
+    """How a file is compressed by its first bytes; a TFRecord may begin with the same ones, as part of a length."""
+    match = _MAGIC.match(head)
+    return match.lastgroup if match and head[8:12] != length_crc(head[:8]) else None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["GZIP_MAGIC", "sniff"]
+from tar2tf_cli.formats.tfrecord import length_crc
+
+__all__ = ["GZIP_MAGIC", "foreign", "sniff"]
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
 _MAGIC: Final = (
@@ -23,7 +25,35 @@ _MAGIC: Final = (
     (b"\x1aE\xdf\xa3", "video/webm"),
     (b"\x80\x04\x95", "pickle"),
     (b"%PDF-", "application/pdf"),
+    (b"\x04\x22\x4d\x18", "lz4"),
+    (b"7z\xbc\xaf\x27\x1c", "7z"),
+    (b"Rar!\x1a\x07", "rar"),
+    (b"\x1f\x9d", "compress"),
+    (b"PAR1", "parquet"),
+    (b"ARROW1", "arrow"),
+    (b"\x89HDF\r\n\x1a\n", "hdf5"),
 )
+_IMAGES: Final = "for images, name their folder with convert --from imagefolder"
+_ADVICE: Final = {
+    "zip": ("a zip archive", "unzip it and make a tar of what it holds, such as tar cf x.tar --sort=name -C FOLDER ."),
+    "7z": ("a 7z archive", "unpack it and make a tar of what it holds"),
+    "rar": ("a RAR archive", "unpack it and make a tar of what it holds"),
+    "lz4": ("compressed with lz4", "decompress it first: lz4 -d FILE x.tar"),
+    "compress": ("compressed with compress (.Z)", "decompress it first: gzip -d FILE"),
+    "zlib": (
+        "compressed with ZLIB, as TFRecord may be",
+        "decompress it first, with Python's zlib.decompress, or write it with GZIP or no compression",
+    ),
+    "tfrecord": ("a TFRecord", "TFRecord is what convert makes; inspect and verify read it"),
+    "parquet": ("a Parquet file", "export its rows as samples of a tar"),
+    "arrow": ("an Arrow file", "export its rows as samples of a tar"),
+    "hdf5": ("an HDF5 file", "export its rows as samples of a tar"),
+    "npy": ("an npy array", "put arrays into a tar, an entry of each sample"),
+    "pickle": ("a pickle", "export what it holds as samples of a tar"),
+}
+"""What a file is that is not a tar, and what to do with it."""
+
+_ZLIB: Final = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 _RIFF: Final = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
 
 
@@ -35,3 +65,13 @@ def sniff(data: bytes) -> str | None:
     if data.startswith(b"RIFF"):
         return _RIFF.get(data[8:12])
     return "video/mp4" if data[4:8] == b"ftyp" else None
+
+
+def foreign(head: bytes) -> tuple[str, str] | None:
+    """What a file is instead of a tar, by its first bytes, and what to do with it; None when it is unknown."""
+    kind = sniff(head) or ("zlib" if head.startswith(_ZLIB) else "")
+    if head[8:12] and head[8:12] == length_crc(head[:8]):
+        kind = "tfrecord"
+    if kind.startswith("image/"):
+        return f"an image ({kind})", _IMAGES
+    return _ADVICE.get(kind)

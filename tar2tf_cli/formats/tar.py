@@ -12,6 +12,7 @@ from typing import Final, Protocol, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.bytestream import Readable
+from tar2tf_cli.formats.magic import foreign
 from tar2tf_cli.formats.tar_header import BLOCK, ZEROS, is_header, name_in, pax_records, size_in, text
 from tar2tf_cli.formats.tfrecord import MAX_RECORD
 
@@ -187,7 +188,11 @@ class TarReader(_Buffer):
         message = "this block should be a tar header and is not: the shard is damaged here or before"
         if self.ended:
             message = "the bytes behind the end of the archive are not another archive"
-        return self._damage(message if offset else "the first block is not a tar header", "bad-header", offset)
+        if offset:
+            return self._damage(message, "bad-header", offset)
+        what, hint = foreign(self._buffer[:BLOCK]) or (None, None)
+        first = f"the file is {what}, not a tar" if what else "the first block is not a tar header"
+        return self._damage(first, "bad-header", 0).at(hint=hint)
 
     def _unusual(self, header: bytes, size: int, offset: int, start: int) -> tuple[str, int] | None:
         """Name and size of a member whose header is not a plain one; None when it is not a regular file.

@@ -21,11 +21,24 @@ __all__ = [
     "resolve",
 ]
 
-SHARD_TEMPLATES: Final = ("*.tar", "*.tar.gz", "*.tgz")
+SHARD_TEMPLATES: Final = ("*.tar", "*.tar.gz", "*.tgz", "*.tar.zst", "*.tar.bz2", "*.tar.xz")
 """The default templates."""
 
 MAX_NAMES: Final = 1_000_000
 """The most names that a brace template may expand to."""
+
+_ELSE: Final = (
+    (
+        (".jpg", ".jpeg", ".png", ".bmp"),
+        "it holds images: add --from imagefolder where it has a folder for each class",
+    ),
+    ((".zip",), "it holds zip files: unzip them, and make tars of what they hold"),
+    (
+        (".record", ".tfrecord", ".tfrecords"),
+        "it holds TFRecord, which convert makes; inspect and verify read it",
+    ),
+)
+"""What a bucket without tars may hold, by suffixes of names, and what to do then."""
 
 _GLOB_TOKEN: Final = re.compile(r"\*\*/|\[([!^]?)(\]?[^]/]*)\]|.", re.DOTALL)
 _AT: Final = re.compile(r"@(\d+)")
@@ -171,9 +184,16 @@ def resolve(
     chosen = list(templates)
     if not chosen:
         regexes = [glob_regex(template) for template in SHARD_TEMPLATES]
-        names = sorted(name for name in listing("") if any(regex.match(name) for regex in regexes))
+        hint = "name the shards with a template"
+        names = []
+        for name in listing(""):
+            if any(regex.match(name) for regex in regexes):
+                names.append(name)
+            else:
+                hint = next((text for suffixes, text in _ELSE if name.lower().endswith(suffixes)), hint)
+        names.sort()
         if not names:
-            raise NothingFoundError(f"holds no {', '.join(SHARD_TEMPLATES)}", hint="name the shards with a template")
+            raise NothingFoundError(f"holds no {', '.join(SHARD_TEMPLATES)}", hint=hint)
         return names
     found: dict[str, None] = {}
     missing: list[str] = []

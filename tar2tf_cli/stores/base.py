@@ -35,9 +35,9 @@ class ObjectInfo:
 
     @property
     def stem(self) -> str:
-        """Return the name without folders and without `.tar`, `.tar.gz` or `.tgz`."""
+        """Return the name without folders and without `.tar`, `.tar.gz` and the like."""
         base = self.name.rpartition("/")[2]
-        for suffix in (".tar.gz", ".tgz", ".tar"):
+        for suffix in (".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz", ".tar"):
             if base.lower().endswith(suffix) and len(base) > len(suffix):
                 return base[: -len(suffix)]
         return base

@@ -196,7 +196,8 @@ def test_without_a_template_every_tar_of_the_bucket_is_meant_in_sorted_order():
 
 def test_a_bucket_without_tars_is_an_error():
     with pytest.raises(
-        NothingFoundError, match=r"holds no \*\.tar, \*\.tar\.gz, \*\.tgz; name the shards with a template"
+        NothingFoundError,
+        match=r"holds no \*\.tar, \*\.tar\.gz, \*\.tgz, .*\*\.tar\.xz; name the shards with a",
     ):
         resolved(names=["notes.txt", "deep/x.tar"])
 
