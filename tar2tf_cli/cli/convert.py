@@ -58,8 +58,8 @@ __all__ = ["command"]
 )
 @option(
     "--labels",
-    metavar="FILE",
-    help="Label numbers and texts of an image folder's classes: JSON, or lines of CLASS or CLASS<TAB>TEXT.",
+    metavar="FILE|imagenet",
+    help="Label numbers and texts of an image folder's classes: JSON, lines of CLASS or CLASS<TAB>TEXT, or imagenet.",
 )
 @option(
     "--example-class", metavar="WHERE", help="The class that turns rows into examples: FILE.py:CLASS or MODULE:CLASS."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -58,10 +59,18 @@ def _print_totals(summary: Summary, path: str) -> None:
         message(f"{done} in {count(len(summary.shards), 'shard')}, manifest {summary.manifest}")
     if summary.shuffled:
         message(f"shuffled {count(summary.records, 'record')} across all shards, seed {summary.seed}")
+    if summary.classes:
+        message(_classes(summary.classes))
     if summary.oversized:
         message(f"{count(summary.oversized, 'record')} larger than --max-shard-size, each in its own shard")
     for reason, number in sorted(summary.skipped.items()):
         message(f"{count(number, 'member')} skipped: {reason}")
+
+
+def _classes(names: Sequence[str]) -> str:
+    """How many classes there are, and the first few."""
+    few = ", ".join(names[:3])
+    return f"{len(names):,} {'class' if len(names) == 1 else 'classes'}: {few}{', …' if len(names) > 3 else ''}"
 
 
 def _grouped(errors: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -90,6 +99,8 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
         click.echo(f"  {item.name}" + (f"  {size(item.size)}" if item.size is not None else ""))
     if len(plan.inputs) > 3:
         click.echo(f"  and {len(plan.inputs) - 3:,} more")
+    if plan.source.classes:
+        click.echo(_classes(plan.source.classes))
     limit = conversion.output.limit
     click.echo(f"to {template.text}" + (f", at most {size(limit)} each" if limit else ""))
     for step in steps:

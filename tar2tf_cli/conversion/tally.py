@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
@@ -31,6 +32,7 @@ class Summary:
         skipped_samples: number of faulty samples that were skipped, also if up to date.
         up_to_date: whether nothing had to be done.
         oversized: number of shards that hold one record larger than the limit.
+        classes: names of the classes of an image folder, sorted.
     """
 
     manifest: str | None = None
@@ -46,6 +48,7 @@ class Summary:
     oversized: int = 0
     shuffled: bool = False
     seed: int = 0
+    classes: Sequence[str] = ()
 
 
 class Tally:
@@ -62,6 +65,7 @@ class Tally:
         self._samples = 0  # in all inputs so far; with `--limit`, not all are written
         self._split_noted = plan.conversion.input.key_split == "last"
         self.summary = Summary(shuffled=plan.conversion.shuffle, seed=plan.conversion.seed)
+        self.summary.classes = plan.source.classes
         self.summary.skipped.update(plan.source.skipped)
         self._described: list[str] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Generator, Iterator, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -27,6 +28,10 @@ IMAGE_SUFFIXES: Final = frozenset(
 """What the name of an image ends with, in either case. Whether it is one, its content tells."""
 
 
+SPLITS: Final = frozenset(["train", "training", "val", "valid", "validation", "test", "testing", "eval"])
+"""What folders are named that hold the classes of a split, in either case; never the name of a class."""
+
+
 class _File(NamedTuple):
     name: str  # from the folder, with slashes
     size: int
@@ -38,7 +43,8 @@ class ImageFolderSource(ListSource):
 
     Args:
         bucket: the folder.
-        labels: path of a label map; without one the classes are numbered in sorted order.
+        labels: path of a label map, or `imagenet`; without one the classes are numbered in sorted order, unless all
+            are synsets of ImageNet-1k, which have its labels.
         seed: shuffle the files with this random seed.
         limit: take only the first files, this many.
         shards: how many shards of equal count are to be made of them; where inputs end with these, nothing has to be
@@ -61,6 +67,7 @@ class ImageFolderSource(ListSource):
             hint = "image folders are read from a local disk" if "://" in bucket else None
             raise SourceError("no such directory", shard=bucket, hint=hint)
         super().__init__(bucket)
+        self.classes: list[str] = []
         self._labels_path = labels
         self._labels: Labels = {}
         self._seed = seed
@@ -83,7 +90,7 @@ class ImageFolderSource(ListSource):
 
         Raises:
             SourceError: when the folder has no images in folders, or may not be read.
-            UsageError: when a folder is not in the label map.
+            UsageError: when a folder is not in the label map, or folders are splits rather than classes.
         """
         files = {file.name: file for file in self._walk(self.bucket, "", ())}
         if not files:
@@ -94,9 +101,11 @@ class ImageFolderSource(ListSource):
         except SourceError as error:
             raise error.at(shard=self.bucket) from None
         if self._labels_path is None:
+            self._check_classes(names)
             self._labels = number_classes({_class(name) for name in files})
         else:
-            self._labels = self._known(self._labels_path, {_class(name) for name in names})
+            self._labels = self._known(self._labels_path, names)
+        self.classes = sorted({_class(name) for name in names})
         names = shuffled(names, self._seed, str)[: self._limit]
         self.count = len(names)
         inputs = list(divided("files", [files[name] for name in names], _described, self._shards))
@@ -126,6 +135,20 @@ class ImageFolderSource(ListSource):
         if total != item.size:
             raise changed(self.bucket)
 
+    def _check_classes(self, names: Sequence[str]) -> None:
+        """Refuse a folder that is a level too high: its folders would be the classes, and the classes be lost."""
+        classes = {_class(name) for name in names}
+        if splits := sorted(name for name in classes if name.lower() in SPLITS):
+            what = f"has the folder {splits[0]!r}, which is named as a split, not a class"
+            below = splits[0]
+        elif classes and all(name.count("/") > 1 for name in names):
+            below = min(classes)
+            what = f"has only folders in its folders: {below!r} would be a class, and has no images of its own"
+        else:
+            return
+        command = f"tar2tf convert --from imagefolder {shlex.quote(os.path.join(self.bucket, below))} ..."
+        raise UsageError(what, shard=self.bucket, hint=f"convert the folder that has the classes: {command}")
+
     def _sample(self, name: str, data: bytes) -> Sample:
         synset = _class(name)
         label = self._labels[synset]
@@ -146,11 +169,12 @@ class ImageFolderSource(ListSource):
         except OSError as error:
             raise read_failed(path, error) from None
 
-    def _known(self, path: str, classes: set[str]) -> Labels:
-        """The label map in a file, which must have these classes."""
+    def _known(self, path: str, names: Sequence[str]) -> Labels:
+        """The label map in a file, which must have the classes of these files."""
         labels = load_labels(path)
-        unknown = sorted(classes - labels.keys())
+        unknown = sorted({_class(name) for name in names} - labels.keys())
         if unknown:
+            self._check_classes([name for name in names if _class(name) in unknown])
             more = f" and {len(unknown) - 3:,} more" if len(unknown) > 3 else ""
             hint = "add them, or name the folders to convert with a template such as 'n01*/*'"
             message = f"the label map does not have {', '.join(unknown[:3])}{more}, which are folders of {self.bucket}"

@@ -2,7 +2,8 @@
 
 A map is a JSON document `{CLASS: {"label": N, "human_labels": TEXT}}`, or text with one class a line, each with an
 optional description behind a tab, numbered from 0 in that order. Either may be compressed with gzip. What is written
-beside a manifest is such a JSON document, and serves as a map again.
+beside a manifest is such a JSON document, and serves as a map again. The map of the 1,000 classes of ImageNet-1k comes
+with the package.
 """
 
 from __future__ import annotations
@@ -11,13 +12,27 @@ import gzip
 import json
 import os
 import zlib
-from collections.abc import Iterable
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Collection
+from functools import cache
+from importlib import resources
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.formats.magic import GZIP_MAGIC
 
-__all__ = ["Label", "Labels", "load_labels", "number_classes", "parse_labels", "to_bytes"]
+__all__ = [
+    "IMAGENET",
+    "Label",
+    "Labels",
+    "imagenet_labels",
+    "load_labels",
+    "number_classes",
+    "parse_labels",
+    "to_bytes",
+]
+
+IMAGENET: Final = "imagenet"
+"""What is given in place of a path for the map of ImageNet-1k; a file of this name is `./imagenet`."""
 
 
 class Label(NamedTuple):
@@ -31,19 +46,35 @@ Labels: TypeAlias = dict[str, Label]
 """Labels by class."""
 
 
-def number_classes(names: Iterable[str]) -> Labels:
-    """Classes numbered from 0 in the sorted order of their names (by code point), with no text."""
+@cache
+def imagenet_labels() -> Labels:
+    """The 1,000 classes of ImageNet-1k (ILSVRC 2012), numbered from 0 in the sorted order of their synsets.
+
+    Texts are the words of the synsets in WordNet 3.0.
+    """
+    return parse_labels(resources.files(__package__).joinpath("imagenet.tsv").read_text("utf-8"))
+
+
+def number_classes(names: Collection[str]) -> Labels:
+    """Classes numbered from 0 in the sorted order of their names (by code point), with no text.
+
+    Where all are synsets of ImageNet-1k, they are labelled as ImageNet labels them, be they few or many.
+    """
+    if names and imagenet_labels().keys() >= set(names):
+        return imagenet_labels()
     return {name: Label(number) for number, name in enumerate(sorted(names))}
 
 
 def load_labels(path: str | os.PathLike[str]) -> Labels:
-    """The map in a file.
+    """The map in a file, or that of ImageNet-1k where the path is `imagenet`.
 
     Raises:
         SourceError: when the file cannot be read.
         UsageError: when it is not a label map, naming the line or class.
     """
     name = os.fspath(path)
+    if name == IMAGENET:
+        return imagenet_labels()
     try:
         with open(name, "rb") as file:
             data = file.read()

@@ -37,7 +37,7 @@ class Input:
         bucket: a directory, a file or a URL, as text or a path.
         template: names of shards in it, one text or several.
         kind: what the bucket holds; `from` on the command line, in spec files and in manifests.
-        labels: path of the label map of an image folder.
+        labels: path of the label map of an image folder, or `imagenet`.
         example_class: the subclass of `recorder.Example` that makes examples from rows, or `FILE.py:CLASS`.
         example_args: keyword arguments for its methods.
         rows: first row of a file of examples, from 0 and counted after shuffling, and exclusive end.

@@ -64,6 +64,7 @@ class Source(Protocol):
             unchanged.
         count: how many samples the inputs have in all, faulty ones included; None when it is known only after reading.
         skipped: how many items were skipped when the inputs were listed, by reason.
+        classes: names of the classes of an image folder, sorted.
     """
 
     bucket: str
@@ -75,6 +76,7 @@ class Source(Protocol):
     gives: Literal["bytes", "values", "examples"] = "bytes"
     count: int | None = None
     skipped: Mapping[str, int] = MappingProxyType({})
+    classes: Sequence[str] = ()
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from PIL import Image
 from shards import convert, end, examples, samples, shards_in, start, tar2tf, tree, wait_until, write_tar
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.inputs import chunks
+from tar2tf_cli.inputs import labels as labels_module
 from tar2tf_cli.inputs.labels import Label, load_labels, number_classes, parse_labels, to_bytes
 
 CLASSES = ("n02", "n01", "n10")
@@ -294,6 +295,102 @@ def test_the_map_goes_with_the_manifest_that_named_it(photos, tmp_path):
     convert(write_tar(tmp_path / "a.tar", samples(3)), "-o", tmp_path / "out" / "t.record", "--overwrite")
     assert list(tree(tmp_path / "out")) == ["t-manifest.json", "t.record"]
     assert "documents" not in json.loads((tmp_path / "out" / "t-manifest.json").read_text())
+
+
+# --- ImageNet ---
+
+
+def folder_of(classes: list[str], path: Path) -> Path:
+    for number, name in enumerate(classes):
+        (path / name).mkdir(parents=True)
+        (path / name / f"{name}_{number}.JPEG").write_bytes(jpeg(number, 20, 20))
+    return path
+
+
+SYNSETS = {"n01440764": (0, "tench, Tinca tinca"), "n02123045": (281, "tabby, tabby cat")}
+SYNSETS["n15075141"] = (999, "toilet tissue, toilet paper, bathroom tissue")
+
+
+@pytest.mark.parametrize("options", [[], ["--labels", "imagenet"]])
+def test_synsets_of_imagenet_have_its_labels_and_texts(tmp_path, options):
+    photos = folder_of(list(SYNSETS), tmp_path / "photos")
+    run(photos, "-o", tmp_path / "t.record", "--preset", "imagenet", *options)
+    found = examples(tmp_path / "t.record")
+    assert {
+        item["image/class/synset"][0].decode(): (item["image/class/label"][0], item["image/class/text"][0].decode())
+        for item in found
+    } == SYNSETS
+    written = load_labels(tmp_path / "t-labels.json")
+    assert written == load_labels("imagenet")
+    assert [label.number for label in written.values()] == list(range(1000))
+    assert list(written) == sorted(written)
+    assert all(label.text for label in written.values())
+
+
+def test_folders_some_of_which_are_no_synsets_are_numbered_in_sorted_order(tmp_path):
+    photos = folder_of(["n02123045", "zebra"], tmp_path / "photos")
+    run(photos, "-o", tmp_path / "t.record")
+    assert load_labels(tmp_path / "t-labels.json") == {"n02123045": Label(0), "zebra": Label(1)}
+    done = tar2tf("convert", "--from", "imagefolder", photos, "-o", tmp_path / "u.record", "--labels", "imagenet")
+    assert done.returncode == 2
+    assert "the label map does not have zebra" in done.stderr
+
+
+def test_a_file_named_imagenet_is_given_as_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "imagenet").write_text("cat\ndog\n")
+    assert load_labels("./imagenet") == {"cat": Label(0), "dog": Label(1)}
+
+
+def test_the_license_of_wordnet_stands_beside_its_words():
+    folder = Path(labels_module.__file__).parent
+    assert "WordNet 3.0 Copyright 2006 by Princeton University" in (folder / "imagenet.LICENSE.txt").read_text()
+
+
+# --- A folder a level too high ---
+
+
+@pytest.mark.parametrize("splits", [["train", "val"], ["Validation", "extra"], ["test"], ["eval", "valid"]])
+@pytest.mark.parametrize("options", [[], ["--labels", "imagenet"], ["--dry-run"]])
+def test_folders_named_as_splits_are_an_error_with_the_command_that_works(tmp_path, splits, options):
+    for name in splits:
+        folder_of(list(SYNSETS), tmp_path / "my photos" / name)
+    place = tmp_path / "my photos"
+    done = tar2tf("convert", "--from", "imagefolder", place, "-o", tmp_path / "o" / "t.record", *options)
+    assert done.returncode == 2
+    assert f"has the folder {splits[0]!r}, which is named as a split" in done.stderr
+    assert f"tar2tf convert --from imagefolder '{place}/{splits[0]}' ..." in done.stderr
+    assert not (tmp_path / "o").exists()
+    run(place / splits[0], "-o", tmp_path / "o" / "t.record")
+
+
+def test_folders_that_hold_only_folders_are_an_error_with_the_command_that_works(tmp_path):
+    for name in ("2012", "2013"):
+        folder_of(["cat", "dog"], tmp_path / "photos" / name)
+    done = tar2tf("convert", "--from", "imagefolder", tmp_path / "photos", "-o", tmp_path / "t.record")
+    assert done.returncode == 2
+    assert "has only folders in its folders: '2012' would be a class" in done.stderr
+    assert f"tar2tf convert --from imagefolder {tmp_path}/photos/2012 ..." in done.stderr
+    assert not (tmp_path / "t.record").exists()
+    (tmp_path / "photos" / "2012" / "0.JPEG").write_bytes(jpeg(0))
+    run(tmp_path / "photos", "-o", tmp_path / "t.record")
+
+
+def test_a_label_map_can_say_that_test_is_a_class(tmp_path):
+    (tmp_path / "labels.txt").write_text("exam\ntest\n")
+    photos = folder_of(["exam", "test"], tmp_path / "photos")
+    run(photos, "-o", tmp_path / "t.record", "--labels", tmp_path / "labels.txt")
+    assert sorted(values(tmp_path / "t.record", name="label")) == [0, 1]
+
+
+def test_summary_and_dry_run_say_how_many_classes_there_are_and_name_a_few(photos, tmp_path):
+    done = run(photos, "-o", tmp_path / "t.record")
+    assert "3 classes: n01, n02, n10\n" in done.stderr
+    arguments = ["convert", "--from", "imagefolder", photos, "-o", tmp_path / "u.record"]
+    assert "3 classes: n01, n02, n10\n" in tar2tf(*arguments, "--dry-run").stdout
+    assert "1 class: n01\n" in tar2tf(*arguments, "n01/*", "--dry-run").stdout
+    folder_of(["n11", "n12"], photos)
+    assert "5 classes: n01, n02, n10, …\n" in tar2tf(*arguments, "--dry-run").stdout
 
 
 # --- Images that are not what their name says ---
