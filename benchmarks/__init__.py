@@ -1,1 +1,1 @@
-"""What tar2tf costs next to other ways of doing the same: `python -m benchmarks --help`."""
+"""Compares the speed of tar2tf with other ways of doing the same work: `python -m benchmarks --help`."""

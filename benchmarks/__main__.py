@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME...]`: runs scenarios and prints their tables."""
+"""`python -m benchmarks [NAME...]`: runs scenarios and prints a table for each."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def main() -> int:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m benchmarks", description=__doc__)
     add = parser.add_argument
-    add("names", nargs="*", metavar="NAME", help=f"of {', '.join(SCENARIOS)}; none means all")
+    add("names", nargs="*", metavar="NAME", help=f"any of {', '.join(SCENARIOS)} (default: all)")
     add("--data", type=Path, default=Path(tempfile.gettempdir(), "tar2tf-benchmarks"), metavar="DIR",
-        help="where inputs are kept and outputs come and go (default: %(default)s)")  # fmt: skip
-    add("--scale", type=float, default=1.0, help="of the inputs: 0.05 for a trial (default: %(default)s)")
-    add("--rounds", type=int, default=3, help="(default: %(default)s)")
-    add("--cores", type=int, default=2, help="confine every process to N cores (default: %(default)s)")
-    add("--list", action="store_true", help="name the scenarios and stop")
+        help="folder for inputs, which are kept, and temporary outputs (default: %(default)s)")  # fmt: skip
+    add("--scale", type=float, default=1.0, help="size of the inputs, such as 0.05 for a trial (default: %(default)s)")
+    add("--rounds", type=int, default=3, help="runs of each peer (default: %(default)s)")
+    add("--cores", type=int, default=2, help="limit every process to N cores (default: %(default)s)")
+    add("--list", action="store_true", help="list the scenarios and exit")
     options = parser.parse_args()
     if unknown := sorted(set(options.names) - set(SCENARIOS)):
         parser.error(f"no scenario {', '.join(unknown)}; there are {', '.join(SCENARIOS)}")
@@ -50,7 +50,7 @@ def arguments() -> argparse.Namespace:
 
 
 def use_cores(wanted: int) -> int:
-    """Confine this process and all it starts to the first `wanted` cores; the number it has then."""
+    """Limit this process and its children to the first `wanted` cores; returns the number of cores."""
     cores = sorted(os.sched_getaffinity(0))[:wanted]
     os.sched_setaffinity(0, cores)
     return len(cores)

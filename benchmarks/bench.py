@@ -1,4 +1,4 @@
-"""What a scenario works with: peers that race, the targets they set, and the tables that come of it."""
+"""The framework of scenarios: peers that are timed against each other, targets, and tables of results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCENARIOS: Final[dict[str, Callable[[Bench], None]]] = {}
 
 
 def scenario(function: Callable[[Bench], None]) -> Callable[[Bench], None]:
-    """Give a function a name on the command line."""
+    """Register a function as a scenario, under its name on the command line."""
     SCENARIOS[function.__name__.replace("_", "-")] = function
     return function
 
@@ -33,9 +33,9 @@ def tar2tf(*arguments: str | Path) -> Command:
 
 @dataclass(frozen=True)
 class Target:
-    """What is wanted of ours against a peer: at most `limit` times its time, or `limit` times as fast.
+    """The target for tar2tf against a peer: at most `limit` times its time, or at least `limit` times as fast.
 
-    Against a script, `imports` says whether its imports count as its time. Those of the command always count.
+    For a peer that is a script, `imports` says whether its time includes imports. Those of tar2tf always count.
     """
 
     limit: float
@@ -51,10 +51,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Peer:
-    """One way of doing the job: commands that run side by side, timed until the last one ends.
+    """One way of doing the job: commands that run in parallel, timed until the last one ends.
 
-    A command may print a JSON object: `seconds` is the time a script took after its imports, `records`
-    is held against `records` here. `writes` is the least number of bytes the job must leave behind.
+    A command may print a JSON object: `seconds` is the time that a script took after its imports; `records` is
+    compared with `records` here. `writes` is the minimum number of bytes that the job must write.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Peer:
 
 @dataclass
 class Times:
-    """Seconds of every round: of whole processes, and after imports where a script tells."""
+    """Seconds of every round: of whole processes, and after imports if a script reports that."""
 
     whole: list[float] = field(default_factory=list)
     imported: list[float] = field(default_factory=list)
@@ -81,11 +81,11 @@ class Bench:
 
     @property
     def out(self) -> Path:
-        """The directory every peer writes into: on the file system of the inputs, empty before each run."""
+        """The directory that every peer writes to: on the file system of the inputs, and empty before each run."""
         return self.store.root / "out"
 
     def race(self, title: str, peers: Sequence[Peer], data: Dataset | None = None, rounds: int = 0) -> None:
-        """Run the peers in turn, round after round, and print them against the first one, ours."""
+        """Run the peers in turn for several rounds, and print their times compared with the first peer, tar2tf."""
         if data:
             self._warm(data)
         times = {peer.name: Times() for peer in peers}
@@ -135,13 +135,13 @@ class Bench:
             raise Failed(f"saw {seen:,} records, not {peer.records:,}")
 
     def _empty(self) -> None:
-        """An empty output directory, and nothing of earlier runs left to be written to the disk."""
+        """Empty the output directory, and flush the writes of earlier runs to disk."""
         shutil.rmtree(self.out, ignore_errors=True)
         self.out.mkdir(parents=True)
         os.sync()
 
     def _warm(self, data: Dataset) -> None:
-        """Read the inputs and write as much, so that the first peer is no worse off than the others.
+        """Read the inputs and write as many bytes, so that the first peer has no disadvantage.
 
         On a virtual machine the first use of a page of memory costs several times the second.
         """
@@ -164,7 +164,7 @@ def lines(peer: Peer, times: dict[str, Times], ours: Peer, data: Dataset | None)
     for name, seconds, imports in clocks:
         if seconds:
             target = peer.target if peer.target and peer.target.imports is imports else None
-            same = whole if imports else times[ours.name].imported or whole  # a script of ours against a script
+            same = whole if imports else times[ours.name].imported or whole  # compare scripts with scripts
             base = median(same) if peer is not ours else 0.0
             rate = f"{data.bytes / median(seconds) / 1e6:,.0f} MB/s" if data else ""
             yield name, *spread(seconds), rate, *against(base, median(seconds), target)
@@ -176,7 +176,7 @@ def spread(seconds: Sequence[float]) -> tuple[str, str]:
 
 
 def against(ours: float, peer: float, target: Target | None) -> tuple[str, str, str]:
-    """How ours does against a peer, what is wanted, and whether that is met."""
+    """The ratio of tar2tf to a peer, the target, and whether it is met."""
     wanted = str(target or "")
     if not ours:
         return "", wanted, ""
@@ -198,6 +198,6 @@ def print_table(heading: str, rows: Iterable[tuple[str, ...]]) -> None:
 
 
 def note(message: str) -> None:
-    """What is going on, for someone who watches."""
+    """Show what is running, on a terminal."""
     if sys.stderr.isatty():
         print(f"\r\033[K{message[:100]}", end="", file=sys.stderr, flush=True)

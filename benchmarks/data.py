@@ -1,7 +1,7 @@
-"""The inputs: made once under one directory, kept for the next run, the same bytes everywhere.
+"""The inputs: made once in one directory and kept for later runs, with the same bytes on every machine.
 
-A set that is larger than its distinct files is filled up with hard links: every process still reads and
-writes all of it, only making and storing it is cheaper.
+Large sets repeat some files as hard links: every process still reads and writes all of them, but making and storing
+them is cheaper.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     import numpy as np
 
 PEERS = Path(__file__).parent / "peers"
-SHARDS, DISTINCT = 16, 4  # tars of the JPEG set, and how many of them are not hard links
+SHARDS, DISTINCT = 16, 4  # tars of the JPEG set, and how many of them are distinct
 Member = tuple[str, bytes]
 Sample = tuple[Member, ...]
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A directory of shards. `payload` is the bytes of all entries, without any framing."""
+    """A directory of shards. `payload` is the size of all entries in bytes, without framing."""
 
     directory: Path
     samples: int
@@ -51,7 +51,7 @@ class Dataset:
 
 
 class Store:
-    """The sets under `root`, their sizes multiplied by `scale`. Each is made on first use."""
+    """The sets in `root`, with their sizes multiplied by `scale`. Each is made on first use."""
 
     def __init__(self, root: Path, scale: float = 1.0) -> None:
         self.root = root
@@ -96,7 +96,7 @@ class Store:
         return self._made(f"small-{self.scale:g}", make)
 
     def records(self, tars: Dataset) -> Dataset:
-        """A set of tars as TFRecord files, one of each, written by the tarfile peer."""
+        """A set of tars as TFRecord files, one per tar, written by the tarfile peer."""
 
         def make(directory: Path) -> tuple[int, int]:
             first = {path.stat().st_ino: path for path in reversed(tars.files)}
@@ -111,7 +111,7 @@ class Store:
         return self._made(f"{tars.directory.name}-records", make)
 
     def photos(self) -> Dataset:
-        """4,000 JPEGs of about 50 kB in twenty folders, one for each class: 200 MB."""
+        """4,000 JPEGs of about 50 kB in twenty folders, one per class: 200 MB."""
 
         def make(directory: Path) -> tuple[int, int]:
             images, count = jpegs(), self._scaled(4000)
@@ -141,7 +141,7 @@ class Store:
 
     @contextmanager
     def one_tar(self, megabytes: float) -> Iterator[Path]:
-        """One tar of JPEG samples, about this large, for as long as the context lasts."""
+        """A temporary tar of JPEG samples, about this large."""
         self.root.mkdir(parents=True, exist_ok=True)
         path = self.root / f"one-{megabytes:.0f}MB.tar"
         try:
@@ -154,7 +154,7 @@ class Store:
         return max(1, round(number * self.scale))
 
     def _made(self, name: str, make: Callable[[Path], tuple[int, int]]) -> Dataset:
-        """The set `name`; made under another name first, so that a killed run leaves no half set."""
+        """The set `name`; made under another name first, so that a killed run leaves no incomplete set."""
         directory = self.root / name
         about = directory / "about.json"
         if not about.exists():
@@ -169,7 +169,7 @@ class Store:
 
 
 def write_tar(path: Path, samples: Iterable[Sample]) -> int:
-    """Write samples to a tar; the bytes of its members."""
+    """Write samples to a tar; returns the total size of its members in bytes."""
     payload = 0
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
         for name, data in (member for sample in samples for member in sample):
@@ -186,7 +186,7 @@ def link_up(directory: Path, suffix: str) -> None:
 
 
 def jpeg_samples() -> Iterator[Sample]:
-    """An endless run of samples whose JPEGs come back in turn, as only their bytes matter here."""
+    """An endless series of samples that repeats its JPEGs, as only their bytes matter here."""
     images = jpegs()
     number = 0
     while True:

@@ -1,4 +1,4 @@
-"""Runs commands and takes their time and their memory. Knows nothing of what they do."""
+"""Runs commands and measures their time and memory."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Document = dict[str, Any]
 
 
 class Failed(Exception):
-    """A command failed, or did not do what it was measured for."""
+    """A command failed, or did not do the work that was to be measured."""
 
 
 def run(commands: Sequence[Command]) -> tuple[float, list[Document]]:
-    """Run commands side by side; the seconds until the last one ended, and the JSON objects they printed."""
+    """Run commands in parallel; returns the seconds until the last one ended and the JSON objects they printed."""
     with ExitStack() as stack:
         logs = [[stack.enter_context(tempfile.TemporaryFile()) for _ in "oe"] for _ in commands]
         begin = time.perf_counter()

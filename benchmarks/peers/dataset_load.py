@@ -2,8 +2,8 @@
 
 python dataset_load.py tar2tf|webdataset SIZE TAR...
 
-`seconds` end with the last batch: TensorFlow's tuning thread sleeps for 10 ms, then twice as long each time, and an
-iterator waits for it to wake up before it ends, so whole times come out as 5.1, 10.2 or 20.5 seconds.
+`seconds` stops at the last batch: TensorFlow's tuning thread sleeps for 10 ms, then twice as long each time, and an
+iterator waits for it to wake up before it ends, so whole times would be 5.1, 10.2 or 20.5 seconds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def by_webdataset(side: int, sources: list[str]) -> tf.data.Dataset:
 
 
 def main(way: str, size: str, *sources: str) -> None:
-    tf.constant(0)  # and TensorFlow has set itself up
+    tf.constant(0)  # initialises TensorFlow
     begin = time.perf_counter()
     dataset = {"tar2tf": by_tar2tf, "webdataset": by_webdataset}[way](int(size), list(sources))
     records, seconds = 0, 0.0

@@ -1,6 +1,6 @@
-"""The examples that both sides of `examples` store: an integer label, a float array from a .npy file, chunks of five.
+"""The examples that both peers of `examples` store: an integer label and a float array from a .npy file, in chunks.
 
-As a script it stores them with TensorFlow, flushing after each record: described.py OUT LIST
+As a script, it stores them with TensorFlow and flushes after each record: described.py OUT LIST
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tar2tf_cli.recorder import Example, tfrecordable
 
 
 class Described(Example):
-    """One row: a name and a label; the array lies beside the list."""
+    """One row: a name and a label; the array is a file beside the list."""
 
     def __init__(self, path: str, label: int) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""Serves the files of a folder on a port of the loopback with sendfile: `http_server.py FOLDER PORT [RATE]`.
+"""Serves the files of a folder on a loopback port with sendfile: `http_server.py FOLDER PORT [RATE]`.
 
-With a rate all connections together send that many bytes a second, as one network link would.
+With a rate, all connections together send that many bytes per second, as over one network link.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ PIECE = 1 << 20
 
 
 class Link:
-    """Lets bytes pass at a rate, whichever connection they belong to."""
+    """Limits the total rate of all connections."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
         self._lock = threading.Lock()
-        self._free = 0.0  # when the link has sent what it was given
+        self._free = 0.0  # the time at which the link will have sent everything
 
     def pass_on(self, size: int) -> None:
         with self._lock:

@@ -31,7 +31,7 @@ def example(image: bytes, label: bytes) -> tf.train.Example:
 
 
 def samples(source: str) -> dict[str, dict[str, bytes]]:
-    """The whole tar in memory, as that client has it."""
+    """Read the whole tar into memory, as that client does."""
     found: dict[str, dict[str, bytes]] = {}
     with tarfile.open(source) as tar:
         for member in tar:

@@ -1,4 +1,4 @@
-"""An image folder to TFRecord as people write it: decode, crop, resize, cast in tf.data, one example after the other.
+"""An image folder to TFRecord as people usually write it: decode, crop, resize and cast in tf.data, one at a time.
 
 Usage: imagefolder_script.py OUT FOLDER
 """

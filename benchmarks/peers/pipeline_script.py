@@ -1,4 +1,4 @@
-"""Tars to TFRecord by a Pipeline of nothing but what it must have; ours, so its imports always count.
+"""Tars to TFRecord with a minimal Pipeline; its imports always count, as it is tar2tf itself.
 
 python pipeline_script.py OUT TAR...
 """

@@ -1,4 +1,4 @@
-"""The straight script: tarfile, tf.train.Example and TFRecordWriter, one TFRecord file per tar.
+"""The straightforward script: tarfile, tf.train.Example and TFRecordWriter, one TFRecord file per tar.
 
 python tarfile_script.py OUT TAR...
 """

@@ -1,4 +1,4 @@
-"""What people write by hand: tf.data decodes and resizes on all cores, TFRecordWriter writes.
+"""The script that people write by hand: tf.data decodes and resizes on all cores, TFRecordWriter writes.
 
 python tfdata_resize.py OUT SIZE TAR...
 """

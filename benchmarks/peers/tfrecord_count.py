@@ -1,4 +1,4 @@
-"""Counts records with tf.data, parsing nothing.
+"""Counts records with tf.data, without parsing them.
 
 python tfrecord_count.py reduce|loop|batches TFRECORD...
 """
@@ -20,7 +20,7 @@ WAYS: dict[str, Callable[[tf.data.Dataset], int]] = {
 
 
 def main(way: str, *sources: str) -> None:
-    tf.constant(0)  # and TensorFlow has set itself up
+    tf.constant(0)  # initialises TensorFlow
     begin = time.perf_counter()
     records = WAYS[way](tf.data.TFRecordDataset(list(sources)))
     print(json.dumps({"records": records, "seconds": time.perf_counter() - begin}))

@@ -1,4 +1,4 @@
-"""The straight script of a WebDataset user: its reader and TFRecordWriter, one TFRecord file.
+"""The straightforward script of a WebDataset user: its reader and TFRecordWriter, one TFRecord file.
 
 python webdataset_script.py OUT TAR...
 """

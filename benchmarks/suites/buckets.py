@@ -1,4 +1,4 @@
-"""Issue 4: tars in a bucket on the loopback to TFRecord on the local disk."""
+"""Tars in a bucket on the loopback to TFRecord on the local disk."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def bucket_ais(bench: Bench) -> None:
 
 @scenario
 def bucket_http(bench: Bench) -> None:
-    """Convert the JPEG samples from an HTTP server, as fast as the loopback is."""
+    """Convert the JPEG samples from an HTTP server at the speed of the loopback."""
     from_http(bench, "bucket-http")
 
 
@@ -69,7 +69,7 @@ def from_http(bench: Bench, title: str, *rate: str) -> None:
 
 @scenario
 def bucket_s3(bench: Bench) -> None:
-    """Convert the JPEG samples from S3 (moto), against fetching them first."""
+    """Convert the JPEG samples from S3 (moto), compared with fetching them first."""
     data = bench.store.jpeg()
     if not shutil.which("aws"):
         print("\nbucket-s3: aws is not installed (pip install awscli), so there is nothing to compare with")
@@ -90,7 +90,7 @@ def bucket_s3(bench: Bench) -> None:
 
 
 def race(bench: Bench, title: str, convert: Command, data: Dataset, url: str) -> None:
-    """Against curl, which throws away what it fetches; and against the same with both halves of our work apart."""
+    """Compare with curl to /dev/null and to disk, and with a conversion from disk."""
     fetch = ["curl", "-sSfLZ"]
     for file in data.files:
         fetch += ["-o", "/dev/null", f"{url}/{file.name}"]

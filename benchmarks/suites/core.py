@@ -1,4 +1,4 @@
-"""Issue 2: tar and tar.gz in a directory to TFRecord, without ops; verify; memory; start-up."""
+"""Tar and tar.gz in a directory to TFRecord, without ops; verify; memory; start-up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.data import PEERS, Dataset
 from benchmarks.measure import Command, Failed
 
 MEMORY_LIMIT = 120e6  # bytes of anonymous memory in any one process
-MEMORY_GROWTH = 1.15  # and "the same" for a shard of any size, but for an index of some 40 bytes a sample
+MEMORY_GROWTH = 1.15  # for a shard 100 times as large; its index takes about 40 bytes per sample
 
 
 @scenario
@@ -103,7 +103,7 @@ def startup(bench: Bench) -> None:
 
 
 def verify(bench: Bench, title: str, data: Dataset, target: Target) -> None:
-    """Against three ways of counting with TensorFlow; the first two are what people write."""
+    """Compare with three ways of counting in TensorFlow; the first two are what people usually write."""
     ours = tar2tf("verify", data.directory, "*.record", "--json")
     peers = [Peer("tar2tf verify", [ours], records=data.samples)]
     for way, wanted in (("reduce", target), ("loop", target), ("batches", None)):
@@ -136,7 +136,7 @@ def cat(bench: Bench, data: Dataset, *, sync: bool = False) -> Command:
 
 
 def disk(bench: Bench, data: Dataset) -> list[Command]:
-    """What the disk takes, which none who flushes can beat."""
+    """Write to the disk directly: a lower bound for everything that flushes its output."""
     each = 'dd if="$tar" of="$out/$(basename "$tar")" bs=4M oflag=direct status=none'
     return [shell(f"for tar; do {each} || exit; done", bench.out, half) for half in halves(data)]
 

@@ -1,4 +1,4 @@
-"""Issue 5: image folders to tensors, and examples that a CSV file describes."""
+"""Image folders to tensors, and examples that a CSV file describes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Issue 3: ops on images, presets, and datasets in memory."""
+"""Ops on images, presets, and datasets in memory."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def dataset(bench: Bench) -> None:
 
 
 def some(bench: Bench, shards: int) -> tuple[Path, list[Path], int]:
-    """The first shards of the JPEG set: their directory, themselves, and how many samples they hold."""
+    """The first shards of the JPEG set: their directory, the files, and the number of samples in them."""
     data = bench.store.jpeg()
     return data.directory, data.files[:shards], data.samples * shards // len(data.files)
 

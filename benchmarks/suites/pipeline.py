@@ -1,4 +1,4 @@
-"""Issue 5: the Python `Pipeline` against the command on one core's worth of work."""
+"""The Python `Pipeline` compared with the command, both with one worker."""
 
 from __future__ import annotations
 
