@@ -1,4 +1,4 @@
-"""Writes the man pages and shell completions from the commands themselves: `python man/generate.py`."""
+"""Generates the man pages and shell completions from the commands: `python man/generate.py`."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from tar2tf_cli.ops import OPS
 ROOT = Path(__file__).parent.parent
 
 EXIT_STATUS = {
-    0: "Done; for convert also when everything was up to date.",
-    1: "Findings: verify found faults, or convert finished and skipped samples.",
-    2: "The command, template or spec is wrong, or something else stands where the output goes.",
-    3: "An input or output failed; the same command continues.",
-    130: "Interrupted; the same command continues.",
+    0: "Success; for convert, also if everything was up to date.",
+    1: "Findings: verify found faults, or convert finished but skipped samples.",
+    2: "The command, template or spec is wrong, or other files are in the way of the output.",
+    3: "An input or output failed; to continue, repeat the command.",
+    130: "Interrupted; to continue, repeat the command.",
     141: "What reads the output was closed before everything was written.",
 }
 
 FILES = {
     "PATH with its fields read as `manifest`, suffix .json": "The manifest: spec, inputs, shards, features.",
-    ".NAME-manifest.tar2tf/": "Unfinished work beside the output; removed when the manifest is written.",
-    "SHARD.idx": "With --index: one line of byte offset and size, framing included, for each record.",
+    ".NAME-manifest.tar2tf/": "Working folder of an unfinished run; removed once the manifest is written.",
+    "SHARD.idx": "With --index: a line for each record with its byte offset and size, framing included.",
 }
 
 LIMIT = """\
 The limit of --max-shard-size is the size of the file on disk, framing included: 16 bytes for each record. A shard is
-closed before the record that would pass the limit. One record that is larger than the limit is a shard of its own, and
-is reported. With --compression gzip the compressed size counts, and shards are closed between blocks of records. A
-numbered path without any limit has one of 256MiB."""
+closed before the record that would exceed the limit. A record larger than the limit gets a shard of its own, and is
+reported. With --compression gzip, the compressed size counts, and shards are closed between blocks of records. For a
+numbered path without a limit, the limit is 256MiB."""
 
 
 def main() -> None:
@@ -58,7 +58,7 @@ def generated() -> dict[Path, str]:
     shells: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
     for shell, complete in shells.items():
         source = complete(cli, {}, "tar2tf", "_TAR2TF_COMPLETE")
-        # BashComplete.source() would ask the bash that is installed for its version
+        # BashComplete.source() would run the installed bash to get its version
         text = ShellComplete.source(source)
         files[ROOT / "completions" / f"tar2tf.{shell}"] = text.strip() + "\n"
     return files
@@ -109,8 +109,8 @@ def _head(name: str, summary: str) -> Iterator[str]:
 
 def _tail() -> Iterator[str]:
     yield ".SH ENVIRONMENT"
-    yield ".TP\n.B TAR2TF_*\nOptions by their long names in capitals: TAR2TF_NUM_WORKERS=8. Flags override them."
-    yield ".TP\n.B NO_COLOR, FORCE_COLOR, TERM=dumb\nColours off, on, and neither colours nor bars."
+    yield ".TP\n.B TAR2TF_*\nLong options in capitals, such as TAR2TF_NUM_WORKERS=8. Flags override them."
+    yield ".TP\n.B NO_COLOR, FORCE_COLOR, TERM=dumb\nNo colours; always colours; neither colours nor progress bars."
     yield ".SH EXIT STATUS"
     for code, meaning in EXIT_STATUS.items():
         yield f".TP\n.B {code}\n{meaning}"
@@ -118,7 +118,7 @@ def _tail() -> Iterator[str]:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """A help text's paragraphs; those behind a backspace mark keep their lines, as in the help."""
+    """The paragraphs of a help text; after a backspace mark, line breaks are kept, as in the help."""
     for paragraph in text.strip().split("\n\n"):
         lines = paragraph.strip().split("\n")
         if lines[0].strip() == "\b":
