@@ -1,11 +1,11 @@
-"""Examples described by a CSV file and a class of yours, stored as TFRecord in train, eval and test directories.
+"""Stores examples described by a CSV file and your own class as TFRecord, in train, eval and test directories.
 
     generate_and_save_train_eval_test_tfrecords_files("out", ToyExample, "examples.csv", src_data_dirpath="data")
     dataset = generate_dataset(get_tfrecord_filepaths("out/train"))
 
-Each directory is a conversion (`convert`) of its own, with a manifest, so that a call that was interrupted continues,
-one that is done does nothing, and `tar2tf verify out/train/manifest.json` checks what is there. The names are those of
-TFRecorder (github.com/gdoras/TFRecorder).
+Each directory is a separate conversion (`convert`) with its own manifest: repeating an interrupted call continues it,
+repeating a finished one does nothing, and `tar2tf verify out/train/manifest.json` checks the result. The names are
+those of TFRecorder (github.com/gdoras/TFRecorder).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 CONFIG_FILENAME: Final = "tfrecord_files_config.txt"
-"""What is written into the directory of all directories: what was asked for, and how many records each holds."""
+"""A file in the parent directory with the arguments of the call and the number of records in each directory."""
 
 _DIRECTORIES: Final = ("train", "eval", "test")
 _NAMES: Final = "<0>.tfr"
@@ -51,7 +51,7 @@ Lists: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | 
 
 
 class _Part(NamedTuple):
-    """What goes into one directory: rows of a CSV file, all of them when None."""
+    """The content of one directory: a range of rows of a CSV file, or all of them if `rows` is None."""
 
     path: str
     rows: tuple[int, int] | None = None
@@ -74,31 +74,31 @@ def generate_and_save_train_eval_test_tfrecords_files(
 ) -> dict[str, int]:
     """Store the examples of a CSV file in directories for training, evaluation and test.
 
-    Each directory gets `0.tfr`, `1.tfr`, ..., a `manifest.json`, and an `examples.csv` that describes what is stored;
-    the directory above them gets `CONFIG_FILENAME`. A directory that would have no rows is not made.
+    Each directory gets `0.tfr`, `1.tfr`, ..., a `manifest.json`, and an `examples.csv` that lists the stored examples;
+    their parent directory gets `CONFIG_FILENAME`. Directories without rows are not created.
 
     Args:
-        save_directory_path: where the directories go.
-        example_class: the subclass of `Example`, or where it is: `FILE.py:CLASS` or `MODULE:CLASS`.
+        save_directory_path: the parent directory of the directories.
+        example_class: the subclass of `Example`, or its location: `FILE.py:CLASS` or `MODULE:CLASS`.
         examples_list_filepath: a CSV file to be divided by ratio; or one each for train and eval, or for train, eval
-            and test, in this order; or a dict of them by the names of their directories.
-        examples_train_eval_test_ratio: the share of train, the rest being eval; or the shares of train and eval, or of
-            train, eval and test, which sum to 1. A share of n rows is rounded down, the last takes what is left.
-        examples_shuffle: shuffle the rows, before they are divided.
-        examples_tfrecord_file_max_size_in_bytes: most bytes of a file, framing included.
-        examples_seed: the random seed of the order of shuffled rows.
-        examples_num_workers: worker processes; one for each CPU when None.
+            and test, in this order; or a dict from directory names to CSV files.
+        examples_train_eval_test_ratio: the share of train, with the rest for eval; or the shares of train and eval, or
+            of train, eval and test, which sum to 1. Shares are rounded down to rows; the last gets the remainder.
+        examples_shuffle: shuffle the rows before they are divided.
+        examples_tfrecord_file_max_size_in_bytes: maximum size of a file in bytes, framing included.
+        examples_seed: random seed for shuffling.
+        examples_num_workers: number of worker processes; defaults to the number of CPUs.
         examples_on_error: whether an example that cannot be made ends the run or is skipped.
         examples_overwrite: replace files that these conversions did not write.
-        examples_events: receives progress.
-        kwargs: passed to those of `from_csv_row`, `load` and `split` that take them.
+        examples_events: notified of progress.
+        kwargs: passed to `from_csv_row`, `load` and `split`, as far as they accept them.
 
     Returns:
         The number of records in each directory.
 
     Raises:
         UsageError: for ratios that do not sum to 1, or the wrong number of lists.
-        Tar2tfError: as `convert` does; the same call continues where this one stopped.
+        Tar2tfError: as raised by `convert`; the same call then continues where this one stopped.
     """
     root = os.fspath(save_directory_path)
     parts = _parts(examples_list_filepath, examples_train_eval_test_ratio)
@@ -131,7 +131,7 @@ def generate_and_save_train_eval_test_tfrecords_files(
 
 
 def _parts(lists: Lists, ratio: Ratio) -> dict[str, _Part]:
-    """What goes into each directory."""
+    """The content of each directory, by name."""
     if isinstance(lists, Mapping):
         for name in lists:
             if not name or name in (".", "..") or os.path.basename(name) != name:
@@ -145,7 +145,7 @@ def _parts(lists: Lists, ratio: Ratio) -> dict[str, _Part]:
 
 
 def _divided(path: str, ratio: Ratio) -> dict[str, _Part]:
-    """The rows of one list divided by ratio."""
+    """Divide the rows of one list by ratio."""
     shares = [ratio] if isinstance(ratio, (int, float)) else list(ratio)
     if len(shares) == 1:
         shares.append(1 - shares[0])
@@ -171,7 +171,7 @@ def _as_text(value: Any) -> str:
 
 
 def _write_config(path: str, config: Mapping[str, str]) -> None:
-    """Write an INI file; it appears whole or not at all."""
+    """Write an INI file atomically."""
     import io
     from configparser import ConfigParser
 
@@ -208,25 +208,25 @@ def generate_dataset(
     num_workers: int | None = None,
     worker_index: int | None = None,
 ) -> tf.data.Dataset:
-    """A dataset of tuples: the attributes of each example in the order in which their class declares them.
+    """A dataset of tuples: the attributes of each example, in the order in which its class declares them.
 
     Args:
         tfrecords_filepaths: the files, usually of one directory.
-        example_class: the class they were made by; the manifest beside the files is used when None.
-        dataset_num_shuffled_tfrecord_files: size of the buffer in which records are shuffled; no shuffling when None.
-        dataset_fetching_num_threads: how many records are parsed at once; TensorFlow chooses when None.
-        num_workers: into how many parts the dataset is divided, one for each trainer.
-        worker_index: which of these parts, from 0.
+        example_class: the class that made the examples; by default, the manifest beside the files is used.
+        dataset_num_shuffled_tfrecord_files: size of the shuffle buffer in records; None for no shuffling.
+        dataset_fetching_num_threads: how many records are parsed at once; None lets TensorFlow choose.
+        num_workers: the number of parts that the dataset is divided into, one for each trainer.
+        worker_index: the index of the part to read, from 0.
 
     Raises:
-        UsageError: with neither a class nor a manifest, or with `num_workers` but not `worker_index`.
+        UsageError: with neither a class nor a manifest, or with only one of `num_workers` and `worker_index`.
     """
     import tensorflow as tf
 
     paths = [os.fspath(path) for path in tfrecords_filepaths]
     manifest = Manifest.load(os.path.join(os.path.dirname(paths[0]), "manifest.json")) if paths else None
     if (num_workers is None) != (worker_index is None):
-        raise UsageError("num_workers and worker_index go together")
+        raise UsageError("num_workers and worker_index must be given together")
     if example_class is not None:
         parse = _class_parser(find_class(example_class), manifest.features if manifest else {})
     elif manifest is not None:
@@ -242,7 +242,7 @@ def generate_dataset(
 
 
 def _manifest_parser(manifest: Manifest) -> Callable[[Any], tuple[tf.Tensor, ...]]:
-    """A function from a record to its tensors, as the manifest beside the files describes them."""
+    """A function from a record to its tensors, as described by the manifest."""
     parse = record_parser(manifest.features, manifest.records)
     declared = manifest.spec.get("input", {}).get("fields", {})
 
@@ -257,7 +257,7 @@ def _manifest_parser(manifest: Manifest) -> Callable[[Any], tuple[tf.Tensor, ...
 def _class_parser(
     found: type[Example], features: Mapping[str, Mapping[str, Any]]
 ) -> Callable[[Any], tuple[tf.Tensor, ...]]:
-    """A function from a record to its tensors, as their class declares them; a manifest's features give the ranks."""
+    """A function from a record to its tensors, as declared by the class; a manifest's features give the ranks."""
     import tensorflow as tf
 
     stored = {"string": tf.string, "float64": tf.string, "float32": tf.float32}

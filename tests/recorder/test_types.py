@@ -97,7 +97,7 @@ def test_datasets_are_divided_between_trainers(toys, tmp_path):
     assert halves == [whole[0::2], whole[1::2]]
     shuffled = generate_dataset(paths, dataset_num_shuffled_tfrecord_files=1000, dataset_fetching_num_threads=2)
     assert sorted(int(label) for label, _ in shuffled) == sorted(whole)
-    with pytest.raises(UsageError, match="go together"):
+    with pytest.raises(UsageError, match="must be given together"):
         generate_dataset(paths, num_workers=2)
 
 
