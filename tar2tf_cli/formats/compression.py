@@ -13,7 +13,7 @@ from tar2tf_cli.formats.tfrecord import length_crc
 __all__ = ["CompressedStream", "GzipStream", "PlainStream", "ShardStream", "open_stream"]
 
 _HEAD: Final = 4096
-_PIECE: Final = 8192  # of zstd, which cannot be asked for less than all of a piece: 256 MB at the very most
+_PIECE: Final = 4096  # of zstd, which cannot be asked for less than all of a piece: 128 MB at the very most
 _MOST: Final = 1 << 20
 
 
