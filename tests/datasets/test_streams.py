@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from datasets_shared import ALL, COUNT, IMAGES
-from shards import write_tar
+from shards import PHOTOS, write_tar
 from tar2tf_cli import AisDataset, Dataset
 from tar2tf_cli.errors import DamagedShardError, SourceError, UsageError
 from tar2tf_cli.flow.reading import Reading
@@ -246,3 +246,12 @@ def test_values_of_another_shape_are_errors_naming_the_sample(bucket: str) -> No
     data = Dataset(bucket, conversions=[Decode("jpg")], selections=["jpg"])
     with pytest.raises(tf.errors.OpError, match=r"sample 0001.*shape"):
         list(data.load(ALL, output_types=tf.uint8, output_shapes=(40, 30, 3)))
+
+
+def test_gray_photos_among_others_batch_with_a_number_of_channels_and_without_are_an_error_that_says_so() -> None:
+    template = "photos-*.tar*"
+    rgb = Dataset(PHOTOS, conversions=[Decode("jpg", channels=3), Resize("jpg", 8)]).load(template)
+    assert {image.shape[1:] for image, _ in rgb.batch(8)} == {(8, 8, 3)}
+    mixed = Dataset(PHOTOS, conversions=[Decode("jpg"), Resize("jpg", 8)]).load(template)
+    with pytest.raises(tf.errors.OpError, match=r"Decode\('jpg', channels=3\)"):
+        list(mixed.batch(8))
