@@ -1,7 +1,7 @@
 """What ops are: frozen values that turn one sample into one, none or several; a registry knows them by name.
 
-An op declares its fields once. From them follow what `--op` accepts, what the spec file accepts, the arguments of the
-Python class and the canonical form in the manifest.
+An op declares its fields once. They determine what `--op` and a spec file accept, the arguments of the Python class and
+the canonical form in the manifest.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Samples: TypeAlias = "Sample | Iterable[Sample] | None"
 
 @dataclass(frozen=True, slots=True)
 class OpContext:
-    """What of a conversion an op may depend on besides its own fields.
+    """The settings of a conversion that an op may depend on, besides its own fields.
 
     Attributes:
-        seed: random choices follow from it and from the sample's key.
+        seed: random seed; random choices depend on it and on the sample's key.
         max_pixels: images of more pixels (height x width) are not decoded.
-        image_size: height and width in pixels that the preset imagenet-tensor scales to; None keeps sizes as they are.
+        image_size: height and width in pixels for the preset imagenet-tensor; None keeps each image's size.
     """
 
     seed: int = 0
@@ -43,7 +43,7 @@ class Op:
 
 
     Attributes:
-        unlocked: whether the work is done by libraries that let other threads run meanwhile.
+        unlocked: whether the work is done by libraries that release the GIL.
         only: what it works on, samples or examples; None for both.
     """
 
@@ -54,28 +54,28 @@ class Op:
 
     @property
     def bound(self) -> Sequence[Any]:
-        """Objects of the user's that the op goes by; an op of the user's is one itself."""
+        """The user's objects that the op depends on, which include an op that the user defined."""
         return [] if type(self) in OPS.values() else [self]
 
     def apply(self, sample: Sample, context: OpContext) -> Samples:
-        """The sample changed, None to drop it, or several samples.
+        """Return the changed sample, None to skip it, or several samples.
 
         Raises:
-            SampleError: when the sample cannot be treated so.
+            SampleError: when the op cannot be applied to the sample.
         """
         raise NotImplementedError
 
     @classmethod
     def help(cls) -> str:
-        """What the op does, in one sentence: the first paragraph of its docstring."""
+        """Return what the op does in one sentence: the first paragraph of its docstring."""
         return " ".join((cls.__doc__ or "").partition("\n\n")[0].split())
 
     @classmethod
     def parse(cls, text: str) -> Op:
-        """The op that `--op NAME:TEXT` means: fields in order, comma-separated, `field=value` out of order.
+        """Parse `--op NAME:TEXT`: comma-separated fields in order, or `field=value` in any order.
 
         Raises:
-            ValueError: saying what is wrong with the text.
+            ValueError: when the text is invalid; says why.
         """
         names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
         values: dict[str, Any] = {}
@@ -92,10 +92,10 @@ class Op:
 
     @classmethod
     def from_value(cls, value: Any) -> Op:
-        """The op that `NAME: VALUE` means in a spec file: a mapping of fields, a list of them, or text as for `--op`.
+        """Parse `NAME: VALUE` of a spec file: a mapping of fields, a list of them, or text as for `--op`.
 
         Raises:
-            ValueError: saying what is wrong with the value.
+            ValueError: when the value is invalid; says why.
         """
         if isinstance(value, dict):
             return cls.from_fields(dict(value))
@@ -109,11 +109,11 @@ class Op:
 
     @classmethod
     def from_fields(cls, values: dict[str, Any]) -> Op:
-        """The op with these fields.
+        """Make the op with these fields.
 
         Raises:
             ProblemsError: for fields that do not exist.
-            ValueError: for a field that is missing or has a wrong value.
+            ValueError: for a field that is missing or has an invalid value.
         """
         fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
         if unknown := [name for name in values if name not in fields]:
@@ -124,7 +124,7 @@ class Op:
         return cls(**values)
 
     def canonical(self) -> dict[str, Any]:
-        """The op as the manifest and a spec file write it: `{NAME: {FIELD: VALUE}}`."""
+        """Return the op as in the manifest and a spec file: `{NAME: {FIELD: VALUE}}`."""
         values = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)  # type: ignore[arg-type]
@@ -133,10 +133,10 @@ class Op:
         return {self.name: {name: list(item) if isinstance(item, tuple) else item for name, item in values.items()}}
 
     def entry(self, sample: Sample, ext: str) -> Any:
-        """The entry an op works on.
+        """Return the entry an op works on.
 
         Raises:
-            SampleError: when the sample has none of that name.
+            SampleError: when the sample has no entry of that name.
         """
         if ext not in sample:
             raise missing_entry(sample, f"{self.name}: has no entry {ext!r}")
@@ -144,7 +144,7 @@ class Op:
 
 
 def missing_entry(sample: Sample, complaint: str) -> SampleError:
-    """The error for an entry that a sample lacks, with those that it has."""
+    """Make the error for a missing entry, which lists the entries that the sample has."""
     have = ", ".join(name for name in sample if not name.startswith("__"))
     return SampleError(f"{complaint}, only {have or 'no entries'}")
 
@@ -156,16 +156,16 @@ T = TypeVar("T", bound=type[Op])
 
 
 def register(cls: T) -> T:
-    """Make an op known under its name."""
+    """Register an op under its name."""
     OPS[cls.name] = cls
     return cls
 
 
 def parse_op(item: Any) -> Op:
-    """The op that an item of `ops` means: an op, text as for `--op`, or `{resize: {ext: jpg, size: [9, 9]}}`.
+    """Parse an item of `ops`: an op, text as for `--op`, or `{resize: {ext: jpg, size: [9, 9]}}`.
 
     Raises:
-        UsageError: saying what is wrong, and the nearest valid name.
+        UsageError: when it is invalid; names the problem, and the nearest valid name.
     """
     if isinstance(item, Op):
         return item
@@ -188,10 +188,10 @@ def parse_op(item: Any) -> Op:
 
 
 def apply_ops(sample: Sample, ops: Sequence[Op], context: OpContext) -> Iterator[Sample]:
-    """What becomes of a sample that goes through ops in order: nothing, itself, or several samples.
+    """Apply ops to a sample in order; yield the resulting samples, if any.
 
     Raises:
-        SampleError: when an op cannot treat it.
+        SampleError: when an op fails.
     """
     for position, op in enumerate(ops):
         try:
@@ -211,7 +211,7 @@ def apply_ops(sample: Sample, ops: Sequence[Op], context: OpContext) -> Iterator
 
 
 def keyword_aliases(cls: T, **aliases: str) -> None:
-    """Let a class take keyword arguments under other names too, those of the AIS tar2tf client."""
+    """Let a class also accept keyword arguments under the names of the AIS tar2tf client."""
     original = cls.__init__
 
     @wraps(original)

@@ -1,4 +1,4 @@
-"""Ops on the entries of a sample: which there are and what they are called."""
+"""Ops on the entries of a sample: renaming and filtering them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["DropEmpty", "Keep", "NameRule", "Rename", "keep", "move_first", "nam
 
 @register
 class Rename(Op):
-    """Give entries other names: of several sources, the first that is present becomes the entry.
+    """Rename entries: of several sources, the first that is present becomes the entry.
 
     Rename({"image": ["jpg", "jpeg"]}), Rename(image=["jpg", "jpeg"]) and Rename(image="jpg;jpeg") mean the same.
     """
@@ -78,7 +78,7 @@ def _sources(value: Any) -> list[Any]:
 
 
 def move_first(sample: Sample, name: str, sources: Sequence[str]) -> bool:
-    """Give the first of the sources that is there another name; `__key__` stays, too. False where none is there."""
+    """Rename the first source that is present, and return whether there was one; `__key__` is copied, not moved."""
     found = next((source for source in sources if source in sample), None)
     if found is not None:
         sample[name] = sample[KEY] if found == KEY else sample.pop(found)
@@ -87,13 +87,13 @@ def move_first(sample: Sample, name: str, sources: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NameRule:
-    """Names some of a sample's entries or an example's features.
+    """A rule that selects entries of a sample or features of an example by name.
 
     Attributes:
-        names: gives the names; those that are not there do not count.
-        label: how the rule was written.
+        names: returns the selected names, which need not be present.
+        label: the rule as the user wrote it.
         only: what it works on; None for both.
-        bound: the function or value that it goes by, where the label does not say all.
+        bound: the function or value that the rule depends on, if the label does not identify it.
     """
 
     names: Callable[[Any], Iterable[str]]
@@ -107,28 +107,28 @@ PARTS: Final[dict[str, Callable[[str, str], bool]]] = {
     "suffix": str.endswith,
     "contains": str.__contains__,
 }
-"""How a name may be compared with a text."""
+"""How a name is compared with text."""
 
 
 def names_with(part: str, text: str, entries: Iterable[str]) -> list[str]:
-    """The names that have a text as their prefix, as their suffix or anywhere."""
+    """Return the names with this prefix, with this suffix or that contain this text."""
     return [name for name in entries if PARTS[part](name, text)]
 
 
 def keep(sample: Sample, rules: Iterable[NameRule]) -> Sample:
-    """What is left of a sample or example: `__key__`, and what one of the rules names."""
+    """Return a sample or example with only `__key__` and the names that match a rule."""
     kept = {KEY}
     for rule in rules:
         names = rule.names(sample)
         if isinstance(names, str):
-            raise SampleError(f"{rule.label} gave the text {names!r} where a list of names is needed")
+            raise SampleError(f"{rule.label} returned the text {names!r} instead of a list of names")
         kept.update(names)
     return type(sample)((name, value) for name, value in sample.items() if name in kept)
 
 
 @register
 class Keep(Op):
-    """Keep entries that one of the rules names: a key, `prefix:`, `suffix:`, `contains:`, or KEY=VALUE."""
+    """Keep entries that match any of the rules: a key, `prefix:`, `suffix:`, `contains:`, or KEY=VALUE."""
 
     name: ClassVar[str] = "keep"
     usage: ClassVar[str] = "keep:KEY[,prefix:P][,suffix:S][,contains:C][,KEY=VALUE]"
@@ -161,13 +161,13 @@ class Keep(Op):
 
 
 def _named_by(rule: str) -> Callable[[Any], Iterable[str]]:
-    """What a rule of the command line names."""
+    """Return the function for a rule of the command line."""
     kind, colon, text = rule.partition(":")
     key, equals, value = rule.partition("=")
     if colon and kind in PARTS:
         return partial(names_with, kind, text)
     if colon and "=" not in kind:
-        raise ValueError(f"has no rule {kind!r}{meant(kind, PARTS)}; write {Keep.usage}")
+        raise ValueError(f"does not have the rule {kind!r}{meant(kind, PARTS)}; write {Keep.usage}")
     return partial(_equal, key, value) if equals else partial(_itself, rule)
 
 
@@ -186,7 +186,7 @@ def _equal(key: str, wanted: str, entries: Any) -> list[str]:
 @register
 @dataclass(frozen=True)
 class DropEmpty(Op):
-    """Drop samples that have no entries left."""
+    """Skip samples that have no entries left."""
 
     name: ClassVar[str] = "drop_empty"
     usage: ClassVar[str] = "drop_empty"

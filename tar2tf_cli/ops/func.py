@@ -23,10 +23,10 @@ __all__ = ["Func", "is_identified", "label", "load_object", "source_digest"]
 
 @register
 class Func(Op):
-    """Call your function: it takes a sample (a dict) and returns a sample, None to drop it, or several samples.
+    """Call your function: it takes a sample (a dict) and returns a sample, None to skip it, or several samples.
 
     Args:
-        func: a callable, or where to find one: `package.module:name` or `path/file.py:name`.
+        func: a callable, or the location of one: `package.module:name` or `path/file.py:name`.
     """
 
     name: ClassVar[str] = "func"
@@ -46,7 +46,7 @@ class Func(Op):
         return [self.func]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the function: by its place if that was given, else by cloudpickle, which also takes lambdas."""
+        """Pickle the function: by its location if that was given, else by cloudpickle, which also supports lambdas."""
         if self._where:
             return Func, (self._where,)
         import cloudpickle
@@ -83,7 +83,7 @@ class Func(Op):
     def _several(self, results: Iterable[Any], key: str) -> Iterator[Sample]:
         try:
             for result in results:
-                yield dict(self._checked(result, key))  # its own, as later ops change it and the function may go on
+                yield dict(self._checked(result, key))  # a copy, as later ops change it and the function may continue
         except SampleError:
             raise
         except Exception as error:
@@ -91,9 +91,9 @@ class Func(Op):
 
     def _checked(self, result: Any, key: str) -> Sample:
         if not isinstance(result, dict) or not all(isinstance(name, str) for name in result):
-            raise self._failure(f"gave {type(result).__name__} where a sample (a dict with text keys) is needed", key)
+            raise self._failure(f"returned {type(result).__name__} instead of a sample (a dict with text keys)", key)
         if not isinstance(result.setdefault(KEY, key), str):
-            raise self._failure(f"gave a sample whose {KEY} is {result[KEY]!r} instead of a text", key)
+            raise self._failure(f"returned a sample whose {KEY} is {result[KEY]!r}, not text", key)
         return result
 
     def _failure(self, what: str, key: str) -> SampleError:
@@ -109,20 +109,21 @@ def _unpickled(data: bytes, name: str, digest: str | None) -> Func:
 
 
 def label(func: Any) -> str:
-    """What to call a function: `module:name`."""
+    """Return the name of a function: `module:name`."""
     if isinstance(func, partial):
         return label(func.func)
     return f"{getattr(func, '__module__', '?')}:{getattr(func, '__qualname__', type(func).__name__)}"
 
 
 def source_digest(func: Any, *, with_globals: bool = True) -> str | None:
-    """A hash that changes when the code behind a function does: of its file, and of what the function is bound to.
+    """Hash a function's source file and bound values, so that the hash changes when its code does.
 
-    The line of a lambda or inner function counts, too. Of a function without a file (in a notebook), its code counts.
+    The line number of a lambda or inner function is included. For a function without a file (in a notebook), its code
+    is hashed.
 
     Args:
-        with_globals: whether globals count, which a program may have set. Those of a file that is loaded for its
-            function are as the file says.
+        with_globals: whether to include globals, which a program may have set. A file that is loaded only for its
+            function determines its globals.
     """
     inner = func.func if isinstance(func, partial) else func
     code, path = getattr(inner, "__code__", None), _file_of(inner)
@@ -137,10 +138,10 @@ def source_digest(func: Any, *, with_globals: bool = True) -> str | None:
 
 
 def is_identified(value: Any) -> bool:
-    """Whether a value's text, or a function's name and `source_digest`, distinguish it from all others.
+    """Whether a value's text, or a function's name and `source_digest`, identifies it uniquely.
 
-    They do not for a function without a file, or one that is bound to an object of which only the type is known. The
-    modules that it imports are not looked into.
+    It does not for a function without a file, or one bound to an object of which only the type is known. Imported
+    modules are not examined.
     """
     if not isinstance(value, (FunctionType, partial)):
         return _identity(value, None) is not None
@@ -154,7 +155,7 @@ def _file_of(func: Any) -> str | None:
 
 
 def _bound(func: Any, *, with_globals: bool = True) -> list[Any]:
-    """What a function depends on besides its code: arguments of a partial, defaults, variables around it, globals."""
+    """Return the values a function depends on: arguments of a partial, defaults, closure variables, globals."""
     bound: list[Any] = []
     if isinstance(func, partial):
         bound += [*func.args, *(item for pair in sorted(func.keywords.items()) for item in pair)]
@@ -175,11 +176,11 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _identity(value: Any, home: str | None, above: tuple[Any, ...] = ()) -> str | None:
-    """A text that distinguishes a value from others; None where nothing does.
+    """Return a text that identifies a value uniquely; None if there is none.
 
     Args:
-        home: the module whose file is known; its functions are distinguished by what they are bound to.
-        above: functions whose text is being made.
+        home: the module whose file is known; its functions are identified by their bound values.
+        above: functions being identified, to stop recursion.
     """
     if isinstance(value, (*_PLAIN, PurePath)):
         return repr(value)
@@ -207,16 +208,16 @@ _PLAIN: Final = (str, bytes, int, float, type(None))
 
 
 def _code_text(code: CodeType) -> str:
-    """Code and constants, the same for the same source."""
+    """Return code and constants as text, the same for the same source."""
     constants = [_code_text(item) if isinstance(item, CodeType) else repr(item) for item in code.co_consts]
     return f"{code.co_code.hex()} {code.co_names} {constants}"
 
 
 def load_object(where: str) -> Any:
-    """The object that `package.module:name` or `path/file.py:name` names.
+    """Import the object at `package.module:name` or `path/file.py:name`.
 
     Raises:
-        ValueError: saying what could not be found or imported.
+        ValueError: when it cannot be found or imported; says why.
     """
     place, colon, name = where.rpartition(":")
     if not colon or not place or not name:
@@ -234,7 +235,7 @@ def load_object(where: str) -> Any:
 
 
 def _load_file(path: str) -> Any:
-    """The module in a file, under a name by which pickled objects find it again."""
+    """Import a file as a module, under a name by which pickled objects can find it."""
     from importlib.util import module_from_spec, spec_from_file_location
 
     resolved = os.path.realpath(path, strict=True)

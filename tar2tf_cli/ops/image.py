@@ -1,4 +1,4 @@
-"""Ops on images: encoded bytes to arrays (height, width, channels) and back, and what can be done to arrays."""
+"""Ops on images: encoded bytes to arrays (height, width, channels) and back, and operations on arrays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PYTHON_TYPES: Final = {float: "float32", int: "int32", bool: "bool"}
 
 @dataclass(frozen=True)
 class _ImageOp(Op):
-    """An op on the entry `ext`, an image that is decoded; `_checks` are the rules for the other fields."""
+    """An op on the decoded image in the entry `ext`; `_checks` has the rules for the other fields."""
 
     unlocked = True
     _checks: ClassVar[dict[str, Any]] = {}
@@ -37,7 +37,7 @@ class _ImageOp(Op):
         return sample
 
     def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
-        """What becomes of the image of the sample with this key."""
+        """Return the changed image of the sample with this key."""
         raise NotImplementedError
 
     def _array(self, sample: Sample) -> NDArray[Any]:
@@ -47,7 +47,7 @@ class _ImageOp(Op):
         if not isinstance(value, np.ndarray) or value.ndim != 3:
             what = "encoded bytes" if isinstance(value, bytes) else f"{type(value).__name__}"
             raise ImageError(
-                f"{self.name}: entry {self.ext!r} is {what}, not a decoded image; put decode:{self.ext} before"
+                f"{self.name}: entry {self.ext!r} is {what}, not a decoded image; put decode:{self.ext} before it"
             )
         return value
 
@@ -85,7 +85,7 @@ class Decode(_ImageOp):
 
 
 def _dtype_name(dtype: Any, label: str) -> str:
-    """The name of a dtype given as a name, a Python type, or a NumPy or TensorFlow dtype."""
+    """Return the name of a dtype, given as a name, a Python type, or a NumPy or TensorFlow dtype."""
     name = _PYTHON_TYPES.get(dtype) if isinstance(dtype, type) else None
     name = name or getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
     return str(one_of(*image.DTYPES)(name, label))
@@ -121,7 +121,7 @@ class Cast(_DtypeOp):
 
 
 def _size(size: Any, label: str) -> tuple[int, int]:
-    """Height and width from `224x224`, `224`, (224, 224) or the like."""
+    """Parse height and width from `224x224`, `224`, (224, 224) or the like."""
     parts = size.split("x") if isinstance(size, str) else list(size) if hasattr(size, "__iter__") else [size]
     try:
         numbers = [int(part) for part in parts]
@@ -160,7 +160,7 @@ def _angle(angle: Any, label: str) -> float:
 @register
 @dataclass(frozen=True)
 class Rotate(_ImageOp):
-    """Turn clockwise by an angle in degrees; by a random angle, which seed and key decide, if it is 0 or not given."""
+    """Rotate clockwise by an angle in degrees; 0, the default, is a random angle that depends on seed and key."""
 
     name: ClassVar[str] = "rotate"
     usage: ClassVar[str] = "rotate:EXT[,ANGLE]"

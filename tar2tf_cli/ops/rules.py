@@ -1,4 +1,4 @@
-"""Rules for single values, of ops and specs alike: from a value, and what to call it in errors, to what is kept."""
+"""Rules that validate single values of ops and specs: called with a value and its name, they return what is stored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["one_of", "refusal", "text", "whole"]
 
 
 def text(value: Any, label: str) -> str:
-    """Text that is not empty, or a path."""
+    """Accept text that is not empty, or a path."""
     given = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(given, str) or not given:
         raise ValueError(f"{label} must be text or a path, not {value!r}")
@@ -21,7 +21,7 @@ def text(value: Any, label: str) -> str:
 
 
 def whole(least: int | None = None, most: int | None = None) -> Callable[[Any, str], int]:
-    """A whole number within limits."""
+    """Accept a whole number within limits."""
 
     def rule(value: Any, label: str) -> int:
         try:
@@ -40,7 +40,7 @@ def whole(least: int | None = None, most: int | None = None) -> Callable[[Any, s
 
 
 def one_of(*choices: str) -> Callable[[Any, str], Any]:
-    """One of a few words."""
+    """Accept one of several words."""
 
     def rule(value: Any, label: str) -> str:
         if value not in choices:
@@ -51,6 +51,6 @@ def one_of(*choices: str) -> Callable[[Any, str], Any]:
 
 
 def refusal(label: str, value: Any, choices: Sequence[Any]) -> str:
-    """What to say of a value that is not one of a few words."""
+    """Return the error message for a value that is not one of the choices."""
     words = ", ".join(map(repr, choices[:-1]))
     return f"{label} must be {words} or {choices[-1]!r}, not {value!r}{meant(value, choices)}"

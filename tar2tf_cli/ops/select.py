@@ -26,7 +26,7 @@ _ITEM: Final = re.compile(r"(?:[^,\[]|\[[^\]]*\]?)+")
 
 
 class Select:
-    """The entry of a name."""
+    """Select an entry by name."""
 
     def __init__(self, ext_name: str) -> None:
         if not isinstance(ext_name, str) or not ext_name:
@@ -34,22 +34,22 @@ class Select:
         self.ext_name = ext_name
 
     def select(self, sample: Sample) -> Any:
-        """The entry.
+        """Return the entry.
 
         Raises:
-            SampleError: when the sample has none of that name.
+            SampleError: when the sample has no entry of that name.
         """
         if self.ext_name not in sample:
             raise missing_entry(sample, f"has no entry {self.ext_name!r} to select")
         return sample[self.ext_name]
 
     def canonical(self) -> Any:
-        """As a spec file writes it."""
+        """Return the selection as in a spec file."""
         return self.ext_name
 
 
 class SelectJSON(Select):
-    """A value inside an entry that is a JSON document.
+    """Select a value inside a JSON entry.
 
     Args:
         ext_name: the entry.
@@ -63,7 +63,7 @@ class SelectJSON(Select):
             raise ValueError("a selection needs a path into the entry")
 
     def select(self, sample: Sample) -> Any:
-        """The value.
+        """Return the value.
 
         Raises:
             SampleError: when the entry is not JSON, or has nothing at the path.
@@ -96,7 +96,7 @@ class SelectJSON(Select):
 
 
 class SelectList:
-    """Several selections as a list; as features they are called NAME/0, NAME/1, ..."""
+    """Combine several selections as a list; the features are named NAME/0, NAME/1, ..."""
 
     def __init__(self, *selections: Any) -> None:
         if len(selections) == 1 and isinstance(selections[0], (list, tuple)):
@@ -112,7 +112,7 @@ class SelectList:
 
 
 class SelectDict:
-    """Several selections as a dict; as features they are called NAME/key."""
+    """Combine several selections as a dict; the features are named NAME/key."""
 
     def __init__(self, selections: Mapping[str, Any] | None = None, **more: Any) -> None:
         self.selections = {name: to_selection(item) for name, item in {**(selections or {}), **more}.items()}
@@ -129,12 +129,12 @@ Selection: TypeAlias = Select | SelectList | SelectDict
 
 
 def to_selection(value: Any) -> Selection:
-    """The selection that a value means: itself, `entry`, `entry:nested.path`, a list or a dict of them.
+    """Convert a value to a selection: one itself, `entry`, `entry:nested.path`, or a list or dict of these.
 
-    A path whose keys have dots in them is written as a JSON list: `entry:["nested", "pa.th"]`.
+    A path with dots in its keys is written as a JSON list: `entry:["nested", "pa.th"]`.
 
     Raises:
-        ValueError: when it means none.
+        ValueError: when it is not a selection.
     """
     if isinstance(value, (Select, SelectList, SelectDict)):
         return value
@@ -163,10 +163,10 @@ def _path(text: str) -> list[str | int]:
 
 
 def parse_select(value: Any) -> dict[str, Selection]:
-    """The features that `select` asks for, by name.
+    """Parse `select` to selections by feature name.
 
     Args:
-        value: a mapping of features to what `to_selection` takes; or texts as for `--select`, one or several:
+        value: a mapping of features to values for `to_selection`; or one or several texts as for `--select`:
             `jpg,cls`, `image=jpg`, `label=json:annotations.0.label`.
 
     Raises:
@@ -182,12 +182,12 @@ def parse_select(value: Any) -> dict[str, Selection]:
 
 
 def _parts(item: Any) -> list[Any]:
-    """What the commas of a text separate, but for those of a path in JSON; an object is one part."""
+    """Split text at its commas, except inside JSON paths; an object is one part."""
     return _ITEM.findall(item) if isinstance(item, str) else [item]
 
 
 def _by_name(items: list[Any]) -> dict[str, Any]:
-    """Items such as `image=jpg` by the name of the feature, which is the entry's where none is given."""
+    """Yield items such as `image=jpg` by feature name, which defaults to the entry's name."""
     selections: dict[str, Any] = {}
     for item in items:
         text = item if isinstance(item, str) else getattr(item, "ext_name", "")
@@ -203,7 +203,7 @@ def _by_name(items: list[Any]) -> dict[str, Any]:
 
 
 def flatten(name: str, selection: Selection) -> dict[str, Select]:
-    """Feature names and plain selections of a nested one: NAME/0, NAME/key."""
+    """Yield the feature names and selections inside a nested one: NAME/0, NAME/key."""
     if isinstance(selection, Select):
         return {name: selection}
     parts = enumerate(selection.selections) if isinstance(selection, SelectList) else selection.selections.items()
