@@ -1,1 +1,1 @@
-"""Samples in, features out: selections applied, types, presets, and the example in memory."""
+"""Samples in, features out: selections, types, presets, and the example in memory."""

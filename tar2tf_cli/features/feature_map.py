@@ -1,4 +1,4 @@
-"""Samples to features: entries typed as asked, the rest as bytes, and what all of them look like together."""
+"""Samples to features: entries as the requested types, others as bytes, and the common schema of many examples."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _SKIP_HINT: Final = "correct the sample, or skip such samples with --on-error sk
 
 
 class FeatureMap:
-    """Makes features of samples: select, then a preset, then types.
+    """Makes features from samples: select, then a preset, then types.
 
     Args:
-        select: the features to be, and what each is taken from; None stands for every entry and `__key__`.
-        preset: makes its own features of what was selected.
-        types: the type of each feature that is not to be as its value suggests.
-        context: what presets depend on besides the sample.
+        select: a mapping of features to selections; None for every entry and `__key__`.
+        preset: makes its own features from those selected.
+        types: types of features, by name; the others follow from their values.
+        context: settings that presets depend on besides the sample.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class FeatureMap:
         """Whether the features are the entries themselves."""
 
     def features(self, sample: Sample) -> Features:
-        """The features of a sample.
+        """Return the features of a sample.
 
         Raises:
-            SampleError: when an entry is missing, or a value does not have its type or any type of a feature.
+            SampleError: when an entry is missing, or a value does not have the requested type or cannot be a feature.
         """
         key = sample[KEY]
         if self._select is not None:
@@ -67,7 +67,7 @@ class FeatureMap:
             values[KEY] = key.encode("utf-8", "surrogateescape")
         for name, kind in self._types.items():
             if name not in values:
-                raise SampleError(f"has no feature {name!r}, which --type asks for", hint=_SKIP_HINT)
+                raise SampleError(f"has no feature {name!r}, which --type requires", hint=_SKIP_HINT)
             try:
                 values[name] = _typed(values[name], kind)
             except (ValueError, OverflowError, TypeError) as error:
@@ -76,7 +76,7 @@ class FeatureMap:
 
 
 def _as_features(values: dict[str, Any]) -> Features:
-    """Features of values: bytes and features as they are, anything else by its Python or NumPy type."""
+    """Convert values to features: bytes and features unchanged, anything else by its Python or NumPy type."""
     for value in values.values():
         if type(value) is not bytes and type(value) is not Feature:
             break
@@ -97,7 +97,7 @@ def _as_features(values: dict[str, Any]) -> Features:
 
 
 def _by_value(value: Any) -> bytes | Feature:
-    """A value other than bytes as a feature."""
+    """Convert a value other than bytes to a feature."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
     if isinstance(value, (bool, int)):
@@ -119,7 +119,7 @@ def _one_integer(value: int) -> Feature:
 
 
 def _list(values: list[Any]) -> Feature:
-    """A list of one kind; ints among floats count as floats."""
+    """Convert a list of one kind; ints among floats count as floats."""
     kinds = {type(value) for value in values}
     if kinds <= {int, bool} and kinds:
         return int64_list(values)
@@ -133,7 +133,7 @@ def _list(values: list[Any]) -> Feature:
 
 
 def _array(value: Any) -> bytes | Feature:
-    """An array: uint8 as one bytes value in C order, floats as float_list, other integers as int64_list."""
+    """Convert an array: uint8 to one bytes value in C order, floats to float_list, other integers to int64_list."""
     import numpy as np
 
     array = np.asarray(value)
@@ -155,14 +155,14 @@ def _array(value: Any) -> bytes | Feature:
 
 
 def describe(value: bytes | Feature) -> str:
-    """A feature for people: its dtype and shape, and how bytes begin."""
+    """Describe a feature to a user: its dtype and shape, or the first bytes."""
     if isinstance(value, Feature):
         return f"{value.dtype}, shape {list(value.shape)}"
     return f"bytes, {len(value):,} long: {value[:24]!r}{'...' if len(value) > 24 else ''}"
 
 
 def _typed(value: Any, kind: TypeName) -> bytes | Feature:
-    """A value of an entry as a feature of the type; bytes are read as text where numbers are asked for."""
+    """Convert an entry's value to a feature of a type; for numbers, bytes are parsed as text."""
     if value is None:
         raise TypeError("it is null")
     if kind == "bytes":
@@ -174,12 +174,12 @@ def _typed(value: Any, kind: TypeName) -> bytes | Feature:
     if kind.endswith("_list"):
         return feature
     if len(numbers) != 1:
-        raise ValueError(f"holds {len(numbers)} values where one belongs")
+        raise ValueError(f"holds {len(numbers)} values instead of one")
     return scalar(feature)
 
 
 def _numbers(value: Any) -> list[Any]:
-    """The numbers of a text such as `7`, `1 2 3`, `1,2,3` or `[1, 2, 3]`, of a list or of an array."""
+    """Return the numbers in text such as `7`, `1 2 3`, `1,2,3` or `[1, 2, 3]`, in a list or in an array."""
     if hasattr(value, "ravel"):
         return list(value.ravel().tolist())
     if isinstance(value, bytes):
@@ -216,23 +216,23 @@ _PLAIN: Final[_Look] = ("bytes", "bytes", ())
 
 @dataclass(slots=True)
 class Schema:
-    """What the features of many examples look like together.
+    """The common schema of the features of many examples.
 
     Attributes:
-        signatures: how many examples had each combination of names.
-        looks: encoding, dtype and shape of each feature, a dimension None where it differs; features that are one
-            bytes value need not be listed.
+        signatures: number of examples with each combination of names.
+        looks: encoding, dtype and shape of each feature, with None for a dimension that differs; features that are
+            one bytes value may be absent.
     """
 
     signatures: Counter[tuple[str, ...]] = field(default_factory=Counter)
     looks: dict[str, _Look] = field(default_factory=dict)
 
     def add_plain(self, names: Iterable[str]) -> None:
-        """Take note of an example whose features are one bytes value each."""
+        """Add an example whose features are one bytes value each."""
         self.signatures[tuple(names)] += 1
 
     def add(self, features: Features) -> None:
-        """Take note of one example's features.
+        """Add one example's features.
 
         Raises:
             SampleError: when a feature is of another kind or rank than before.
@@ -244,7 +244,7 @@ class Schema:
         self.signatures[tuple(features)] += 1
 
     def update(self, other: Schema) -> None:
-        """Take note of all that another has seen.
+        """Merge another schema into this one.
 
         Raises:
             SampleError: when a feature is of another kind or rank there.
@@ -254,10 +254,10 @@ class Schema:
             self._merge(name, look)
 
     def describe(self) -> dict[str, dict[str, Any]]:
-        """The manifest's `features`: dtype, shape, encoding and how many examples have it, by name in order.
+        """Return the manifest's `features`: dtype, shape, encoding and number of examples that have it, sorted by name.
 
-        The encoding says what holds the values: a list of bytes, int64 or float, or `raw`: one bytes value with the
-        array's bytes in C order, little-endian. A shape of [] is one value; null stands for a length that differs.
+        The encoding says where the values are: a list of bytes, int64 or float, or `raw`, one bytes value with the
+        array's bytes in C order, little-endian. A shape of [] is one value; null is a length that differs.
         """
         counts: Counter[str] = Counter()
         for names, count in self.signatures.items():
@@ -269,12 +269,12 @@ class Schema:
         return described
 
     def to_json(self) -> list[Any]:
-        """As plain JSON."""
+        """Return the schema as plain JSON."""
         return [list(self.signatures.items()), [[name, *look] for name, look in self.looks.items()]]
 
     @classmethod
     def from_json(cls, whole: list[Any]) -> Schema:
-        """The schema that `to_json` gave."""
+        """Return the schema that `to_json` returned as JSON."""
         signatures, looks = whole
         return cls(
             Counter({tuple(names): count for names, count in signatures}),

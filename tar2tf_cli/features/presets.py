@@ -1,4 +1,4 @@
-"""Presets: feature sets that training code elsewhere already knows, made of an image and its label."""
+"""Presets: known feature sets of existing training code, made from an image and its label."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["IMAGE_ENTRIES", "LABEL_ENTRIES", "PRESETS", "Preset", "find_preset",
 Preset = Callable[[Sample, OpContext], dict[str, Any]]
 
 IMAGE_ENTRIES: Final = ("image", "jpg", "jpeg", "png", "bmp", "img")
-"""Where a preset looks for the image, the first that is present."""
+"""Entries for the image of a preset; the first that is present is used."""
 
 LABEL_ENTRIES: Final = ("label", "cls", "class")
-"""Where a preset looks for the label, the first that is present."""
+"""Entries for the label of a preset; the first that is present is used."""
 
 
 def image_label(sample: Sample, context: OpContext) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def image_label(sample: Sample, context: OpContext) -> dict[str, Any]:
 
 
 def imagenet(sample: Sample, context: OpContext) -> dict[str, Any]:
-    """The names of TF-slim's ImageNet records; the image is an RGB JPEG, made one where it is not.
+    """The names of TF-slim's ImageNet records; the image is an RGB JPEG, converted if necessary.
 
     Source of the names: tensorflow/models, research/slim/datasets/build_imagenet_data.py.
     """
@@ -51,7 +51,7 @@ def imagenet(sample: Sample, context: OpContext) -> dict[str, Any]:
     data = _encoded(sample, "imagenet")
     header = image.header(data)
     if (header.format, header.channels) == ("jpeg", 3) or header.height * header.width > context.max_pixels:
-        image.decode(data, max_pixels=context.max_pixels)  # which refuses what is too large, damaged or cut short
+        image.decode(data, max_pixels=context.max_pixels)  # raises if it is too large, damaged or truncated
     data = image.to_rgb_jpeg(data, max_pixels=context.max_pixels)
     return {**_imagenet(sample, header.height, header.width, "JPEG"), "image/encoded": data}
 
@@ -74,7 +74,7 @@ def imagenet_tensor(sample: Sample, context: OpContext) -> dict[str, Any]:
     dtype = pixels.dtype
     if context.image_size:
         pixels = image.resize(image.center_crop(pixels), context.image_size, context.image_size)
-    # what lies between values of uint8 needs no clamping, and a plain conversion takes a third of the time
+    # interpolated uint8 values need no clamping, and a plain conversion takes a third of the time
     pixels = pixels.astype(np.uint8) if dtype == np.uint8 else image.cast(pixels, "uint8")
     height, width, _ = pixels.shape
     return {**_imagenet(sample, height, width, "tensor"), "image/encoded": raw(pixels.tobytes(), pixels.shape)}
@@ -89,10 +89,10 @@ PRESETS: Final[dict[str, Preset]] = {
 
 
 def find_preset(name: str) -> Preset:
-    """The preset of a name.
+    """Return a preset by name.
 
     Raises:
-        UsageError: when there is none.
+        UsageError: when it does not exist.
     """
     if str(name) not in PRESETS:
         raise UsageError(f"there is no preset {name!r}{meant(name, PRESETS)}", hint=f"presets: {', '.join(PRESETS)}")
@@ -100,7 +100,7 @@ def find_preset(name: str) -> Preset:
 
 
 def of_record_to_example(function: Callable[[Sample], Any]) -> Preset:
-    """A preset that is your own function: from a sample to a tf.train.Example, its bytes, or a dict of values."""
+    """Make a preset from your own function, which returns a tf.train.Example, its bytes, or a dict of values."""
 
     def features(sample: Sample, context: OpContext) -> dict[str, Any]:
         try:
@@ -133,12 +133,12 @@ def _imagenet(sample: Sample, height: int, width: int, image_format: str) -> dic
 
 
 def _first(sample: Sample, names: Sequence[str], what: str) -> Any:
-    """The first of some entries that is present."""
+    """Return the first of these entries that is present."""
     for name in names:
         if name in sample:
             return sample[name]
     raise SampleError(
-        f"has none of the entries {', '.join(names)} to be the {what}",
+        f"has none of the entries {', '.join(names)} for the {what}",
         hint="name it: --select image=ENTRY,label=ENTRY",
     )
 
@@ -147,7 +147,7 @@ def _encoded(sample: Sample, preset: str) -> bytes:
     value = _first(sample, IMAGE_ENTRIES, "image")
     if not isinstance(value, bytes):
         raise SampleError(
-            f"the preset {preset} stores the encoded image, and this one is decoded",
+            f"the preset {preset} stores the encoded image, but this one is decoded",
             hint="add an encode op at the end, or remove decode",
         )
     return value
@@ -169,7 +169,7 @@ def _text(sample: Sample, name: str) -> bytes:
 
 
 def _filename(sample: Sample) -> bytes:
-    """The image's file name without folders, as the member was called."""
+    """Return the image's file name without folders, as in the member's name."""
     base = sample[KEY].rpartition("/")[2]
     extension = next((name for name in IMAGE_ENTRIES if name in sample), "")
     return (f"{base}.{extension}" if extension not in ("", "image", "img") else base).encode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""A tf.train.Example in memory: features by name, with typed ways in and out, and the bytes that TensorFlow reads."""
+"""A tf.train.Example in memory: features by name with typed access, and conversion to and from serialised bytes."""
 
 from __future__ import annotations
 
@@ -33,42 +33,42 @@ _encoder: Final = Encoder()
 class TFExample(dict[str, "bytes | Feature"]):
     """Features by name, ready to be written; plain bytes are a feature of one bytes value.
 
-    It is a dict, so that `name in example`, `del example[name]` and `len(example)` do what they say. Numbers, lists
-    and images go in and come out by `add_…` and `get_…`; what `add_…` gives replaces an older feature of that name.
+    It is a dict, so that `name in example`, `del example[name]` and `len(example)` work. Numbers, lists and images are
+    set by `add_…`, which replaces an older feature of that name, and read by `get_…`.
     """
 
     __slots__ = ()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> TFExample:
-        """The example that a serialised tf.train.Example holds.
+        """Parse a serialised tf.train.Example.
 
         Raises:
-            ValueError: when the bytes are none.
+            ValueError: when the bytes are not a tf.train.Example.
         """
         return cls(parse_features(data))
 
     def to_bytes(self) -> bytes:
-        """The serialised tf.train.Example, features in the order of their names.
+        """Serialise to a tf.train.Example, with features sorted by name.
 
         Raises:
-            SampleError: when it would pass protobuf's limit of 2 GiB.
+            SampleError: when it would exceed protobuf's limit of 2 GiB.
         """
         return b"".join(_encoder.encode(self)[0])
 
     def __setitem__(self, name: str, value: bytes | Feature) -> None:
-        """Take a feature that is ready.
+        """Set a feature.
 
         Raises:
             TypeError: for anything that is not bytes or a Feature.
         """
         if not isinstance(value, (bytes, Feature)):
             kind = type(value).__name__
-            raise TypeError(f"{kind} is not a feature; give {name!r} with add_int64, add_float, add_bytes or add_image")
+            raise TypeError(f"{kind} is not a feature; set {name!r} with add_int64, add_float, add_bytes or add_image")
         super().__setitem__(name, value)
 
     def __eq__(self, other: object) -> bool:
-        """Whether TensorFlow would see no difference."""
+        """Whether the two are the same for TensorFlow."""
         return isinstance(other, TFExample) and self.to_bytes() == other.to_bytes()
 
     __hash__ = None  # type: ignore[assignment]
@@ -76,7 +76,7 @@ class TFExample(dict[str, "bytes | Feature"]):
     def __repr__(self) -> str:
         return f"TFExample({', '.join(f'{name}: {describe(value)}' for name, value in sorted(self.items()))})"
 
-    # --- What is there ---
+    # --- Presence ---
 
     def has(self, name: str) -> bool:
         """Whether there is a feature of that name, of any kind."""
@@ -106,24 +106,24 @@ class TFExample(dict[str, "bytes | Feature"]):
     # --- One value ---
 
     def get_int64(self, name: str) -> int:
-        """The int64 value of a feature.
+        """Return the int64 value of a feature.
 
         Raises:
-            SampleError: when there is no such feature, of another kind, or not of one value; so does every `get_…`.
+            SampleError: when the feature is missing or of another kind, or has several values; so does every `get_…`.
         """
         return int(self._only(name, "int64"))
 
     def get_float(self, name: str) -> float:
-        """The float32 value of a feature."""
+        """Return the float32 value of a feature."""
         return float(self._only(name, "float"))
 
     def get_bytes(self, name: str) -> bytes:
-        """The byte string of a feature."""
+        """Return the byte string of a feature."""
         value = self.get(name)
         return value if isinstance(value, bytes) else bytes(self._only(name, "bytes"))
 
     def get_image(self, name: str) -> NDArray[np.uint8]:
-        """The pixels of a feature that holds a JPEG, PNG or BMP: uint8 (height, width, channels).
+        """Decode a feature that holds a JPEG, PNG or BMP: uint8 (height, width, channels).
 
         Raises:
             ImageError: when it does not hold an image that can be decoded.
@@ -154,7 +154,7 @@ class TFExample(dict[str, "bytes | Feature"]):
     def add_image(
         self, name: str, pixels: NDArray[np.uint8], format: Literal["png", "jpeg"] = "png", quality: int = 95
     ) -> None:
-        """Add an image, uint8 (height, width, channels), as a PNG, which loses nothing, or as a JPEG of a quality.
+        """Add an image, uint8 (height, width, channels), as a lossless PNG or as a JPEG.
 
         Raises:
             ImageError: for another dtype or shape.
@@ -164,15 +164,15 @@ class TFExample(dict[str, "bytes | Feature"]):
     # --- Any number of values ---
 
     def get_int64_list(self, name: str) -> list[int]:
-        """The int64 values of a feature."""
+        """Return the int64 values of a feature."""
         return self._values(name, "int64")
 
     def get_float_list(self, name: str) -> list[float]:
-        """The float32 values of a feature."""
+        """Return the float32 values of a feature."""
         return self._values(name, "float")
 
     def get_bytes_list(self, name: str) -> list[bytes]:
-        """The byte strings of a feature."""
+        """Return the byte strings of a feature."""
         return self._values(name, "bytes")
 
     def add_int64_list(self, name: str, values: Iterable[int]) -> None:
@@ -211,16 +211,16 @@ class TFExample(dict[str, "bytes | Feature"]):
 
 
 def key_of(item: Mapping[str, Any]) -> str | None:
-    """The key of a sample, or of the one that an example was made of, if it still has it."""
+    """Return the key of a sample, or of the sample that an example was made from, if it still has it."""
     key = item.get(KEY)
     return key.decode("utf-8", "surrogateescape") if isinstance(key, bytes) else key if isinstance(key, str) else None
 
 
 def unfit(example: TFExample) -> str | None:
-    """Which value is not a feature, if any; `update` and `TFExample(...)` take anything, as dicts do."""
+    """Describe a value that is not a feature, if any; `update` and `TFExample(...)` accept anything."""
     for name, value in example.items():
         if type(value) is not bytes and not isinstance(value, Feature):
-            return f"{type(value).__name__} as {name!r}, which add_int64, add_float, add_bytes and so on would take"
+            return f"{type(value).__name__} as {name!r}, which requires add_int64, add_float, add_bytes or the like"
     return None
 
 

@@ -1,8 +1,8 @@
 """Selections and transformations of a `Pipeline`, for samples and examples alike.
 
-A selection names entries of a sample or features of an example; `select` keeps those that one of its selections
-names. What they do is what they do in go-tfdata (NVIDIA/go-tfdata, tfdata/transform), save that `select` keeps
-`__key__`, too, and that `rename` takes the first source that is there, not the last, and moves it.
+A selection names entries of a sample or features of an example; `select` keeps those that any of its selections
+names. They work as in go-tfdata (NVIDIA/go-tfdata, tfdata/transform), except that `select` also keeps `__key__`, and
+that `rename` takes the first source that is present, not the last, and moves it.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ __all__ = [
 
 
 def by_key(key: str) -> NameRule:
-    """The entry of a name."""
+    """Select the entry of this name."""
     return NameRule(lambda entries: [key], f"by_key({key!r})")
 
 
 def by_key_value(key: str, value: Any) -> NameRule:
-    """The entry of a name, if it has this value.
+    """Select the entry of this name if it has this value.
 
-    Bytes equal bytes; text and numbers equal bytes that say the same as text, blanks around it aside, so that 7
-    equals b"7\\n". Features of numbers equal a number or a list of numbers, floats as float32.
+    Bytes equal bytes; text and numbers equal bytes with the same text, ignoring surrounding whitespace, so that 7
+    equals b"7\\n". Numeric features equal a number or a list of numbers, floats as float32.
     """
     return NameRule(
         lambda entries: [key] if key in entries and _equal(entries[key], value) else [],
@@ -61,27 +61,27 @@ def by_key_value(key: str, value: Any) -> NameRule:
 
 
 def by_prefix(prefix: str) -> NameRule:
-    """Entries whose names begin so."""
+    """Select entries whose names begin with this text."""
     return NameRule(partial(names_with, "prefix", prefix), f"by_prefix({prefix!r})")
 
 
 def by_suffix(suffix: str) -> NameRule:
-    """Entries whose names end so."""
+    """Select entries whose names end with this text."""
     return NameRule(partial(names_with, "suffix", suffix), f"by_suffix({suffix!r})")
 
 
 def by_substring(substring: str) -> NameRule:
-    """Entries whose names have this in them."""
+    """Select entries whose names contain this text."""
     return NameRule(partial(names_with, "contains", substring), f"by_substring({substring!r})")
 
 
 def by_sample_f(function: Callable[[Sample], Iterable[str]]) -> NameRule:
-    """The entries that your function of the sample names."""
+    """Select the entries whose names your function returns for the sample."""
     return NameRule(function, f"by_sample_f({label(function)})", "sample", function)
 
 
 def by_example_f(function: Callable[[TFExample], Iterable[str]]) -> NameRule:
-    """The features that your function of the example names."""
+    """Select the features whose names your function returns for the example."""
     return NameRule(function, f"by_example_f({label(function)})", "example", function)
 
 
@@ -95,7 +95,7 @@ def _equal(entry: Any, value: Any) -> bool:
         value = list(value) if isinstance(value, tuple) else value
     if isinstance(entry, bytes) and isinstance(value, (str, int, float)):
         return entry.decode("utf-8", "replace").strip() == str(value)
-    if hasattr(entry, "tolist"):  # an array that an op has made
+    if hasattr(entry, "tolist"):  # an array made by an op
         return bool(entry.tolist() == (value.tolist() if hasattr(value, "tolist") else value))
     return bool(entry == value)
 
@@ -126,7 +126,7 @@ class _Select(Op):
     rules: tuple[NameRule, ...]
 
     @property
-    def only(self) -> Kind | None:  # type: ignore[override]  # as its rules are
+    def only(self) -> Kind | None:  # type: ignore[override]  # like its rules
         return next((rule.only for rule in self.rules if rule.only), None)
 
     @property
@@ -173,7 +173,7 @@ class _ExampleF(Op):
 
 
 def rename(dest: str, sources: str | Iterable[str]) -> Op:
-    """The first of the sources that is there becomes `dest`; where none is, nothing changes. `__key__` stays, too."""
+    """Rename the first source that is present to `dest`, if there is one; `__key__` is copied, not moved."""
     names = (sources,) if isinstance(sources, str) else tuple(sources)
     if not names or not all(isinstance(name, str) and name for name in (dest, *names)):
         raise UsageError("rename takes a name and its sources", hint='such as rename("image", ["jpg", "jpeg"])')
@@ -181,7 +181,7 @@ def rename(dest: str, sources: str | Iterable[str]) -> Op:
 
 
 def select(*rules: NameRule) -> Op:
-    """Keep `__key__` and what at least one of the rules names."""
+    """Keep `__key__` and the names that match any of the rules."""
     for rule in rules:
         if not isinstance(rule, NameRule):
             raise UsageError(f"{rule!r} is not a rule for names", hint=f"such as by_key({str(rule)!r})")
@@ -191,25 +191,25 @@ def select(*rules: NameRule) -> Op:
 
 
 def sample_f(function: Callable[[Sample], Any]) -> Op:
-    """Your function of a sample: it gives the sample, None to drop it, or an iterable of samples."""
+    """Apply your function to each sample: it returns the sample, None to skip it, or an iterable of samples."""
     return Func(function)
 
 
 def example_f(function: Callable[[TFExample], Any]) -> Op:
-    """Your function of an example: it gives the example, None to drop it, or an iterable of examples."""
+    """Apply your function to each example: it returns the example, None to skip it, or an iterable of examples."""
     return _ExampleF(function)
 
 
 def id() -> Op:
-    """Nothing changes."""
+    """Change nothing."""
     return _Id()
 
 
 def as_transformation(item: Any, kind: Kind) -> Op:
-    """What a transformation of samples or of examples is; a function of your own stands for itself.
+    """Return an item as a transformation of samples or examples; your own functions are accepted.
 
     Raises:
-        UsageError: when it is none, or one for the other kind.
+        UsageError: when it is not a transformation, or is for the other kind.
     """
     stage = {"sample": "transform_samples", "example": "transform_tf_examples"}
     other: Kind = "example" if kind == "sample" else "sample"
@@ -225,23 +225,23 @@ def as_transformation(item: Any, kind: Kind) -> Op:
 
 
 def transform(example: TFExample, ops: Sequence[Op], context: OpContext) -> Iterator[TFExample]:
-    """What becomes of an example that goes through transformations in order: nothing, itself, or several examples.
+    """Apply transformations to an example in order; yield the resulting examples, if any.
 
     Raises:
-        SampleError: when one of them cannot treat it, or makes something else of it.
+        SampleError: when one of them fails, or returns something else.
     """
     for result in apply_ops(example, ops, context):
         if type(result) is not TFExample:
-            raise SampleError(f"{type(result).__name__} was made where a TFExample is needed")
+            raise SampleError(f"a transformation returned {type(result).__name__} instead of a TFExample")
         yield result
 
 
 def unknown_in(ops: Iterable[Op]) -> Iterator[str]:
-    """Functions and ops of the user's that may be others than in an earlier run."""
+    """Yield the user's functions and ops that may differ from an earlier run."""
     yield from (label(value) for op in ops for value in op.bound if not is_identified(value))
 
 
 def _written(name: str, bound: Any) -> Any:
-    """A selection or function as the manifest has it."""
+    """Return a selection or function as in the manifest."""
     digest = source_digest(bound) if callable(bound) else None if bound is None else repr(bound)
     return [name, digest] if digest else name

@@ -120,7 +120,7 @@ def test_asking_for_what_a_tfexample_has_not_got_says_what_it_has() -> None:
         example.get_int64("box")
     with pytest.raises(SampleError, match="'name' holds bytes values, not float"):
         example.get_float("name")
-    with pytest.raises(TypeError, match="int is not a feature; give 'y' with add_int64"):
+    with pytest.raises(TypeError, match="int is not a feature; set 'y' with add_int64"):
         example["y"] = 3  # type: ignore[assignment]
     with pytest.raises(OverflowError):
         example.add_int64("big", 2**63)

@@ -92,18 +92,30 @@ def test_exceptions_in_the_first_and_last_stage_name_the_stage(tar: Path) -> Non
         ("with_samples_stage", lambda items: [7], r"SamplesStage .* gave int where a sample \(a dict\) is needed"),
         ("with_samples_stage", lambda items: [{"jpg": b""}], r"gave a sample whose '__key__' is not a string"),
         ("with_tfexamples_stage", lambda items: [{"jpg": b""}], r"gave dict where a TFExample is needed"),
-        ("with_tfexamples_stage", lambda items: [TFExample(x=5)], r"gave a TFExample with int as 'x', which add_int64"),
+        (
+            "with_tfexamples_stage",
+            lambda items: [TFExample(x=5)],
+            r"gave a TFExample with int as 'x', which requires add_int64",
+        ),
         (
             "with_tfexamples_stage",
             lambda items: (item for item in items if item.get_int64("none")),
             r"TFExamplesStage .*<lambda> raised SampleError: has no feature 'none', only __key__, cls, jpg",
         ),
-        ("transform_tf_examples", lambda example: {"jpg": b""}, "sample 0000: dict was made where a TFExample"),
-        ("transform_tf_examples", lambda example: TFExample(x=5), "the example has int as 'x', which add_int64"),
+        (
+            "transform_tf_examples",
+            lambda example: {"jpg": b""},
+            r"sample 0000: .* returned dict instead of a TFExample",
+        ),
+        (
+            "transform_tf_examples",
+            lambda example: TFExample(x=5),
+            "the example has int as 'x', which requires add_int64",
+        ),
         ("transform_samples", lambda sample: sample["none"], r"sample 0000: the function .* raised KeyError"),
         ("transform_tf_examples", lambda example: example["none"], r"sample 0000: the function .* raised KeyError"),
         ("transform_tf_examples", lambda example: example.get_int64("cls"), r"'cls' holds bytes values, not int64"),
-        ("transform_samples", select(by_sample_f(lambda sample: "jpg")), "gave the text 'jpg' where a list"),
+        ("transform_samples", select(by_sample_f(lambda sample: "jpg")), "returned the text 'jpg' instead of a list"),
     ],
 )
 def test_what_a_stage_should_not_give_is_said(tar: Path, tmp_path: Path, method: str, stage: Any, message: str) -> None:

@@ -90,7 +90,7 @@ def test_examples_that_cannot_be_written_are_faults(tmp_path: Path, own: bool) -
     assert [(error["shard"], error["key"]) for error in done.errors] == [(str(tar), f"000{n}") for n in (5, 7, 9)]
     assert [error["message"].partition(",")[0] for error in done.errors] == [
         "the example has int as 'x'",
-        "dict was made where a TFExample is needed",
+        "a transformation returned dict instead of a TFExample",
         "the feature 'cls' is int64 of rank 0 here and bytes of rank 0 elsewhere",
     ]
     assert done.records == 17
