@@ -10,12 +10,12 @@ __all__ = ["Engine", "Outcome", "cpu_count", "make_engine"]
 
 
 def cpu_count() -> int:
-    """CPUs that this process may run on."""
+    """Return the number of CPUs that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def make_engine(workers: int) -> Engine:
-    """An engine that keeps this many tasks going at once."""
+    """Make an engine that runs this many tasks at once."""
     if workers == 1:
         from tar2tf_cli.engines.inline import InlineEngine
 

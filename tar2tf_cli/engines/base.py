@@ -1,4 +1,4 @@
-"""What every engine has in common."""
+"""The interface of every engine."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = ["Engine", "Outcome", "Task", "TaskContext", "attempt"]
 
 
 class TaskContext(Protocol):
-    """What all tasks of a run are given; forked or pickled, so each process has its own.
+    """The data shared by all tasks of a run; forked or pickled, so each process has its own copy.
 
     Attributes:
-        on_bytes: set by the engine; to be called with the number of stored bytes after each read of an input.
+        on_bytes: set by the engine; call it with the number of stored bytes after each read of an input.
     """
 
     on_bytes: Callable[[int], None] | None
 
 
 class Task(Protocol):
-    """A unit of work; pickles, and so does what it returns."""
+    """A unit of work; it and its result can be pickled."""
 
     def run(self, context: Any, /) -> Any:
         """Do the work."""
@@ -30,7 +30,7 @@ class Task(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A task that ended: its result, or the error that ended it."""
+    """The outcome of a task: its result, or its error."""
 
     task: Task
     result: Any = None
@@ -38,10 +38,10 @@ class Outcome:
 
 
 def attempt(task: Task, context: TaskContext) -> Outcome:
-    """Run a task; whatever it raises is the outcome's error, unforeseen exceptions with their traceback in `details`.
+    """Run a task; an exception becomes the outcome's error, with the traceback in `details` if it is unexpected.
 
     Raises:
-        BrokenPipeError: when the process that waits for the outcome is gone.
+        BrokenPipeError: when the parent process is gone.
     """
     try:
         return Outcome(task, task.run(context))
@@ -54,7 +54,7 @@ def attempt(task: Task, context: TaskContext) -> Outcome:
     except Exception as error:
         import traceback
 
-        failure = WorkerError(f"{type(error).__name__}: {error}", hint="this is a fault of tar2tf: please report it")
+        failure = WorkerError(f"{type(error).__name__}: {error}", hint="this is a bug in tar2tf: please report it")
         failure.__dict__["details"] = traceback.format_exc()
         return Outcome(task, error=failure)
 
@@ -63,10 +63,10 @@ class Engine(Protocol):
     """Runs tasks; used by one thread.
 
     Attributes:
-        free: how many more tasks it takes now.
-        busy: how many it has.
-        bytes_read: stored bytes of input that its tasks have read so far.
-        on_progress: called now and then by an engine whose `wait` does not come back while a task runs.
+        free: how many more tasks it accepts now.
+        busy: how many tasks it has.
+        bytes_read: stored bytes of input read by its tasks so far.
+        on_progress: called from time to time by an engine whose `wait` does not return while a task runs.
     """
 
     bytes_read: int
@@ -79,13 +79,13 @@ class Engine(Protocol):
     def busy(self) -> int: ...
 
     def start(self, context: TaskContext) -> None:
-        """Get ready; every task will be given this context or a copy of it."""
+        """Start; every task gets this context or a copy of it."""
 
     def submit(self, task: Task) -> None:
-        """Take a task; only while `free`."""
+        """Accept a task; only while `free`."""
 
     def wait(self, timeout: float) -> list[Outcome]:
-        """The tasks that ended since the last call; returns at the first, or after `timeout` seconds with none."""
+        """Return the outcomes since the last call; wait up to `timeout` seconds for the first."""
 
     def close(self) -> None:
-        """End at once; tasks that still run are given up."""
+        """Stop at once and abandon running tasks."""

@@ -1,4 +1,4 @@
-"""Tasks that do not depend on each other: all are run, the results come in the tasks' order."""
+"""Independent tasks: run them all, and return their results in order."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def gather(
     """Run tasks; the results do not depend on the number of workers.
 
     Args:
-        tasks: what to do; as text, each names the file it is about.
-        context: what every task is given.
-        costs: about how long each task takes, in any unit: the longest begin first, so that all workers end together.
-        workers: how many processes work at once; as many as there are CPUs when None.
-        begin: called when the workers have started; from then on there may be threads.
+        tasks: the tasks; `str` of each is its file.
+        context: passed to every task.
+        costs: estimated duration of each task, in any unit: the longest start first, so that all workers end together.
+        workers: number of processes; defaults to the number of CPUs.
+        begin: called when the workers have started; threads may be started from then on.
         progress: called with the number of stored bytes read since the beginning.
 
     Raises:
-        Tar2tfError: the error of the first task, in their order, that failed; later ones may not have been run.
+        Tar2tfError: the error of the first failed task, in order; later tasks may not have run.
     """
     if not tasks:
         begin()
@@ -46,7 +46,7 @@ def gather(
 
 
 class _Longest(Schedule):
-    """The longest tasks first; none that comes after one that failed."""
+    """Run the longest tasks first; after a failure, no later task."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class _Longest(Schedule):
         self._tasks = tasks
         self._left = sorted(range(len(tasks)), key=lambda number: (costs[number], -number))
         self._numbers = {id(task): number for number, task in enumerate(tasks)}
-        self._failed = len(tasks)  # the first task that failed
+        self._failed = len(tasks)  # the first failed task
         self._begin = begin
         self._progress = progress
         self.results: list[Any] = [None] * len(tasks)

@@ -1,4 +1,4 @@
-"""One task at a time, in this very process."""
+"""One task at a time, in the current process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["InlineEngine"]
 
 
 class InlineEngine:
-    """Runs each task when its outcome is waited for."""
+    """Runs each task inside `wait`."""
 
     def __init__(self) -> None:
         self.bytes_read = 0
@@ -29,12 +29,12 @@ class InlineEngine:
         return int(self._task is not None)
 
     def start(self, context: TaskContext) -> None:
-        """Take the context."""
+        """Store the context."""
         context.on_bytes = self._count
         self._context = context
 
     def submit(self, task: Task) -> None:
-        """Take a task."""
+        """Accept a task."""
         self._task = task
 
     def wait(self, timeout: float) -> list[Outcome]:
@@ -45,7 +45,7 @@ class InlineEngine:
         return [attempt(task, self._context)]
 
     def close(self) -> None:
-        """Nothing is left to end."""
+        """Do nothing: no task is running."""
 
     def _count(self, size: int) -> None:
         self.bytes_read += size

@@ -1,7 +1,7 @@
-"""Worker processes on this machine: forked, fed through a socket each, and gone when their parent is.
+"""Worker processes on this machine: forked, each with a socket for its tasks, and ended when their parent ends.
 
-A process that has threads, TensorFlow's or others, is not forked, since a lock that a thread holds would stay locked in
-the copy; fresh interpreters are started instead, and get the context pickled.
+A process that has threads, TensorFlow's or others, is not forked, since a lock held by a thread would stay locked in
+the copy; new interpreters are started instead, and receive the pickled context.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LocalEngine:
 
     def __init__(self, workers: int) -> None:
         self.bytes_read = 0
-        self.on_progress: Callable[[], None] | None = None  # `wait` comes back in time
+        self.on_progress: Callable[[], None] | None = None  # `wait` returns in time
         self._count = workers
         self._idle: list[_Process] = []
         self._working: dict[_Process, Task] = {}
@@ -53,10 +53,10 @@ class LocalEngine:
         return len(self._working)
 
     def start(self, context: TaskContext) -> None:
-        """Start the processes; their sockets end with this process, and so do they.
+        """Start the processes; when this process ends, their sockets close and they end too.
 
         Raises:
-            UsageError: when the context has to be pickled, and cannot be.
+            UsageError: when the context has to be pickled but cannot be.
         """
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
@@ -76,7 +76,7 @@ class LocalEngine:
             _send(process.socket, task)
 
     def wait(self, timeout: float) -> list[Outcome]:
-        """Outcomes of the tasks that ended; a process that died is its task's outcome, or an error of its own."""
+        """Return outcomes of finished tasks; a dead process is an error, as the outcome of its task if it had one."""
         found = [self._receive(key.data) for key, _ in self._selector.select(timeout)]
         return [outcome for outcome in found if outcome]
 
@@ -113,7 +113,7 @@ class LocalEngine:
             self._idle.remove(process)
         task = self._working.pop(process, None)
         reason = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
-        hint = "the machine may be out of memory: fewer workers (-j) need less" if code == -signal.SIGKILL else None
+        hint = "the machine may be out of memory: use fewer workers (-j)" if code == -signal.SIGKILL else None
         error = WorkerError(f"a worker process {reason}", hint=hint)
         if task is None:
             raise error
@@ -127,7 +127,7 @@ class _Process(NamedTuple):
 
 @contextlib.contextmanager
 def _no_interrupt() -> Iterator[None]:
-    """Put Ctrl-C off, so that it meets no worker before that ignores it, and no list of workers half done."""
+    """Delay Ctrl-C until all workers ignore it and the list of workers is complete."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -144,7 +144,7 @@ def _fork(context: TaskContext, siblings: list[_Process]) -> _Process:
     code = 1
     try:
         ours.close()
-        for sibling in siblings:  # or they would not see their parent's end
+        for sibling in siblings:  # or they would not notice their parent's end
             sibling.socket.close()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         _serve(theirs, context)
@@ -154,12 +154,12 @@ def _fork(context: TaskContext, siblings: list[_Process]) -> _Process:
 
 
 def _has_one_thread() -> bool:
-    """Whether this process has no threads but this one, those of libraries included."""
+    """Whether this process has only one thread, counting those of libraries."""
     if threading.active_count() > 1:
         return False
     try:
         return len(os.listdir("/proc/self/task")) == 1
-    except FileNotFoundError:  # no Linux
+    except FileNotFoundError:  # not Linux
         return False
 
 
@@ -191,7 +191,7 @@ def _spawn(context: TaskContext) -> _Process:
 
 
 def serve_spawned(descriptor: int) -> None:
-    """What a fresh interpreter runs: take the context, then tasks until the other end is closed."""
+    """Run in a new interpreter: receive the context, then tasks until the other end is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = socket.socket(fileno=descriptor)
     with contextlib.suppress(EOFError, ConnectionResetError):
@@ -199,7 +199,7 @@ def serve_spawned(descriptor: int) -> None:
 
 
 def _serve(channel: socket.socket, context: TaskContext) -> None:
-    """Run the tasks that come in until the other end is closed."""
+    """Run incoming tasks until the other end is closed."""
     threading.Thread(target=_end_with_parent, args=(channel.fileno(),), daemon=True).start()
     progress = _Progress(channel)
     context.on_bytes = progress
@@ -214,7 +214,7 @@ def _serve(channel: socket.socket, context: TaskContext) -> None:
 
 
 def _end_with_parent(descriptor: int) -> None:
-    """End this process once the other end of its socket is closed, whatever it waits for or is busy with."""
+    """End this process when the other end of its socket is closed, whatever it is doing."""
     poll = select.poll()
     poll.register(descriptor, select.POLLHUP)
     poll.poll()
@@ -235,7 +235,7 @@ class _Progress:
             self.send()
 
     def send(self) -> None:
-        """Send what has added up."""
+        """Send the sum so far."""
         _send(self._channel, self._bytes)
         self._bytes, self._sent = 0, time.monotonic()
 

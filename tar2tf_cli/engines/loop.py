@@ -1,4 +1,4 @@
-"""The loop that keeps an engine busy: a schedule says which task is next and takes what became of each."""
+"""The loop that keeps an engine busy: a schedule supplies the next task and receives each outcome."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _TICK_SECONDS: Final = 0.2
 
 
 class Schedule(Protocol):
-    """Which tasks are run, in which order, and what becomes of their outcomes.
+    """Supplies tasks in order, and receives their outcomes.
 
     Attributes:
-        pending: how much else goes on that has to end before all is done.
+        pending: amount of other work in progress that has to finish.
     """
 
     @property
@@ -25,41 +25,41 @@ class Schedule(Protocol):
         return 0
 
     def begin(self) -> None:
-        """Called when the engine has started; threads may begin now."""
+        """Called when the engine has started; threads may be started from then on."""
         return
 
     def next(self) -> Task | None:
-        """The next task; None when there is none, or none before another one ends."""
+        """Return the next task; None when there is none, or none until another one ends."""
 
     def take(self, outcome: Outcome) -> None:
-        """Take in how a task ended.
+        """Receive the outcome of a task.
 
         Raises:
-            Tar2tfError: when nothing more is to be run.
+            Tar2tfError: to stop the run.
         """
 
     def settle(self, timeout: float) -> None:
-        """Take in what else has ended by now; where nothing has, wait for it up to `timeout` seconds."""
+        """Handle other work that has finished; wait up to `timeout` seconds for some."""
         return
 
     def name(self, task: Task) -> str | None:
-        """The file that a task is about."""
+        """Return a task's file."""
         return str(task)
 
     def progress(self, size: int) -> None:
-        """So many stored bytes have been read since the beginning."""
+        """Called with the number of stored bytes read since the beginning."""
 
 
 def run_tasks(schedule: Schedule, engine: Engine, context: TaskContext) -> None:
-    """Run the tasks of a schedule until it has no more; the engine is closed then.
+    """Run the tasks of a schedule until there are no more, then close the engine.
 
     Args:
         schedule: the tasks.
         engine: where they run.
-        context: what every task is given.
+        context: passed to every task.
 
     Raises:
-        Tar2tfError: what the schedule makes of an outcome.
+        Tar2tfError: raised by the schedule for an outcome.
     """
     engine.on_progress = lambda: schedule.progress(engine.bytes_read)
     with closing(engine):
