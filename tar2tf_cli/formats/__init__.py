@@ -1,1 +1,1 @@
-"""Bytes and what they mean: tar, compression, TFRecord, Example, images; bytes in, values out, and back."""
+"""File formats: tar, compression, TFRecord, Example, images; bytes in, values out, and back."""

@@ -1,4 +1,4 @@
-"""Bytes as they are stored, front to back."""
+"""Streams of bytes as stored, front to back."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ __all__ = ["ByteStream", "Readable"]
 
 
 class Readable(Protocol):
-    """What a tar or TFRecord is read from."""
+    """A readable binary stream, such as that of a tar or TFRecord."""
 
     def read(self, size: int, /) -> bytes:
-        """At most `size` bytes; b"" only at the end."""
+        """Return at most `size` bytes; b"" only at the end."""
 
 
 class ByteStream(Readable, Protocol):
     """An open input: raw bytes as stored, front to back."""
 
     def close(self) -> None:
-        """Let go of the file or connection."""
+        """Close the file or connection."""

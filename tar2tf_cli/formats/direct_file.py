@@ -1,7 +1,7 @@
-"""Shards past the page cache: what is flushed before it counts gains nothing from a copy in memory first.
+"""Shards that bypass the page cache: files that are flushed anyway gain nothing from a copy in memory first.
 
-Measured with the whole command, 1.3 GB of 50 kB samples into shards of 256 MiB on two cores, other programs at work:
-0.85 of the wall time with plain writes (median of 5 pairs, 0.36 to 0.93), 0.45 where those write to the disk, too.
+Measured with the whole command, 1.3 GB of 50 kB samples into shards of 256 MiB on two cores under other load:
+0.85 of the wall time with plain writes (median of 5 pairs, 0.36 to 0.93), 0.45 if the other load writes to the disk.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _WORTH_IT: Final = 8 << 20
 
 
 def shard_file(path: str, size: int) -> RecordFile:
-    """A new file for about `size` bytes that are to be on the disk soon and need not be in memory then.
+    """Make a file for about `size` bytes that should reach the disk soon and need not stay in memory.
 
     Raises:
-        SinkError: when it cannot be made.
+        SinkError: when it cannot be created.
     """
     return DirectFile(path) if _O_DIRECT and size >= _WORTH_IT else RecordFile(path)
 
 
 class DirectFile(RecordFile):
-    """A record file whose blocks go straight to the disk, one on its way while the next is filled.
+    """A record file whose blocks go straight to the disk, one being written while the next is filled.
 
     With O_DIRECT (open(2)) memory, offset and length of a write must be aligned, to at most a page on the file systems
-    of Linux; only the rest at the end is written as usual. Where a file system refuses it, so is everything.
+    of Linux; only the remainder at the end is written as usual. If a file system refuses it, everything is.
     """
 
-    BUFFER = 1 << 18  # stays in the processor's cache from the sum to the copy
+    BUFFER = 1 << 18  # stays in the CPU cache between checksum and copy
     BLOCK: Final = 4 << 20
 
     def __init__(self, path: str) -> None:
@@ -55,7 +55,7 @@ class DirectFile(RecordFile):
         self._thread.start()
 
     def close(self) -> None:
-        """Write what is left, and close."""
+        """Write the remainder, and close."""
         try:
             self.flush()
             self._stop()
@@ -73,7 +73,7 @@ class DirectFile(RecordFile):
             self.abandon()
 
     def abandon(self) -> None:
-        """Close as it is."""
+        """Close without writing the remainder."""
         self._stop()
         super().abandon()
 
@@ -90,7 +90,7 @@ class DirectFile(RecordFile):
                 room = self.BLOCK - self._block.tell() or self._next_block()
 
     def _next_block(self) -> int:
-        """Have the full block written and begin another; returns its size."""
+        """Hand over the full block to be written and begin another; return its size."""
         self._full.put(self._block)
         self._block = self._free.get()
         self._block.seek(0)
@@ -108,7 +108,7 @@ class DirectFile(RecordFile):
             self._free.put(block)
 
     def _take(self, data: memoryview) -> int:
-        """Write as much as one call does; without O_DIRECT where the file system refuses it."""
+        """Write with one call; without O_DIRECT if the file system refuses it."""
         try:
             return os.write(self._fd, data)
         except OSError as error:
@@ -117,7 +117,7 @@ class DirectFile(RecordFile):
             return os.write(self._fd, data)
 
     def _set_direct(self, wanted: bool) -> bool:
-        """Turn O_DIRECT on or off where that is possible; whether that changed anything."""
+        """Turn O_DIRECT on or off if possible; return whether that changed anything."""
         flags = fcntl.fcntl(self._fd, fcntl.F_GETFL)
         new = flags | _O_DIRECT if wanted else flags & ~_O_DIRECT
         try:
@@ -129,7 +129,7 @@ class DirectFile(RecordFile):
         return new != flags
 
     def _stop(self) -> None:
-        """Wait for the thread to write what it was given, and to end."""
+        """Wait until the thread has written its blocks and ended."""
         self._full.put(None)
         self._thread.join()
 

@@ -39,16 +39,16 @@ Kind: TypeAlias = Literal["bytes", "float", "int64"]
 Encoding: TypeAlias = Literal["bytes", "float", "int64", "raw"]
 
 TAGS: Final[dict[Kind, bytes]] = {"bytes": b"\x0a", "float": b"\x12", "int64": b"\x1a"}
-"""What begins each kind of list in a Feature."""
+"""The tag of each kind of list in a Feature."""
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A feature ready for the wire, and what a reader must know of it.
+    """A serialised feature, and what a reader needs to know about it.
 
     Attributes:
-        encoding: which of the three lists holds the values, or "raw": one bytes value with an array's bytes.
-        dtype: what the values are: bytes, or a NumPy dtype.
+        encoding: which of the three lists has the values, or "raw" for one bytes value with an array's bytes.
+        dtype: type of the values: bytes, or a NumPy dtype.
         shape: () for one value, else the list's length, or an array's shape.
         message: the serialised tf.train.Feature.
     """
@@ -60,11 +60,11 @@ class Feature:
 
 
 Features: TypeAlias = Mapping[str, "bytes | Feature"]
-"""Features of one example by name; plain bytes stand for a list of one bytes value."""
+"""Features of one example by name; plain bytes are a list of one bytes value."""
 
 
 def varint(number: int) -> bytes:
-    """Base-128 varint of an unsigned number below 2**64."""
+    """Encode an unsigned number below 2**64 as a base-128 varint."""
     if number < 0x80:
         return bytes((number,))
     out = bytearray()
@@ -76,34 +76,34 @@ def varint(number: int) -> bytes:
 
 
 def bytes_list(values: Sequence[bytes]) -> Feature:
-    """A feature of any number of byte strings."""
+    """Make a feature of any number of byte strings."""
     content = b"".join(b"\x0a" + varint(len(item)) + item for item in values)
     return Feature("bytes", "bytes", (len(values),), _message("bytes", content))
 
 
 def raw(data: bytes, shape: tuple[int, ...], dtype: str = "uint8") -> Feature:
-    """A feature of one bytes value that holds an array's bytes in C order, little-endian."""
+    """Make a feature of one bytes value with an array's bytes in C order, little-endian."""
     return Feature("raw", dtype, shape, _message("bytes", b"\x0a" + varint(len(data)) + data))
 
 
 def float_list(values: Iterable[float]) -> Feature:
-    """A feature of float32 values, packed.
+    """Make a feature of float32 values, packed.
 
     Raises:
         OverflowError: when a value does not fit in a float32.
     """
     numbers = tuple(values)
-    return packed_floats(struct.pack(f"<{len(numbers)}f", *numbers))  # an array would make infinity of 1e300
+    return packed_floats(struct.pack(f"<{len(numbers)}f", *numbers))  # an array would convert 1e300 to infinity
 
 
 def packed_floats(data: bytes, shape: tuple[int, ...] | None = None, dtype: str = "float32") -> Feature:
-    """A feature of float32 values given as their little-endian bytes, such as `ndarray.tobytes()`."""
+    """Make a feature of float32 values from their little-endian bytes, such as `ndarray.tobytes()`."""
     content = b"\x0a" + varint(len(data)) + data if data else b""
     return Feature("float", dtype, (len(data) // 4,) if shape is None else shape, _message("float", content))
 
 
 def int64_list(values: Iterable[int], shape: tuple[int, ...] | None = None, dtype: str = "int64") -> Feature:
-    """A feature of int64 values, packed; a negative number takes ten bytes, as two's complement.
+    """Make a feature of int64 values, packed; a negative number takes ten bytes, as two's complement.
 
     Raises:
         OverflowError: when a value does not fit in 64 bits.
@@ -114,13 +114,13 @@ def int64_list(values: Iterable[int], shape: tuple[int, ...] | None = None, dtyp
 
 
 def packed_int64s(data: bytes, shape: tuple[int, ...], dtype: str = "int64") -> Feature:
-    """A feature of int64 values given as varints end to end."""
+    """Make a feature of int64 values from concatenated varints."""
     content = b"\x0a" + varint(len(data)) + data if data else b""
     return Feature("int64", dtype, shape, _message("int64", content))
 
 
 def scalar(feature: Feature) -> Feature:
-    """The same feature of one value, described as a scalar instead of a list."""
+    """Return the same feature of one value, described as a scalar instead of a list."""
     return Feature(feature.encoding, feature.dtype, (), feature.message)
 
 
@@ -129,7 +129,7 @@ def _message(kind: Kind, content: bytes) -> bytes:
 
 
 class _Heads(dict[int, bytes]):
-    """Everything of a map entry before the one bytes value it holds, by the value's length."""
+    """Return the bytes of a map entry before its one bytes value, by that value's length."""
 
     LIMIT: Final = 8192
 
@@ -152,22 +152,22 @@ def _delimited_name(name: str) -> bytes:
     try:
         encoded = name.encode("utf-8")
     except UnicodeEncodeError:
-        raise SampleError(f"the entry {name!r} is not named in UTF-8, as a feature must be") from None
+        raise SampleError(f"the name of the entry {name!r} is not UTF-8, as a feature's name must be") from None
     return b"\x0a" + varint(len(encoded)) + encoded
 
 
 class Encoder:
-    """Serialises features to tf.train.Example messages; keeps what is the same from one to the next."""
+    """Serialises features to tf.train.Example messages; caches the parts that repeat."""
 
     def __init__(self) -> None:
         self._orders: dict[tuple[str, ...], list[tuple[str, _Heads]]] = {}
         self._heads: dict[str, _Heads] = {}
 
     def encode(self, features: Features) -> tuple[list[bytes], int]:
-        """The message as a list of parts, large values uncopied, and its length in bytes.
+        """Return the message as a list of parts, without copying large values, and its length in bytes.
 
         Raises:
-            SampleError: when the message would pass protobuf's limit of 2 GiB.
+            SampleError: when the message would exceed protobuf's limit of 2 GiB.
         """
         names = tuple(features)
         parts = [b""]
@@ -186,7 +186,7 @@ class Encoder:
         return self._finish(parts, total)
 
     def size(self, lengths: Mapping[str, int]) -> int:
-        """Length in bytes of the message with one bytes value of the given length per name."""
+        """Return the length in bytes of a message with one bytes value of the given length per name."""
         names = tuple(lengths)
         total = 0
         for name, heads in self._orders.get(names) or self._order(names):

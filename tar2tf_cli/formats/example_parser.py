@@ -1,8 +1,8 @@
-"""Bytes of a tf.train.Example to its features: the same messages are read, and the same refused, as protobuf does.
+"""Bytes of a tf.train.Example to its features; accepts and rejects the same messages as protobuf.
 
-`tf.train.Example.FromString` is the measure: unknown fields are skipped, of a name that comes twice the last counts,
-lists of one kind given twice are one, and another kind replaces what came before. The one difference: a
-tf.train.SequenceExample is refused by name, where protobuf would read its context as features.
+The reference is `tf.train.Example.FromString`: unknown fields are skipped, the last of several features of one name
+counts, repeated lists of one kind are concatenated, and a list of another kind replaces those before it. The one
+difference: a tf.train.SequenceExample is rejected by name, whereas protobuf would read its context as features.
 
 The nesting of the messages is drawn in example.py; the wire format is that of protobuf.dev/programming-guides/encoding.
 """
@@ -29,17 +29,17 @@ _VALUES: Final[dict[Kind, tuple[int, ...]]] = {  # a packed list or one value; o
     "float": (0x0A, 0x0D),
     "int64": (0x0A, 0x08),
 }
-_MOST_DEPTH: Final = 100  # of messages and groups within each other, as in protobuf
+_MOST_DEPTH: Final = 100  # nesting of messages and groups, as in protobuf
 
 
 @dataclass(slots=True)
 class ParsedFeature:
-    """One feature of a serialised example, its values still where they are.
+    """One feature of a serialised example; its values are not copied.
 
     Attributes:
         message: the example.
-        kind: which list it holds; None for none at all, which is how an unset feature looks.
-        count: how many values.
+        kind: the kind of its list; None for an unset feature.
+        count: number of values.
         runs: start and end in the message of each bytes value, or of each run of numbers.
     """
 
@@ -51,15 +51,15 @@ class ParsedFeature:
 
     @property
     def size(self) -> int:
-        """Bytes that the values take together on the wire, without tags and lengths."""
+        """Size in bytes of all values as serialised, without tags and lengths."""
         return sum(end - start for start, end in self.runs)
 
     def parts(self) -> list[bytes]:
-        """The bytes of each run."""
+        """Return the bytes of each run."""
         return [self.message[start:end] for start, end in self.runs]
 
     def values(self) -> list[Any]:
-        """The values: bytes, float or int."""
+        """Return the values: bytes, float or int."""
         if self.kind == "bytes":
             return self.parts()
         data = b"".join(self.parts())
@@ -69,10 +69,10 @@ class ParsedFeature:
 
 
 def parse(message: bytes) -> dict[str, ParsedFeature]:
-    """Features of a serialised tf.train.Example by name, in the order in which the names first come.
+    """Return the features of a serialised tf.train.Example by name, in order of first appearance.
 
     Raises:
-        ValueError: when the bytes are not an Example; says what is wrong and at which byte.
+        ValueError: when the bytes are not an Example; says what is wrong, and at which byte.
     """
     found: dict[str, ParsedFeature] = {}
     for tag, start, end in _fields(message, 0, len(message), 0):
@@ -87,17 +87,17 @@ def parse(message: bytes) -> dict[str, ParsedFeature]:
 
 
 def feature_at(message: bytes, position: int) -> tuple[ParsedFeature | None, int]:
-    """The feature whose map entry begins at a position, and where the entry ends; None for any other field.
+    """Return the feature of the map entry at a position, and the entry's end; None for any other field.
 
     Raises:
-        ValueError: when it is not a field of Features.
+        ValueError: when there is no field of Features.
     """
     tag, start, end = next(_fields(message, position, len(message), 1))
     return _map_entry(message, start, end) if tag == _DELIMITED else None, end
 
 
 def decode(message: bytes) -> dict[str, tuple[Kind | None, list[Any]]]:
-    """Features of a serialised tf.train.Example as `{name: (kind, values)}`, kind None for an unset feature.
+    """Return the features of a serialised tf.train.Example as `{name: (kind, values)}`; kind is None if unset.
 
     Raises:
         ValueError: when the bytes are not an Example.
@@ -106,7 +106,7 @@ def decode(message: bytes) -> dict[str, tuple[Kind | None, list[Any]]]:
 
 
 def parse_features(message: bytes) -> dict[str, bytes | Feature]:
-    """Features of a serialised tf.train.Example as the encoder takes them; lists of one value count as that value.
+    """Return the features of a serialised tf.train.Example for the encoder; lists of one value become scalars.
 
     Raises:
         ValueError: when the bytes are not an Example.
@@ -125,7 +125,7 @@ def _ready(feature: ParsedFeature) -> Feature:
 
 
 def values_of(feature: bytes | Feature) -> tuple[Kind | None, list[Any]]:
-    """Kind and values of one feature; kind None when it is unset.
+    """Return kind and values of one feature; kind is None if unset.
 
     Raises:
         ValueError: when its bytes are not a Feature.
@@ -140,7 +140,7 @@ def values_of(feature: bytes | Feature) -> tuple[Kind | None, list[Any]]:
 
 
 def _map_entry(message: bytes, start: int, end: int) -> ParsedFeature | None:
-    """The feature of a map entry; None for one with unknown fields, which protobuf leaves to newer versions."""
+    """Return the feature of a map entry; None for one with unknown fields, which protobuf leaves to newer versions."""
     name, values, known = "", [], True
     for tag, first, last in _fields(message, start, end, 2):
         if tag == _DELIMITED:
@@ -161,7 +161,7 @@ def _name(message: bytes, start: int, end: int) -> str:
 
 
 def _feature(message: bytes, name: str, spans: Iterable[tuple[int, int]]) -> ParsedFeature:
-    """What the Feature messages in some spans are, merged."""
+    """Merge the Feature messages in these spans."""
     kind: Kind | None = None
     runs: list[tuple[int, int]] = []
     count = 0
@@ -175,7 +175,7 @@ def _feature(message: bytes, name: str, spans: Iterable[tuple[int, int]]) -> Par
 
 
 def _add_list(kind: Kind, message: bytes, start: int, end: int, runs: list[tuple[int, int]]) -> int:
-    """Take note of where the values of a list lie; how many they are."""
+    """Record the positions of a list's values; return their number."""
     tags, count = _VALUES[kind], 0
     for tag, first, last in _fields(message, start, end, 4):
         if tag in tags:
@@ -185,7 +185,7 @@ def _add_list(kind: Kind, message: bytes, start: int, end: int, runs: list[tuple
             elif kind == "int64":
                 count += count_varints(message[first:last])
             elif (last - first) % 4:
-                raise ValueError(f"the floats at byte {first} are not whole")
+                raise ValueError(f"the floats at byte {first} are not a multiple of 4 bytes")
             else:
                 count += (last - first) // 4
     return count
@@ -198,7 +198,7 @@ _BAD_VARINTS: Final = re.compile(rb"[\x80-\xff]{10}|[\x80-\xff]\Z")
 
 
 def count_varints(packed: bytes) -> int:
-    """How many varints stand end to end: as many as there are bytes without the continuation bit.
+    """Count concatenated varints, which is the number of bytes without the continuation bit.
 
     Raises:
         ValueError: when one of them does not end.
@@ -211,7 +211,7 @@ def count_varints(packed: bytes) -> int:
 
 
 def _ints(packed: bytes) -> list[int]:
-    """Varints end to end as int64s."""
+    """Decode concatenated varints as int64s."""
     if packed.isascii():
         return list(packed)
     numbers, position = [], 0
@@ -226,9 +226,9 @@ def _ints(packed: bytes) -> list[int]:
 
 
 def _fields(data: bytes, position: int, end: int, depth: int, closing: int = -1) -> Iterator[tuple[int, int, int]]:
-    """The fields of a message at a depth: tag, and start and end of the content.
+    """Yield the fields of a message at a depth: tag, and start and end of the content.
 
-    With `closing`, those of a group that ends with this tag.
+    With `closing`, yield those of a group that ends with this tag.
     """
     while position < end:
         tag, start = data[position], position + 1
@@ -254,7 +254,7 @@ def _fields(data: bytes, position: int, end: int, depth: int, closing: int = -1)
 
 
 def _scalar_end(data: bytes, tag: int, start: int, end: int, depth: int) -> int:
-    """Where a field ends that does not say its length."""
+    """Return the end of a field that has no length."""
     wire = tag & 7
     if wire == 0:
         return _varint(data, start, end, 10)[1]
@@ -263,7 +263,7 @@ def _scalar_end(data: bytes, tag: int, start: int, end: int, depth: int) -> int:
     if wire != 3:
         raise ValueError(f"unexpected field tag {tag:#04x} before byte {start}")
     if depth >= _MOST_DEPTH:
-        raise ValueError(f"more than {_MOST_DEPTH} groups lie within each other at byte {start}")
+        raise ValueError(f"groups are nested more than {_MOST_DEPTH} deep at byte {start}")
     last = deque(_fields(data, start, end, depth + 1, tag + 1), maxlen=1)
     if not last or last[0][0] != tag + 1:
         raise ValueError(f"a group at byte {start} does not end")
@@ -271,7 +271,7 @@ def _scalar_end(data: bytes, tag: int, start: int, end: int, depth: int) -> int:
 
 
 def _varint(data: bytes, position: int, end: int, most: int) -> tuple[int, int]:
-    """A number of at most so many bytes, and where it ends."""
+    """Read a number of at most this many bytes; return it and its end."""
     number = 0
     for index, byte in enumerate(data[position : min(position + most, end)]):
         number |= (byte & 0x7F) << 7 * index

@@ -1,4 +1,4 @@
-"""Files that are written: records appended in large pieces, and files that appear under their name when whole."""
+"""Files for writing: records appended in large blocks, and files that appear under their name only when whole."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ B = TypeVar("B", bytes, memoryview)
 
 
 def write_all(write: Callable[[B], int | None], data: B) -> None:
-    """Write all of some bytes, with a function that may take less than all of them and then says how much.
+    """Write all bytes with a function that may write fewer and returns how many.
 
     Raises:
-        OSError: when the function does, or takes nothing.
+        OSError: when the function raises it, or writes nothing.
     """
     while data:
         taken = write(data)
         if taken is None:
-            return  # many file-like objects take all, and say nothing
+            return  # many file-like objects write all and return None
         if not taken:
-            raise BlockingIOError(errno.EAGAIN, "it takes no more bytes")
+            raise BlockingIOError(errno.EAGAIN, "it accepts no more bytes")
         data = data[taken:]
 
 
@@ -36,7 +36,7 @@ def sync(path: str) -> None:
     """Wait until a file's bytes, or a folder's entries, are on the disk.
 
     Raises:
-        SinkError: when the operating system cannot say so.
+        SinkError: when the operating system reports an error.
     """
     with write_errors(path):
         descriptor = os.open(path or ".", os.O_RDONLY | os.O_CLOEXEC)
@@ -47,11 +47,11 @@ def sync(path: str) -> None:
 
 
 def write_whole(path: str, parts: Sequence[bytes], *, lasting: bool = True) -> None:
-    """Write a small file, which appears under its path whole or not at all; it replaces what is there.
+    """Write a small file, which appears at its path whole or not at all, and replaces an existing file.
 
     Args:
         path: the file's path; the folder must exist.
-        parts: its bytes.
+        parts: the content.
         lasting: whether to wait until it is on the disk.
 
     Raises:
@@ -62,18 +62,18 @@ def write_whole(path: str, parts: Sequence[bytes], *, lasting: bool = True) -> N
 
 
 class RecordFile:
-    """A new file under a temporary name; collects small pieces, checks every write, keeps the CRC of it all.
+    """A new file under a temporary name; buffers small pieces, checks every write, computes the file's CRC.
 
     Args:
         path: the file's path; an older file there is replaced. The folder must exist.
-        part: where the file lies while it is written, if not at its path.
+        part: path of the file while it is written, if different.
 
     Attributes:
-        size: bytes taken so far.
+        size: number of bytes appended so far.
         crc: CRC-32C of the bytes written so far; of all bytes once closed.
 
     Raises:
-        SinkError: when the file cannot be made or written, naming it and the reason.
+        SinkError: when the file cannot be created or written; names it and the reason.
     """
 
     BUFFER = 1 << 20
@@ -89,14 +89,14 @@ class RecordFile:
             self._fd = os.open(part or path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
 
     def write(self, parts: Sequence[bytes], size: int) -> None:
-        """Append parts of together `size` bytes."""
+        """Append parts of `size` bytes in total."""
         self._parts += parts
         self._pending += size
         if self._pending >= self.BUFFER or len(self._parts) >= self.MOST_PARTS:
             self.flush()
 
     def flush(self) -> None:
-        """Hand everything collected to the operating system."""
+        """Write all buffered data to the operating system."""
         scattered = len(self._parts) <= self.MOST_PARTS and self._pending > 512 * len(self._parts)
         parts = self._parts if scattered else [b"".join(self._parts)]
         for part in parts:
@@ -126,7 +126,7 @@ class RecordFile:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close without what is not yet written."""
+        """Close without writing buffered data."""
         os.close(self._fd)
 
     def __enter__(self) -> RecordFile:
@@ -142,12 +142,12 @@ class RecordFile:
 
 
 class WholeFile(RecordFile):
-    """A record file that appears under its path when it is closed, whole and on the disk; abandoned, it is gone.
+    """A record file that appears at its path when it is closed, whole and on the disk; if abandoned, it is deleted.
 
-    Until then it lies beside that path under a hidden name.
+    Until then it has a hidden name beside that path.
 
     Args:
-        path: the file's path; what is there when the file is closed is replaced. The folder must exist.
+        path: the file's path; an existing file is replaced at closing. The folder must exist.
         lasting: whether closing waits until file and name are on the disk.
     """
 
@@ -158,7 +158,7 @@ class WholeFile(RecordFile):
         self._lasting = lasting
 
     def close(self) -> None:
-        """Flush, close and give the file its name."""
+        """Flush, close and rename the file to its path."""
         try:
             if self._lasting:
                 self.sync()
@@ -173,7 +173,7 @@ class WholeFile(RecordFile):
             sync(os.path.dirname(self.path))
 
     def abandon(self) -> None:
-        """Close the file; unless it has its name, nothing is left of it."""
+        """Close the file, and delete it unless it has been renamed."""
         super().abandon()
         if self._part:
             with contextlib.suppress(OSError):

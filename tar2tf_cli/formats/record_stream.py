@@ -1,4 +1,4 @@
-"""Records to a file object that somebody else has opened."""
+"""Records to a file object that the caller opened."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["RecordStream"]
 
 
 class RecordStream:
-    """Collects small pieces and writes them to an open binary file, which is flushed but not closed.
+    """Buffers small pieces and writes them to an open binary file, which is flushed but not closed.
 
     Args:
-        out: has `write(data)`, which may take less than all of it and then returns how much.
-        name: what to call it in errors.
+        out: an object with `write(data)`, which may write less than all of it and then returns how much.
+        name: its name in errors.
 
     Raises:
         SinkError: when the file cannot be written.
@@ -32,14 +32,14 @@ class RecordStream:
         self._pending = 0
 
     def write(self, parts: Sequence[bytes], size: int) -> None:
-        """Append parts of together `size` bytes."""
+        """Append parts of `size` bytes in total."""
         self._parts += parts
         self._pending += size
         if self._pending >= self.BUFFER:
             self._hand_over()
 
     def flush(self) -> None:
-        """Write what was collected, and flush the file if it can be."""
+        """Write buffered data, and flush the file if it has `flush`."""
         self._hand_over()
         if callable(flush := getattr(self._out, "flush", None)):
             self._attempt(flush)
@@ -51,7 +51,7 @@ class RecordStream:
         self._attempt(write_all, self._write, data)
 
     def _write(self, data: bytes) -> int | None:
-        """How much the file took; None from one that takes all and says nothing, as many file-like objects do."""
+        """Return how much the file wrote; None if it wrote all and returned nothing, as many file-like objects do."""
         taken: int | None = self._out.write(data)
         return 0 if taken is None and isinstance(self._out, RawIOBase) else taken
 
@@ -62,5 +62,5 @@ class RecordStream:
             raise ReaderGoneError(f"{self._name} was closed before everything was written") from None
         except OSError as error:
             raise write_failed(self._name, error) from None
-        except (ValueError, TypeError) as error:  # it is closed, or takes text
+        except (ValueError, TypeError) as error:  # it is closed, or is a text file
             raise SinkError(f"cannot be written: {error}", shard=self._name) from None

@@ -1,4 +1,4 @@
-"""Header blocks of a tar: checksum, size and name as every kind of writer writes them, and pax records."""
+"""Header blocks of a tar: checksum, size and name in every writer's variant, and pax records."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _sums: Final[dict[bytes, int]] = {}
 
 
 def size_in(header: bytes) -> int:
-    """The size in a header, its checksum compared; in a hurry where it is written as most are.
+    """Check a header's checksum and return its size; with a fast path for the usual format.
 
     The checksum is the sum of the header's bytes with its own field read as eight blanks. The low half of
     Adler-32 is one plus that sum modulo 65521, and far quicker than adding up in Python.
 
     Raises:
-        ValueError: when a field is not a number, or the checksum is not the header's.
+        ValueError: when a field is not a number, or the checksum is wrong.
     """
     try:
         field = header[148:156]
@@ -37,7 +37,7 @@ def size_in(header: bytes) -> int:
 
 
 def text(name: bytes) -> str:
-    """A name as UTF-8; other bytes as surrogates."""
+    """Decode a name as UTF-8, with surrogates for invalid bytes."""
     try:
         return name.decode()
     except UnicodeDecodeError:
@@ -45,10 +45,10 @@ def text(name: bytes) -> str:
 
 
 def _any_size(header: bytes) -> int:
-    """The size in a header written in any of the ways writers have, its checksum compared.
+    """Check a header's checksum and return its size, in any writer's format.
 
     Raises:
-        ValueError: when a field is not a number, or the checksum is not the header's, read unsigned or signed.
+        ValueError: when a field is not a number, or the checksum is wrong for both unsigned and signed bytes.
     """
     stored, size = _number(header[148:156]), _number(header[124:136])
     blanked = header[:148] + b" " * 8 + header[156:]
@@ -60,7 +60,7 @@ def _any_size(header: bytes) -> int:
 
 
 def _number(field: bytes) -> int:
-    """A header's number: octal digits behind blanks or NULs and up to the next, or base-256 behind a byte of 0x80.
+    """Parse a header's number: octal digits between blanks or NULs, or base-256 after a byte of 0x80.
 
     Raises:
         ValueError: when it is neither.
@@ -71,7 +71,7 @@ def _number(field: bytes) -> int:
 
 
 def name_in(header: bytes) -> str:
-    """The name in a header, joined with its ustar prefix."""
+    """Return the name in a header, joined with its ustar prefix."""
     name = header[:100].partition(b"\0")[0]
     if header[345] and header[257:263] == b"ustar\0":
         name = header[345:500].partition(b"\0")[0] + b"/" + name
@@ -79,7 +79,7 @@ def name_in(header: bytes) -> str:
 
 
 def pax_records(data: bytes) -> dict[str, str]:
-    """The records `LENGTH KEY=VALUE\\n` of a pax header.
+    """Parse the records `LENGTH KEY=VALUE\\n` of a pax header.
 
     Raises:
         ValueError: when they are malformed.

@@ -42,16 +42,16 @@ _LARGE: Final = 32 * 1024
 _CACHE_SIZE: Final = 8192
 _MASK: Final = 0xA282EAD8
 _headers: Final[dict[int, bytes]] = {}
-_lengths: Final[dict[bytes, int]] = {}  # of headers that were read and are right
+_lengths: Final[dict[bytes, int]] = {}  # of headers that were read and are valid
 
 
 def crc32c(data: bytes, crc: int = 0) -> int:
-    """CRC-32C (Castagnoli) of `data`, continuing from `crc`."""
+    """Compute the CRC-32C (Castagnoli) of `data`, continuing from `crc`."""
     return int(extend(crc, data))
 
 
 def crc32c_of_file(path: str) -> int:
-    """CRC-32C of all that a file holds.
+    """Compute the CRC-32C of a whole file.
 
     Raises:
         OSError: when it cannot be read.
@@ -64,17 +64,17 @@ def crc32c_of_file(path: str) -> int:
 
 
 def masked(crc: int) -> int:
-    """A CRC as TFRecord stores it: rotated right by 15 bits, plus a constant."""
+    """Mask a CRC as TFRecord stores it: rotated right by 15 bits, plus a constant."""
     return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
 
 
 def length_crc(length: bytes) -> bytes:
-    """What stands behind a record's length, both as stored."""
+    """Return the stored CRC for a record's stored length."""
     return _CRC.pack(masked(value(length)))
 
 
 def frame(parts: Sequence[bytes], size: int) -> list[bytes]:
-    """Frame one record given as `parts` of together `size` bytes; the parts are not copied when large."""
+    """Frame one record, given as `parts` of `size` bytes in total; large parts are not copied."""
     header = _headers.get(size) or _header(size)
     if size < _JOIN_BELOW:
         data = b"".join(parts)
@@ -98,10 +98,10 @@ class RecordReader:
     """Iterates over the records of an uncompressed TFRecord stream as `(offset, data)`.
 
     Args:
-        stream: a binary stream; `read` may return less than asked, and b"" at the end.
-        name: what to call the stream in errors.
-        check_data: whether the CRC of the data is checked too; that of the length always is, before any
-            memory is claimed for the record.
+        stream: a binary stream; `read` may return less than requested, and b"" at the end.
+        name: name of the stream in errors.
+        check_data: whether to check the CRC of the data; that of the length is always checked, before memory
+            is allocated for the record.
 
     Attributes:
         offset: bytes consumed so far, always at a record boundary.
@@ -112,7 +112,7 @@ class RecordReader:
             Its `kind` attribute is one of "length-crc", "data-crc", "truncated", "too-large".
     """
 
-    CHUNK: Final = 1 << 18  # larger blocks of memory would be given back and faulted in again each time
+    CHUNK: Final = 1 << 18  # larger blocks would be returned to the system and faulted in again each time
 
     def __init__(self, stream: Readable, name: str, *, check_data: bool = True) -> None:
         self._stream = stream
@@ -155,12 +155,12 @@ class RecordReader:
             self.count += 1
 
     def skip_damaged(self) -> None:
-        """After a "data-crc" error: go on behind the damaged record."""
+        """After a "data-crc" error, continue after the damaged record."""
         self.offset += self._damaged + FRAMING
         self.count += 1
 
     def _check_header(self, header: bytes) -> int:
-        """The length in a header that has not come before."""
+        """Check the length in a header not seen before, and return it."""
         length = int.from_bytes(header[:8], "little")
         if length_crc(header[:8]) != header[8:]:
             raise self._damage("length-crc", "the CRC of the record's length does not match")
@@ -172,7 +172,7 @@ class RecordReader:
         return length
 
     def _fill(self, size: int) -> bool:
-        """Have `size` bytes buffered; False at a clean end of the stream."""
+        """Fill the buffer to `size` bytes; return False at a clean end of the stream."""
         chunks = [self._buffer[self._position :]]
         have = len(chunks[0])
         while have < size:
@@ -187,9 +187,9 @@ class RecordReader:
         return have > 0
 
     def _read_large(self, length: int) -> tuple[bytes, bytes]:
-        """Data and CRC of a record that begins in the buffer; only the next header is read with it.
+        """Read data and CRC of a record that begins in the buffer, together with only the next header.
 
-        What is copied once less is read a third faster.
+        Saving one copy makes this a third faster.
         """
         data = self._exactly(length, self._buffer[self._position + 12 :])
         tail = self._exactly(FRAMING) if len(data) == length else b""
@@ -199,7 +199,7 @@ class RecordReader:
         return data, tail[:4]
 
     def _exactly(self, size: int, head: bytes = b"") -> bytes:
-        """So many bytes, beginning with `head`; fewer at the end of the stream."""
+        """Read `size` bytes that begin with `head`; fewer at the end of the stream."""
         chunks = [head] if head else []
         have = len(head)
         while have < size and (chunk := self._stream.read(min(size - have, 16 * self.CHUNK))):

@@ -91,7 +91,7 @@ def test_an_example_of_two_gibibytes_is_refused_and_one_byte_less_is_not():
 
 
 def test_a_name_that_is_not_utf_8_is_refused_by_name():
-    with pytest.raises(SampleError, match=r"'\\udcff' is not named in UTF-8"):
+    with pytest.raises(SampleError, match=r"the name of the entry '\\udcff' is not UTF-8"):
         Encoder().encode({"\udcff": b""})
 
 

@@ -1,7 +1,7 @@
-"""Images: bytes to pixels, pixels to pixels, pixels to bytes, each as TensorFlow does it.
+"""Images: decoding, operations on pixels, encoding, each with TensorFlow's results.
 
-An image is a numpy array (height, width, channels). What a function returns depends on its arguments alone;
-it knows neither samples nor ops. numpy, OpenCV and libjpeg-turbo are imported by the first call that needs
+An image is a numpy array (height, width, channels). A function's result depends only on its arguments;
+nothing here knows samples or ops. numpy, OpenCV and libjpeg-turbo are imported by the first call that needs
 them: reading a header, drawing an angle and `tar2tf --help` never do.
 """
 

@@ -1,4 +1,4 @@
-"""Memory for pixels that is used again: fresh pages from the system cost more than many an op that fills them.
+"""Reused memory for pixels: new pages from the system cost more than many ops that fill them.
 
 Without it, an epoch of `Dataset` (4,000 JPEGs, decoded, 224x224, batches of 32) takes 1.36x the CPU time, and
 `tar2tf convert` with the same ops 1.02x to 1.05x.
@@ -17,10 +17,10 @@ from tar2tf_cli.formats.image.lazy import NDArray, np
 __all__ = ["buffer"]
 
 _COUNTED: Final = getattr(sys, "_is_gil_enabled", lambda: True)()
-"""Whether reference counts are exact, as they are under a GIL alone; without one, no memory is used again."""
+"""Whether reference counts are exact, which requires the GIL; without it, no memory is reused."""
 
 _MOST_BYTES: Final = 32 << 20
-"""Bytes that each thread keeps."""
+"""The most bytes that each thread keeps."""
 
 
 def _references(blocks: Sequence[Any], place: int) -> int:
@@ -28,7 +28,7 @@ def _references(blocks: Sequence[Any], place: int) -> int:
 
 
 _UNUSED: Final = _references([object()], 0)
-"""References to a kept block that no array lies in, counted as this interpreter counts them."""
+"""The reference count of a kept block that no array uses, as measured in this interpreter."""
 
 
 class _Kept(threading.local):
@@ -41,9 +41,9 @@ _kept: Final = _Kept()
 
 
 def buffer(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
-    """An array in C order whose values are not set, in memory of an array that is gone, where there is one.
+    """Return an uninitialised array in C order, in the memory of a deleted array if possible.
 
-    An array that somebody still holds, or a part of it, keeps its memory: arrays refer to the block that they lie in.
+    The memory of an array in use, even of a view of it, is not reused, since arrays refer to their block.
     """
     if not _COUNTED:
         return np.empty(shape, dtype)
@@ -66,7 +66,7 @@ def _block(size: int) -> NDArray[np.uint8]:
 
 
 def _forget_unused() -> None:
-    """Let go of what is not in use, so that images of another size find room."""
+    """Release unused blocks, to make room for images of another size."""
     blocks = _kept.blocks
     _kept.blocks = [blocks[place] for place in range(len(blocks)) if _references(blocks, place) > _UNUSED]
     _kept.bytes = sum(block.size for block in _kept.blocks)

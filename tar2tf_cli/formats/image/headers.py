@@ -1,4 +1,4 @@
-"""What encoded bytes are, and how large the image is, read from the header alone; needs no numpy."""
+"""The format and size of an encoded image, read from its header, without numpy."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def is_adobe_segment(marker: int, body: bytes) -> bool:
 
 
 def jpeg_frame(data: bytes) -> _JpegFrame:
-    """The frame header of a JPEG: precision, size, components."""
+    """Return the frame header of a JPEG: precision, size, components."""
     for marker, start, _ in jpeg_segments(data):
         if marker in _JPEG_FRAMES:
             precision, height, width, components = struct.unpack_from(">BHHB", data, start)
@@ -179,7 +179,7 @@ class _BmpLayout(NamedTuple):
 
 
 def bmp_layout(data: bytes) -> _BmpLayout:
-    """Where a BMP keeps its pixels, and how."""
+    """Position and layout of a BMP's pixels."""
     (pixels,) = struct.unpack_from("<i", data, 10)
     width, height, _, bits = struct.unpack_from("<iihh", data, 18)
     if bits // 8 not in (1, 3, 4):
@@ -198,7 +198,7 @@ def _gif_header(data: bytes) -> tuple[int, int, int]:
 
 
 def _webp_header(data: bytes) -> tuple[int, int, int]:
-    """Shape of a lossy, lossless or extended WebP (RFC 9649, 2.5 to 2.7)."""
+    """Return the shape of a lossy, lossless or extended WebP (RFC 9649, 2.5 to 2.7)."""
     kind = data[12:16]
     if kind == b"VP8X":
         flags, size = data[20], int.from_bytes(data[24:30], "little")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 else:
 
     class _OnFirstUse:
-        """Stands in for a module and imports it when an attribute is asked for, which it then keeps."""
+        """Stands in for a module, imports it on first access of an attribute, and caches the attribute."""
 
         def __init__(self, module: str) -> None:
             self._module = module

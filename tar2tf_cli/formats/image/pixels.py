@@ -28,7 +28,7 @@ __all__ = [
 DTYPES: Final = (
     "uint8", "int8", "uint16", "int16", "uint32", "int32", "int64", "float16", "float32", "float64",
 )  # fmt: skip
-"""The dtypes that `convert_dtype` and `cast` take and give."""
+"""The dtypes that `convert_dtype` and `cast` accept and return."""
 
 
 def convert_dtype(image: Image, dtype: str, saturate: bool = False) -> Image:
@@ -36,8 +36,8 @@ def convert_dtype(image: Image, dtype: str, saturate: bool = False) -> Image:
 
     Integers range to their type's maximum, floats to 1. Between integers the scale is a power of two; an
     integer becomes x * (1 / max), a float trunc(x * (max + 0.5)), in the precision of the float. Beyond the
-    range, and at 1.0 for integers wider than the float's precision, what comes out is undefined (as it is in
-    TensorFlow) unless `saturate` is set, which clamps.
+    range, and at 1.0 for integers wider than the float's precision, the result is undefined (as in TensorFlow)
+    unless `saturate` is set, which clamps.
 
     Raises:
         ImageError: an array or dtype outside `DTYPES`; float16 and an integer of a range that float16 cannot
@@ -62,7 +62,7 @@ def convert_dtype(image: Image, dtype: str, saturate: bool = False) -> Image:
 def _most(integer: np.dtype[Any], floating: np.dtype[Any]) -> int:
     most = int(np.iinfo(integer).max)
     if most > float(np.finfo(floating).max):
-        raise ImageError(f"{floating} cannot hold the range of {integer}: convert by way of float32")
+        raise ImageError(f"{floating} cannot hold the range of {integer}: convert to float32 first")
     return most
 
 
@@ -85,8 +85,8 @@ def cast(image: Image, dtype: str) -> Image:
     TensorFlow's own overflows from int64, and from float32 and float64 to int64; this does not.
 
     Floats are clamped, then truncated towards zero: to uint8, 254.9 -> 254, -0.9 -> 0, 300.0 -> 255.
-    Infinities become the largest finite value. NaN stays NaN among floats; as an integer it is what the CPU
-    makes of it, on x86-64 the least value of int32 and int64 and 0 for the others.
+    Infinities become the largest finite value. NaN stays NaN in floats; as an integer it depends on the
+    CPU: on x86-64, the least value of int32 and int64, and 0 for the others.
 
     Raises:
         ImageError: an array or dtype outside `DTYPES`.
@@ -162,7 +162,7 @@ def _opencv_factor(size_in: int, size_out: int) -> float:
 def _rounding_gap(size_in: int, size_out: int) -> float:
     """How far OpenCV's coordinates, rounded once, are from TensorFlow's, rounded at each step, in pixels.
 
-    They part where a coordinate passes a power of two: by at most 2^-16 up to 512, 2^-15 up to 1024.
+    They differ where a coordinate exceeds a power of two: by at most 2^-16 up to 512, 2^-15 up to 1024.
     """
     exact = (np.arange(size_out) + 0.5) / _opencv_factor(size_in, size_out) - 0.5
     gaps = exact.astype(np.float32).astype(np.float64) - _coordinates(size_in, size_out)
@@ -230,10 +230,10 @@ def _lerp(first: NDArray[np.float32], second: NDArray[np.float32], weight: NDArr
 
 
 def rotate(image: Image, angle: float) -> Image:
-    """Turn clockwise by `angle` degrees about the centre; the dtype stays.
+    """Rotate clockwise by `angle` degrees about the centre; the dtype does not change.
 
     Multiples of 90 move pixels unchanged, and 90 and 270 swap height and width. Any other angle keeps the
-    canvas: what leaves it is lost, what enters is 0; values are interpolated bilinearly (32 and 64 bits in
+    canvas: pixels that leave it are lost, new ones are 0; values are interpolated bilinearly (32 and 64 bits in
     float32), and rounded if integers.
 
     Raises:
@@ -268,7 +268,7 @@ def _rotate_within_canvas(image: Image, angle: float) -> Image:
 
 
 def random_angle(seed: int, key: str) -> float:
-    """Draw an angle in [0, 360) from seed and key: the same on every machine, whatever was drawn before.
+    """Draw an angle in [0, 360) from seed and key: the same on every machine, independent of earlier draws.
 
     The first 53 bits of BLAKE2b over "SEED NUL KEY" as a fraction of 2^53, times 360.
     """
