@@ -1,4 +1,4 @@
-"""Hard links that are entries of samples: the bytes of the members that they stand for, from the shard opened again."""
+"""Hard links that are entries of samples: their targets' bytes, from the shard opened a second time."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _Place: TypeAlias = tuple[int, int]  # offset and size of a member's data
 
 
 class EntryLinks:
-    """Follows the links of a shard that are entries: hard links to members before them.
+    """Resolves links that are entries of a shard: hard links to earlier members.
 
-    A local tar is read by offset; another shard is copied to a temporary file when the first link is met. Other links
-    are faults of their samples.
+    A local tar is read by offset; any other shard is copied to a temporary file at the first link. Other links make
+    their samples faulty.
 
     Args:
-        source: where the shard is.
+        source: the source of the shard.
         item: the shard.
-        grouper: which names are entries, and what hears of links that cannot be followed.
-        sizes_only: give sizes, and no data.
+        grouper: decides which names are entries, and receives the errors of other links.
+        sizes_only: whether to return sizes without data.
     """
 
     def __init__(self, source: Source, item: ObjectInfo, grouper: Grouper, *, sizes_only: bool = False) -> None:
@@ -46,7 +46,7 @@ class EntryLinks:
         self.wants = grouper.wants
 
     def follow(self, name: str, target: str | None, offset: int) -> tuple[bytes, int] | None:
-        """Data and size of what a link stands for; None after its sample was reported as faulty."""
+        """Return data and size of a link's target; None after reporting its sample as faulty."""
         try:
             place = self._place(target, offset)
         except LinkError as error:
@@ -55,7 +55,7 @@ class EntryLinks:
         return (b"" if self._sizes_only else self._read(*place)), place[1]
 
     def _place(self, target: str | None, offset: int) -> _Place:
-        """Where the data of a hard link at an offset lies."""
+        """Return the position of the data of the hard link at an offset."""
         if target is None:
             raise LinkError("is a symbolic link, and entries must be files", hint=_AGAIN)
         if not self._source.repeatable:
@@ -70,7 +70,7 @@ class EntryLinks:
         return place
 
     def _scan(self, end: int) -> None:
-        """Find the members before an offset, from where the last scan ended."""
+        """Find the members before an offset, continuing the last scan."""
         start, self._scanned = self._scanned, max(self._scanned, end)
         while start < end:
             reader = TarReader(self._opened(), self._name, headers_only=True, need_end=False)
@@ -91,7 +91,7 @@ class EntryLinks:
                 start = reader.offset
 
     def _opened(self) -> PlainStream | IO[bytes]:
-        """The bytes of the tar in something that can seek."""
+        """Return the tar as a seekable stream."""
         if self._file is None:
             stream = open_stream(self._source.open(self._item), self._name)
             if self._source.seekable and isinstance(stream, PlainStream):
@@ -110,14 +110,14 @@ class EntryLinks:
         return b"".join(pieces)
 
     def close(self) -> None:
-        """Close what was opened again."""
+        """Close the second stream."""
         if self._file:
             self._file.close()
             self._file = None
 
 
 def _copied(stream: ShardStream) -> IO[bytes]:
-    """A temporary file with the bytes of a stream, as far as it is whole; where it is not, its first reader says so."""
+    """Copy a stream to a temporary file, up to any damage, which the first reader of the shard reports."""
     file = tempfile.TemporaryFile()  # noqa: SIM115  # its caller closes it
     with suppress(DamagedShardError):
         while data := stream.read(_PIECE):
@@ -127,11 +127,11 @@ def _copied(stream: ShardStream) -> IO[bytes]:
 
 
 class _Reached(Exception):
-    """A scan is where it was to end."""
+    """The end of a scan was reached."""
 
 
 class _EarlierLinks:
-    """Adds the hard links that a scan meets to the members that it has found."""
+    """Adds the hard links found by a scan to its members."""
 
     def __init__(self, members: dict[str, _Place], end: int) -> None:
         self._members = members
