@@ -84,7 +84,7 @@ def test_attributes_behave_as_properties_and_subclasses_inherit_them():
         example.name_again = "y"
     example.release()
     assert example.data is None
-    with pytest.raises(UsageError, match="no dtype"):
+    with pytest.raises(UsageError, match="does not support the dtype"):
         tfrecordable(dtype="int8")
 
 
