@@ -137,12 +137,12 @@ def inspect(
 
     Args:
         bucket: a directory, a tar or TFRecord file, `-`, or a URL.
-        templates: which shards of the bucket; every tar and TFRecord when there is none.
+        templates: which shards of the bucket; defaults to every tar and TFRecord.
         paths: whether bucket and templates are taken as files and folders if all of them exist.
         rules: how tars are read.
-        workers: how many shards are read at once; as many as there are CPUs when None.
-        endpoint: where the store of the bucket answers, as `open_source` takes it.
-        events: hears of progress.
+        workers: how many shards are read at once; defaults to the number of CPUs.
+        endpoint: URL of the store that holds the bucket.
+        events: notified of progress.
 
     Raises:
         SourceError: when there is nothing to inspect, or a shard is damaged or cannot be read.

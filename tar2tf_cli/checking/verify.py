@@ -76,12 +76,12 @@ def verify(
 
     Args:
         bucket: a directory, a tar or TFRecord file, `-`, a URL of any of these, or a manifest by its path or URL.
-        templates: which shards of the bucket; every tar and TFRecord when there is none.
+        templates: which shards of the bucket; defaults to every tar and TFRecord.
         paths: whether bucket and templates are taken as files and folders if all of them exist.
         rules: how tars are read.
-        workers: how many files are checked at once; as many as there are CPUs when None.
-        endpoint: where the store of the bucket answers, as `open_source` takes it.
-        events: hears of progress.
+        workers: how many files are checked at once; defaults to the number of CPUs.
+        endpoint: URL of the store that holds the bucket.
+        events: notified of progress.
 
     Raises:
         SourceError: when there is nothing to check, or something cannot be read. Damage is a fault, not an error.
