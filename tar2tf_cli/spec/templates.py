@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Final
@@ -158,7 +159,9 @@ def glob_regex(pattern: str) -> re.Pattern[str]:
         return wildcard.get(token) or re.escape(token)
 
     try:
-        return re.compile(_GLOB_TOKEN.sub(translate, pattern) + r"\Z")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of set operations that Python may have one day
+            return re.compile(_GLOB_TOKEN.sub(translate, pattern) + r"\Z")
     except re.error as error:
         raise UsageError(f"the template {pattern!r} is not a glob: {error.msg}") from None
 
