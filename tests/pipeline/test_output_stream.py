@@ -90,7 +90,7 @@ def test_file_objects_that_take_little_or_nothing(tmp_path: Path) -> None:
 
 
 def test_a_directory_or_device_as_output_is_refused(tar: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="names a directory"):
+    with pytest.raises(UsageError, match="is a directory"):
         Pipeline().from_tar(tar).sample_to_tf_example().to_tf_record(tmp_path).do()
     with pytest.raises(UsageError, match="not a regular file"):
         Pipeline().from_tar(tar).sample_to_tf_example().to_tf_record("/dev/null", overwrite=True).do()

@@ -26,7 +26,6 @@ from tar2tf_cli.formats.image.headers import (
 )
 from tar2tf_cli.formats.image.lazy import Image, NDArray, cv2, np, simplejpeg
 from tar2tf_cli.formats.image.pixels import opencv, shape_of
-from tar2tf_cli.formats.image.quiet import quiet
 
 __all__ = ["CHANNELS", "DEFAULT_MAX_PIXELS", "decode", "encode", "to_rgb_jpeg"]
 
@@ -148,7 +147,7 @@ def _rgb_of_cmyk(image: NDArray[np.uint8], *, inverted: bool) -> NDArray[np.uint
 
 def _decode_png(data: bytes, channels: int) -> NDArray[np.uint8]:
     essentials = np.frombuffer(_png_essentials(data), np.uint8)
-    with opencv("decode a PNG"), quiet:
+    with opencv("decode a PNG"):
         image: Any = cv2.imdecode(essentials, cv2.IMREAD_UNCHANGED)
     if image is None:
         raise ImageError("damaged PNG: its image data do not inflate to the size in its header")
