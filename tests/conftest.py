@@ -77,6 +77,11 @@ def group_of(nodeid: str) -> str:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two processes for each core, since tests wait for servers and for killed runs about half of the time."""
+    return min(2 * (os.cpu_count() or 1), 8)
+
+
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Give whichever process is free the next test, and groups, the largest first, to one process each."""
     from xdist.scheduler import LoadScopeScheduling
