@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.bytestream import ByteStream
-from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.stores.base import ObjectInfo, Placed, Source
+
+if TYPE_CHECKING:
+    from tar2tf_cli.inputs.report import InputReport
 
 __all__ = ["ListSource"]
 

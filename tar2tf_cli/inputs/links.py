@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import closing, suppress
 from typing import IO, Final, TypeAlias
 
@@ -97,8 +96,10 @@ class EntryLinks:
             if self._source.seekable and isinstance(stream, PlainStream):
                 self._file = stream
             else:
+                import tempfile
+
                 with closing(stream), write_errors(tempfile.gettempdir()):
-                    self._file = _copied(stream)
+                    self._file = _copied(stream, tempfile.TemporaryFile())  # noqa: SIM115  # closed by `close`
         return self._file
 
     def _read(self, offset: int, size: int) -> bytes:
@@ -116,9 +117,8 @@ class EntryLinks:
             self._file = None
 
 
-def _copied(stream: ShardStream) -> IO[bytes]:
-    """Copy a stream to a temporary file, up to any damage, which the first reader of the shard reports."""
-    file = tempfile.TemporaryFile()  # noqa: SIM115  # its caller closes it
+def _copied(stream: ShardStream, file: IO[bytes]) -> IO[bytes]:
+    """Copy a stream to a file, up to any damage, which the first reader of the shard reports."""
     with suppress(DamagedShardError):
         while data := stream.read(_PIECE):
             file.write(data)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tar2tf_cli.formats.bytestream import ByteStream
@@ -101,6 +100,8 @@ class StagesSource(ListSource):
         sizes = [item.size for _, item in self._tars]
         if not sizes or None in sizes:
             return [ObjectInfo(self.bucket, None, None)]
+        from hashlib import blake2b
+
         text = repr(self.identity["tars"]).encode("utf-8", "surrogateescape")
         return [ObjectInfo(self.bucket, sum(size or 0 for size in sizes), blake2b(text, digest_size=16).hexdigest())]
 
