@@ -225,11 +225,14 @@ class ObjectSource(Source):
             wanted = set(names)
             prefix = os.path.commonprefix(names)  # noqa: RUF071 - of names, not of paths
             found.update((item.name, item) for item in self._listing(prefix) if item.name in wanted)
-        elif len(names) == 1:
-            found.update((item.name, item) for item in map(self._head, names) if item)
         elif names:
-            with ThreadPoolExecutor(min(_PARALLEL, len(names))) as pool:
-                found.update((item.name, item) for item in pool.map(self._head, names) if item)
+            items = [
+                self._head(names[0])
+            ]  # alone: it has an AIStore cluster make a bucket behind it known to its nodes
+            if len(names) > 1:
+                with ThreadPoolExecutor(min(_PARALLEL, len(names) - 1)) as pool:
+                    items += pool.map(self._head, names[1:])
+            found.update((item.name, item) for item in items if item)
 
     def _head(self, name: str) -> ObjectInfo | None:
         return persist(lambda: self._store.head(name), shard=self.locate(name))
