@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from click.shell_completion import BashComplete, FishComplete, ShellComplete, Zs
 
 from tar2tf_cli import __version__
 from tar2tf_cli.cli import cli
+from tar2tf_cli.cli.options import grouped
 from tar2tf_cli.ops import OPS
 
 ROOT = Path(__file__).parent.parent
@@ -47,7 +49,7 @@ def main() -> None:
 
 def generated() -> dict[Path, str]:
     """The text of every generated file by its path."""
-    context = click.Context(cli, info_name="tar2tf")
+    context = click.Context(cli, info_name="tar2tf", help_option_names=["-h", "--help"])
     files = {ROOT / "man" / "tar2tf.1": "\n".join(_group_page(context))}
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
@@ -84,18 +86,19 @@ def _command_page(context: click.Context) -> Iterator[str]:
     usage = " ".join(command.collect_usage_pieces(context))
     yield f".SH SYNOPSIS\n.B tar2tf {context.info_name}\n{_escape(usage)}"
     yield ".SH DESCRIPTION"
-    yield from _paragraphs(command.help or "")
+    yield from _paragraphs(_description(command))
     yield ".SH OPTIONS"
-    for param in command.params:
-        record = param.get_help_record(context)
-        if record:
-            yield f".TP\n.B {_escape(record[0])}\n{_escape(record[1])}"
+    for group, params in grouped(command.get_params(context)).items():
+        yield f".SS {group}"
+        for param in params:
+            term, meaning = param.get_help_record(context) or ("", "")
+            yield _term(term, f"{meaning} {getattr(param, 'more', '')}")
     if context.info_name == "convert":
         yield ".SH LIMITS"
         yield _escape(LIMIT)
         yield ".SH OPS"
         for op in OPS.values():
-            yield f".TP\n.B {_escape(op.usage)}\n{_escape(op.help())}"
+            yield _term(op.usage, f"{op.help()} {op.more()}\n.br\nFor example: {'   '.join(op.examples)}")
         yield ".SH FILES"
         for path, meaning in FILES.items():
             yield f".TP\n.I {_escape(path)}\n{_escape(meaning)}"
@@ -115,6 +118,17 @@ def _tail() -> Iterator[str]:
     for code, meaning in EXIT_STATUS.items():
         yield f".TP\n.B {code}\n{meaning}"
     yield ""
+
+
+def _description(command: click.Command) -> str:
+    """What a command does: its help, or where the docstring has more for the man page, that instead of the help."""
+    short, mark, full = inspect.cleandoc(command.callback.__doc__ or "").partition("\f")
+    first = short.partition("\n")[0]
+    return f"{first}\n\n{full}" if mark else short
+
+
+def _term(term: str, meaning: str) -> str:
+    return f".TP\n.B {_escape(term)}\n{_escape(meaning.strip())}".replace("\\&.br", ".br")
 
 
 def _paragraphs(text: str) -> Iterator[str]:

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
-from tar2tf_cli.cli.options import endpoint_option, input_options, option, output_options, words, workers_option
+from tar2tf_cli.cli.options import (
+    Command,
+    endpoint_option,
+    input_options,
+    option,
+    output_options,
+    words,
+    workers_option,
+)
 from tar2tf_cli.cli.output import Terminal
 
 if TYPE_CHECKING:
@@ -18,81 +26,155 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@click.command("convert")
+def _ops() -> dict[str, list[tuple[str, str]]]:
+    """The ops, as lines of the help below --op."""
+    from tar2tf_cli.ops import OPS
+
+    return {"--op": [(op.examples[0], op.help()) for op in OPS.values()]}
+
+
+@click.command("convert", cls=Command, terms=_ops)
 @click.argument("bucket", required=False)
 @click.argument("template", nargs=-1)
-@option("-o", "--output", "path", metavar="PATH", help="Path template of the shards, a device or a pipe; - for stdout.")
-@option("--max-shard-size", metavar="SIZE", help="Maximum size of a shard on disk, such as 100MB or 1GiB.")
-@option("--num-shards", metavar="N", help="Write N shards whose record counts differ by at most one.")
-@option("--records-per-shard", metavar="N", help="Maximum number of records in a shard.")
-@workers_option
-@option(
-    "--type",
-    "types",
-    multiple=True,
-    metavar="NAME=TYPE",
-    help="Type of a feature: int64, float, bytes, or one of these with _list.",
-)
-@option(
-    "--op",
-    "ops",
-    multiple=True,
-    metavar="OP",
-    help="An op to apply to each sample, such as resize:jpg,224x224; repeatable, applied in order.",
-)
-@option(
-    "--select",
-    multiple=True,
-    metavar="SEL",
-    help="Entries that become features: jpg,cls or label=json:annotations.0.label.",
-)
-@option("--preset", metavar="NAME", help="A known set of features: image-label, imagenet, imagenet-tensor.")
-@option("--image-size", metavar="N", help="Crop and scale the images of imagenet-tensor to N x N.")
-@option("--max-pixels", metavar="N", help="Refuse to decode images with more pixels.  [default: 134217728]")
-@option("--spec", "spec_path", metavar="FILE", help="Read the conversion from a YAML file; - for standard input.")
 @option(
     "--from",
     "kind",
+    group="Input",
+    metavar="KIND",
     **words("tar", "imagefolder", "examples"),
-    help="What BUCKET is: tars, a folder of images per class, or rows of a CSV file.",
+    help="tar, imagefolder or examples.",
+    more="What BUCKET is: tars, a folder of images per class, or rows of a CSV file.",
 )
+@endpoint_option
+@input_options
 @option(
     "--labels",
+    group="Input",
     metavar="FILE|imagenet",
-    help="Label numbers and texts of an image folder's classes: JSON, lines of CLASS or CLASS<TAB>TEXT, or imagenet.",
+    help="Labels of an image folder's classes.",
+    more="Their numbers and texts: JSON, lines of CLASS or CLASS<TAB>TEXT, or imagenet for those of ImageNet-1k.",
 )
 @option(
-    "--example-class", metavar="WHERE", help="The class that turns rows into examples: FILE.py:CLASS or MODULE:CLASS."
+    "--example-class",
+    group="Input",
+    metavar="WHERE",
+    help="Class that turns rows into examples.",
+    more="WHERE is FILE.py:CLASS or MODULE:CLASS.",
 )
 @option(
     "--example-arg",
     "example_args",
+    group="Input",
     multiple=True,
     metavar="NAME=VALUE",
-    help="An argument passed to its methods; a VALUE that is valid JSON is parsed.",
+    help="Argument passed to its methods.",
+    more="May be repeated. A VALUE that is valid JSON is parsed.",
 )
-@endpoint_option
-@input_options
-@option("--shuffle", is_flag=True, help="Shuffle the records across all shards.")
-@option("--seed", metavar="N", help="Random seed for --shuffle and for random ops.  [default: 0]")
-@option("--limit", metavar="N", help="Convert at most N samples.")
-@option("--split", metavar="NAME=FRACTION,…", help="Split by a hash of the key, such as train=0.9,val=0.1.")
-@option("--compression", **words("none", "gzip"), help="Compress the shards.")
-@option("--index", is_flag=True, help="Write SHARD.idx beside each shard: the offset and size of each record.")
-@option("--on-error", **words("fail", "skip"), help="What to do with a faulty sample.")
-@option("--max-errors", metavar="N", help="Give up after more than N faulty samples.")
+@option(
+    "--op",
+    "ops",
+    group="Samples",
+    multiple=True,
+    metavar="OP",
+    help="Op to apply; repeat it for more, in order:",
+    more="tar2tf ops shows all of them with examples.",
+)
+@option("--limit", group="Samples", metavar="N", help="Convert at most N samples.")
+@option("--shuffle", group="Samples", is_flag=True, help="Shuffle the records across all shards.")
+@option("--seed", group="Samples", metavar="N", help="Seed of everything random.  [default: 0]")
+@option(
+    "--max-pixels",
+    group="Samples",
+    metavar="N",
+    help="Most pixels of an image.  [default: 134217728]",
+    more="An image with more (height x width) is a faulty sample when it is decoded.",
+)
+@option("--on-error", group="Samples", **words("fail", "skip"), help="On a faulty sample.")
+@option("--max-errors", group="Samples", metavar="N", help="Give up after more than N faulty samples.")
 @option(
     "--errors",
     "errors_path",
+    group="Samples",
     metavar="FILE",
-    help="Write the errors of faulty samples to FILE, one JSON document per line.",
+    help="Write the errors of faulty samples to FILE.",
+    more="One JSON document per line.",
 )
-@option("--overwrite", is_flag=True, help="Replace files that this conversion did not write.")
-@option("--dry-run", is_flag=True, help="Show the plan and the first sample; write nothing.")
+@option(
+    "--select",
+    group="Features",
+    multiple=True,
+    metavar="SEL",
+    help="Entries that become features: jpg,cls.",
+    more="NAME=ENTRY renames, and label=json:annotations.0.label takes a value in a JSON entry. May be repeated.",
+)
+@option(
+    "--type",
+    "types",
+    group="Features",
+    multiple=True,
+    metavar="NAME=TYPE",
+    help="int64, float or bytes, or with _list.",
+    more="The type of a feature, such as cls=int64; text is parsed. May be repeated.",
+)
+@option(
+    "--preset",
+    group="Features",
+    metavar="NAME",
+    help="image-label, imagenet or imagenet-tensor.",
+    more="A known set of features.",
+)
+@option("--image-size", group="Features", metavar="N", help="Crop and scale imagenet-tensor to N x N.")
+@option(
+    "-o",
+    "--output",
+    "path",
+    group="Output",
+    metavar="PATH",
+    help="Path template of the shards; - for stdout.",
+    more="<> counts from 1 and <00000> from 00000; <total> is the number of shards, <split> the split and <input> the "
+    "input's name. A device or a pipe is written to like standard output.",
+)
+@option("--max-shard-size", group="Output", metavar="SIZE", help="Most bytes of a shard, such as 100MB or 1GiB.")
+@option("--num-shards", group="Output", metavar="N", help="Write N shards of equal count.")
+@option("--records-per-shard", group="Output", metavar="N", help="Most records of a shard.")
+@option(
+    "--split",
+    group="Output",
+    metavar="NAME=FRACTION,…",
+    help="Split by key, such as train=0.9,val=0.1.",
+    more="A hash of the key assigns each sample, so that it stays in its split when data is added.",
+)
+@option("--compression", group="Output", **words("none", "gzip"), help="Compress the shards.")
+@option(
+    "--index",
+    group="Output",
+    is_flag=True,
+    help="Write SHARD.idx beside each shard.",
+    more="It has the offset and size of each record.",
+)
+@option("--overwrite", group="Output", is_flag=True, help="Replace what this conversion did not write.")
+@option(
+    "--spec",
+    "spec_path",
+    metavar="FILE",
+    help="Read the conversion from YAML; - for stdin.",
+    more="Flags override it. tar2tf schema prints what it may contain.",
+)
+@workers_option
+@option("--dry-run", is_flag=True, help="Show plan and first sample; write nothing.")
 @output_options
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> int:
-    """Convert tar shards to TFRecord shards.
+    """Convert tar shards, image folders or rows of CSV to TFRecord shards.
+
+    \b
+    tar2tf convert shards 'train-{0000..0146}.tar' -o 'out/train-<>.record'
+    tar2tf convert a.tar b.tar -o ab.record --op decode:jpg --type cls=int64
+    tar2tf convert --from imagefolder photos -o photos.record --preset imagenet
+
+    BUCKET is a directory, a tar, - or a URL (ais://, s3://, gs://, az://, http://); TEMPLATE names shards in it.
+    More in man tar2tf-convert.
+    \f
 
     BUCKET is a directory, a tar file, - for one tar on standard input, or a URL that begins with ais://, ais+s3://,
     ais+gs://, s3://, gs://, az://, http:// or https://; with --from, a folder with one folder of
@@ -110,8 +192,7 @@ def command(ctx: click.Context, /, **options: Any) -> int:
     tar2tf convert --from imagefolder photos -o 'out/train-<00000>-of-<total>' --preset imagenet-tensor --image-size 300
     tar2tf convert --from examples --example-class toy.py:ToyExample examples.csv -o 'out/train-<>.record'
 
-    In PATH, <> counts from 1 and <00000> from 00000; <total> is the number of shards, <split> the split, <input>
-    the input's name. The manifest is written beside the shards. To continue an interrupted run, repeat the command.
+    The manifest is written beside the shards. To continue an interrupted run, repeat the command.
     """
     from tar2tf_cli.cli.summary import print_plan, print_summary
     from tar2tf_cli.conversion.plan import make_plan

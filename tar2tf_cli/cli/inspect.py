@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tar2tf_cli.cli.options import endpoint_option, input_options, option, output_options, workers_option
+from tar2tf_cli.cli.options import (
+    Command,
+    endpoint_option,
+    input_options,
+    option,
+    output_options,
+    whole,
+    workers_option,
+)
 from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, print_skipped, size
 from tar2tf_cli.cli.table import table, terminal_width
 
@@ -22,12 +30,10 @@ _MOST_ENTRIES: Final = 100
 _MOST_EXAMPLE: Final = 60
 
 
-@click.command("inspect")
+@click.command("inspect", cls=Command)
 @click.argument("bucket")
 @click.argument("template", nargs=-1)
-@option(
-    "-n", "samples", type=click.IntRange(1), metavar="N", help="Print the first N samples instead; with --json, also."
-)
+@option("-n", "samples", group="Output", type=whole, metavar="N", help="Print the first N samples; with --json, also.")
 @workers_option
 @input_options
 @endpoint_option

@@ -1,44 +1,131 @@
-"""The options that commands share, and the base class of all options."""
+"""The options that commands share, how they are grouped in the help, and the base class of all options."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
-__all__ = ["endpoint_option", "input_options", "option", "output_options", "words", "workers_option"]
+__all__ = [
+    "GROUPS",
+    "Command",
+    "Words",
+    "endpoint_option",
+    "grouped",
+    "input_options",
+    "option",
+    "output_options",
+    "whole",
+    "words",
+    "workers_option",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+GROUPS: Final = ("Input", "Samples", "Features", "Output", "Running")
+"""The groups of options, in the order in which help and man page show them."""
+
 
 class _Option(click.Option):
-    """An option that can also be set in the environment: TAR2TF_MAX_SHARD_SIZE for --max-shard-size."""
+    """An option that can also be set in the environment: TAR2TF_MAX_SHARD_SIZE for --max-shard-size.
 
-    def __init__(self, declarations: Sequence[str], **settings: Any) -> None:
+    Attributes:
+        group: the group that it belongs to, one of `GROUPS`.
+        more: what the man page says after the help text.
+    """
+
+    def __init__(self, declarations: Sequence[str], *, group: str = "Running", more: str = "", **settings: Any) -> None:
         name = next((word for word in declarations if word.startswith("--")), declarations[-1]).partition("/")[0]
         super().__init__(declarations, envvar="TAR2TF_" + name.lstrip("-").upper().replace("-", "_"), **settings)
+        self.group = group
+        self.more = more
 
 
 option = partial(click.option, cls=_Option)
 
 
-class Choice(click.Choice):  # type: ignore[type-arg]
+class Command(click.Command):
+    """A command whose help shows its options in groups, one line each.
+
+    Args:
+        terms: called for further lines of the help, as pairs of a term and its meaning, by the option above them.
+    """
+
+    def __init__(
+        self, *args: Any, terms: Callable[[], dict[str, Iterable[tuple[str, str]]]] = dict, **settings: Any
+    ) -> None:
+        super().__init__(*args, **settings)
+        self._terms = terms
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the groups without blank lines between them, so that a page holds them."""
+        groups = {group: list(self._lines(params, ctx)) for group, params in grouped(self.get_params(ctx)).items()}
+        width = max(len(term) for lines in groups.values() for term, _ in lines)
+        formatter.write_paragraph()
+        for group, lines in groups.items():
+            formatter.write_heading(group)
+            with formatter.indentation():
+                formatter.write_dl([(f"{term:{width}}", meaning) for term, meaning in lines], col_max=width)
+
+    def _lines(self, params: Iterable[click.Parameter], ctx: click.Context) -> Iterator[tuple[str, str]]:
+        terms = self._terms()
+        for param in params:
+            if record := param.get_help_record(ctx):
+                yield record
+                yield from ((f" {term}", meaning) for term, meaning in terms.get(param.opts[-1], ()))
+
+
+def grouped(params: Iterable[click.Parameter]) -> dict[str, list[click.Parameter]]:
+    """Return the options of a command by group, without empty groups."""
+    groups: dict[str, list[click.Parameter]] = {group: [] for group in GROUPS}
+    for param in params:
+        if isinstance(param, click.Option):
+            groups[getattr(param, "group", GROUPS[-1])].append(param)
+    return {group: found for group, found in groups.items() if found}
+
+
+def _flag(param: click.Parameter | None) -> str:
+    """Name an option as in its help, such as -j/--num-workers."""
+    return "/".join(param.opts) if param else ""
+
+
+class Words(click.Choice):  # type: ignore[type-arg]
     """A choice of words; the error for any other word is the same as in a spec file."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value not in self.choices:
-            from tar2tf_cli.errors import UsageError
-            from tar2tf_cli.ops.rules import refusal
+        from tar2tf_cli.ops.rules import one_of
 
-            raise UsageError(refusal(param.opts[-1] if param else "", value, self.choices))
-        return str(value)
+        return str(_checked(one_of(*self.choices), value, param))
+
+
+class _Whole(click.ParamType):  # type: ignore[type-arg]
+    """A whole number of 1 or more; the error for anything else is the same as in a spec file."""
+
+    name = "N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from tar2tf_cli.ops.rules import whole
+
+        return int(_checked(whole(1), value, param))
+
+
+whole = _Whole()
+
+
+def _checked(rule: Callable[[Any, str], Any], value: Any, param: click.Parameter | None) -> Any:
+    from tar2tf_cli.errors import UsageError
+
+    try:
+        return rule(value, _flag(param))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def words(*choices: str) -> dict[str, Any]:
     """Settings of an option that accepts one of a few words; the first is the default."""
-    return {"type": Choice(choices), "default": choices[0], "show_default": True}
+    return {"type": Words(choices), "default": choices[0], "show_default": True}
 
 
 def _together(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -54,34 +141,47 @@ def _together(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 endpoint_option = option(
     "--endpoint",
+    group="Input",
     metavar="URL",
-    help="Address of the store that holds BUCKET, such as AIStore's proxy.  [default: AIS_ENDPOINT, AWS_ENDPOINT_URL]",
+    help="Address of the store that holds BUCKET.",
+    more="AIStore's proxy, or an S3 server of your own. The default is AIS_ENDPOINT or AWS_ENDPOINT_URL.",
 )
 workers_option = option(
-    "-j", "--num-workers", type=click.IntRange(1), metavar="N", help="Number of worker processes.  [default: CPUs]"
+    "-j", "--num-workers", type=whole, metavar="N", help="Number of worker processes.  [default: CPUs]"
 )
 input_options = _together(
     option(
         "--key-split",
+        group="Input",
         **words("first", "last"),
-        help="Split a member's base name into key and extension at its first or its last dot.",
+        help="Dot at which a key ends.",
+        more="A member's base name is split into key and extension at its first dot, as by WebDataset, or at its last.",
     ),
-    option("--regroup", is_flag=True, help="Buffer each shard, so that members of a sample need not be adjacent."),
+    option(
+        "--regroup",
+        group="Input",
+        is_flag=True,
+        help="Put samples together that are not adjacent.",
+        more="Each shard is buffered, so that members of a sample may have others between them.",
+    ),
     option(
         "--ignore-missing-end",
+        group="Input",
         is_flag=True,
-        help="Accept tars without end-of-archive blocks, which some writers omit.",
+        help="Accept tars without end-of-archive blocks.",
+        more="Some writers omit them; a tar that was cut off between two members cannot be distinguished from these.",
     ),
 )
 """How shards are read."""
 output_options = _together(
-    option("--json", "as_json", is_flag=True, help="Print the result as one JSON document on standard output."),
+    option("--json", "as_json", is_flag=True, help="Print the result as JSON on standard output."),
     option("-q", "--quiet", is_flag=True, help="Print errors only."),
     option("-v", "--verbose", is_flag=True, help="Also print each shard."),
     option(
         "--progress/--no-progress",
         default=None,
-        help="Show a progress bar, or nothing.  [default: a bar on a terminal, otherwise a line every 30 s]",
+        help="Show a progress bar, or nothing.",
+        more="The default is a bar on a terminal, and elsewhere a line every 30 seconds.",
     ),
 )
 """How a command reports its results."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tar2tf_cli.cli.options import endpoint_option, input_options, output_options, workers_option
+from tar2tf_cli.cli.options import Command, endpoint_option, input_options, output_options, workers_option
 from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, print_skipped, size
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ __all__ = ["command"]
 _MOST_LINES: Final = 3
 
 
-@click.command("verify")
+@click.command("verify", cls=Command)
 @click.argument("bucket")
 @click.argument("template", nargs=-1)
 @workers_option

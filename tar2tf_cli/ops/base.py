@@ -39,8 +39,7 @@ class OpContext:
 
 
 class Op:
-    """An op. Subclasses are frozen dataclasses with a `name`, a `usage` for `--op`, and `apply`.
-
+    """An op. Subclasses are frozen dataclasses with a `name`, a `usage` for `--op`, `examples` of it, and `apply`.
 
     Attributes:
         unlocked: whether the work is done by libraries that release the GIL.
@@ -49,6 +48,7 @@ class Op:
 
     name: ClassVar[str]
     usage: ClassVar[str]
+    examples: ClassVar[tuple[str, ...]] = ()
     unlocked: ClassVar[bool] = False
     only: ClassVar[Kind | None] = "sample"
 
@@ -67,8 +67,17 @@ class Op:
 
     @classmethod
     def help(cls) -> str:
-        """Return what the op does in one sentence: the first paragraph of its docstring."""
-        return " ".join((cls.__doc__ or "").partition("\n\n")[0].split())
+        """Return what the op does in one short sentence: the first paragraph of its docstring."""
+        return cls._paragraphs()[0]
+
+    @classmethod
+    def more(cls) -> str:
+        """Return the details: the second paragraph, if there is one."""
+        return next((text for text in cls._paragraphs()[1:] if not text.startswith("Args:")), "")
+
+    @classmethod
+    def _paragraphs(cls) -> list[str]:
+        return [" ".join(text.split()) for text in (cls.__doc__ or "").split("\n\n")]
 
     @classmethod
     def parse(cls, text: str) -> Op:

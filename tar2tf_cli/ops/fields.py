@@ -17,13 +17,15 @@ __all__ = ["DropEmpty", "Keep", "NameRule", "Rename", "keep", "move_first", "nam
 
 @register
 class Rename(Op):
-    """Rename entries: of several sources, the first that is present becomes the entry.
+    """Rename the first source that is present.
 
-    Rename({"image": ["jpg", "jpeg"]}), Rename(image=["jpg", "jpeg"]) and Rename(image="jpg;jpeg") mean the same.
+    In Python, Rename({"image": ["jpg", "jpeg"]}), Rename(image=["jpg", "jpeg"]) and Rename(image="jpg;jpeg") mean
+    the same.
     """
 
     name: ClassVar[str] = "rename"
     usage: ClassVar[str] = "rename:NAME=SOURCE[,SOURCE...]"
+    examples: ClassVar[tuple[str, ...]] = ("rename:image=jpg,jpeg", "rename:image=png,label=cls")
 
     def __init__(self, renames: Mapping[str, Any] | None = None, **more: Any) -> None:
         pairs = {**(renames or {}), **more}
@@ -128,10 +130,15 @@ def keep(sample: Sample, rules: Iterable[NameRule]) -> Sample:
 
 @register
 class Keep(Op):
-    """Keep entries that match any of the rules: a key, `prefix:`, `suffix:`, `contains:`, or KEY=VALUE."""
+    """Keep the entries that match any of the rules.
+
+    A rule is an entry's name, `prefix:`, `suffix:` or `contains:` with part of one, or KEY=VALUE, the entry with this
+    text.
+    """
 
     name: ClassVar[str] = "keep"
     usage: ClassVar[str] = "keep:KEY[,prefix:P][,suffix:S][,contains:C][,KEY=VALUE]"
+    examples: ClassVar[tuple[str, ...]] = ("keep:jpg,cls", "keep:prefix:seg,suffix:png,contains:mask,cls=3")
 
     def __init__(self, *rules: str) -> None:
         self.rules = tuple(text(rule, "a rule") for rule in rules)
@@ -190,6 +197,7 @@ class DropEmpty(Op):
 
     name: ClassVar[str] = "drop_empty"
     usage: ClassVar[str] = "drop_empty"
+    examples: ClassVar[tuple[str, ...]] = ("drop_empty",)
     only: ClassVar[Kind | None] = None
 
     def apply(self, sample: Sample, context: OpContext) -> Sample | None:

@@ -23,7 +23,9 @@ __all__ = ["Func", "is_identified", "label", "load_object", "source_digest"]
 
 @register
 class Func(Op):
-    """Call your function: it takes a sample (a dict) and returns a sample, None to skip it, or several samples.
+    """Call your own Python function.
+
+    It takes a sample (a dict) and returns a sample, None to skip it, or several samples.
 
     Args:
         func: a callable, or the location of one: `package.module:name` or `path/file.py:name`.
@@ -31,6 +33,7 @@ class Func(Op):
 
     name: ClassVar[str] = "func"
     usage: ClassVar[str] = "func:MODULE:NAME or func:FILE.py:NAME"
+    examples: ClassVar[tuple[str, ...]] = ("func:crop.py:crop", "func:package.module:function")
 
     def __init__(self, func: Callable[[Sample], Any] | str) -> None:
         self.func: Callable[[Sample], Any] = load_object(func) if isinstance(func, str) else func

@@ -62,13 +62,15 @@ def _channels(channels: Any, label: str) -> int:
 @register
 @dataclass(frozen=True)
 class Decode(_ImageOp):
-    """Decode JPEG, PNG or BMP bytes to a uint8 array (height, width, channels), as `tf.io.decode_image` does.
+    """Decode an image (JPEG, PNG, BMP) to an array.
 
-    With 1 or 3 channels, every image becomes gray or RGB; with 0 or without, it has those of the file.
+    The array is uint8 (height, width, channels), with the pixels of `tf.io.decode_image`. With 1 or 3 channels, every
+    image becomes gray or RGB; with 0 or without, it has those of the file.
     """
 
     name: ClassVar[str] = "decode"
     usage: ClassVar[str] = "decode:EXT[,CHANNELS]"
+    examples: ClassVar[tuple[str, ...]] = ("decode:jpg", "decode:jpg,3")
     _checks: ClassVar = {"channels": _channels}
 
     channels: Any = 0
@@ -100,10 +102,14 @@ class _DtypeOp(_ImageOp):
 
 @register
 class Convert(_DtypeOp):
-    """Change the dtype and scale the values with it, as `tf.image.convert_image_dtype` does."""
+    """Change the dtype and scale the values.
+
+    As `tf.image.convert_image_dtype` does.
+    """
 
     name: ClassVar[str] = "convert"
     usage: ClassVar[str] = "convert:EXT,DTYPE"
+    examples: ClassVar[tuple[str, ...]] = ("convert:jpg,float32",)
 
     def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
         return image.convert_dtype(pixels, self.dtype)
@@ -111,10 +117,14 @@ class Convert(_DtypeOp):
 
 @register
 class Cast(_DtypeOp):
-    """Change the dtype and keep the values, limited to its range, as `tf.saturate_cast` does."""
+    """Change the dtype and keep the values.
+
+    They are limited to the range of the dtype, as `tf.saturate_cast` does.
+    """
 
     name: ClassVar[str] = "cast"
     usage: ClassVar[str] = "cast:EXT,DTYPE"
+    examples: ClassVar[tuple[str, ...]] = ("cast:jpg,uint8",)
 
     def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
         return image.cast(pixels, self.dtype)
@@ -135,10 +145,14 @@ def _size(size: Any, label: str) -> tuple[int, int]:
 @register
 @dataclass(frozen=True)
 class Resize(_ImageOp):
-    """Scale to height x width, bilinear without antialiasing, float32, as `tf.image.resize` does."""
+    """Scale to height x width, bilinear, float32.
+
+    Without antialiasing, as `tf.image.resize` does.
+    """
 
     name: ClassVar[str] = "resize"
     usage: ClassVar[str] = "resize:EXT,HEIGHTxWIDTH"
+    examples: ClassVar[tuple[str, ...]] = ("resize:jpg,224x224", "resize:jpg,224")
     _checks: ClassVar = {"size": _size}
 
     size: Any
@@ -160,10 +174,14 @@ def _angle(angle: Any, label: str) -> float:
 @register
 @dataclass(frozen=True)
 class Rotate(_ImageOp):
-    """Rotate clockwise by an angle in degrees; 0, the default, is a random angle that depends on seed and key."""
+    """Rotate clockwise by degrees, or at random.
+
+    Without an angle, or with 0, the angle is random; it depends on the seed and the key.
+    """
 
     name: ClassVar[str] = "rotate"
     usage: ClassVar[str] = "rotate:EXT[,ANGLE]"
+    examples: ClassVar[tuple[str, ...]] = ("rotate:jpg,90", "rotate:jpg")
     _checks: ClassVar = {"angle": _angle}
 
     angle: Any = 0.0
@@ -174,10 +192,11 @@ class Rotate(_ImageOp):
 
 @register
 class CenterCrop(_ImageOp):
-    """Cut out the largest centred square."""
+    """Crop to the largest centred square."""
 
     name: ClassVar[str] = "center_crop"
     usage: ClassVar[str] = "center_crop:EXT"
+    examples: ClassVar[tuple[str, ...]] = ("center_crop:jpg",)
 
     def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
         return image.center_crop(pixels)
@@ -186,10 +205,14 @@ class CenterCrop(_ImageOp):
 @register
 @dataclass(frozen=True)
 class Encode(_ImageOp):
-    """Encode a uint8 array as JPEG or PNG bytes; quality (1 to 100) is for JPEG."""
+    """Encode a uint8 array as JPEG or PNG.
+
+    The quality, from 1 to 100, is for JPEG; the default is 95.
+    """
 
     name: ClassVar[str] = "encode"
     usage: ClassVar[str] = "encode:EXT,jpeg|png[,quality=Q]"
+    examples: ClassVar[tuple[str, ...]] = ("encode:jpg,jpeg", "encode:jpg,jpeg,quality=90", "encode:png,png")
     _checks: ClassVar = {"format": one_of("jpeg", "png"), "quality": whole(1, 100)}
 
     format: Literal["jpeg", "png"] = "jpeg"

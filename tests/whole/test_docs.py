@@ -12,6 +12,7 @@ import pytest
 
 from readme import README, ROOT, block
 from tar2tf_cli.cli import cli
+from tar2tf_cli.cli.options import GROUPS
 from tar2tf_cli.features.presets import PRESETS
 from tar2tf_cli.formats.image import DEFAULT_MAX_PIXELS
 from tar2tf_cli.ops import OPS, parse_op
@@ -54,7 +55,9 @@ def test_every_command_has_help_that_leads_with_examples(name):
         [sys.executable, "-m", "tar2tf_cli", *name.split()], capture_output=True, text=True, timeout=60
     )
     assert run.returncode == 0
-    assert run.stdout.index("tar2tf ", 20) < run.stdout.index("Options:")
+    assert run.stdout.index("tar2tf ", 20) < min(
+        run.stdout.index(f"{name}:\n") for name in (*GROUPS, "Options") if f"{name}:\n" in run.stdout
+    )
 
 
 def rows(heading: str) -> list[str]:

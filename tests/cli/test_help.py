@@ -1,0 +1,57 @@
+"""The help of the commands: groups, one line for each option and op, and no more than a page."""
+
+from __future__ import annotations
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from tar2tf_cli.cli import cli
+from tar2tf_cli.cli.options import GROUPS
+from tar2tf_cli.ops import OPS, parse_op
+
+COMMANDS = tuple(cli.list_commands(None))  # type: ignore[arg-type]
+
+
+def help_of(name: str, width: int = 80) -> list[str]:
+    result = CliRunner().invoke(cli, [name, "--help"], terminal_width=width)
+    assert result.exit_code == 0, result.output
+    return result.stdout.splitlines()
+
+
+def test_the_help_of_convert_is_grouped_and_shorter_than_seventy_lines() -> None:
+    lines = help_of("convert")
+    assert len(lines) < 70
+    assert [line[:-1] for line in lines if line.endswith(":") and not line.startswith(" ")] == list(GROUPS)
+    group = {line.split()[0]: number for number, line in enumerate(lines) if line.startswith("  -")}
+    heading = {name: lines.index(f"{name}:") for name in GROUPS}
+    assert heading["Input"] < group["--from"] < heading["Samples"] < group["--op"] < heading["Features"]
+    assert (
+        heading["Features"] < group["--select"] < heading["Output"] < group["-o,"] < heading["Running"] < group["-j,"]
+    )
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_one_line_of_help_at_80_columns_and_belongs_to_a_group(name: str) -> None:
+    lines = help_of(name)
+    assert max(map(len, lines)) <= 80
+    command = cli.get_command(None, name)  # type: ignore[arg-type]
+    assert command is not None
+    options = [param for param in command.params if isinstance(param, click.Option)]
+    terms = {line[2:].partition("  ")[0]: line for line in lines if line.startswith("  -")}
+    for option in options:
+        assert option.help
+        assert getattr(option, "group", None) in GROUPS
+        (line,) = [line for term, line in terms.items() if option.opts[-1] in term.replace(",", "").split()]
+        assert line.endswith((".", "]", ":")), f"goes on in the next line: {line}"
+
+
+def test_the_help_of_convert_has_a_line_for_every_op_with_an_example_that_works() -> None:
+    lines = [line.strip() for line in help_of("convert")]
+    for op in OPS.values():
+        assert any(line.startswith(op.examples[0]) and line.endswith(f"  {op.help()}") for line in lines), op.name
+
+
+@pytest.mark.parametrize("op", [op for op in OPS.values() if op.name != "func"], ids=lambda op: op.name)
+def test_the_examples_of_an_op_are_such_ops(op: type) -> None:
+    assert {type(parse_op(example)) for example in op.examples} == {op}  # type: ignore[attr-defined]
