@@ -51,9 +51,25 @@ def shards(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("page", ["spec.md", "exit-codes.md", "environment.md"])
+@pytest.mark.parametrize("page", ["spec.md", "ops.md", "exit-codes.md", "environment.md"])
 def test_the_examples_of_a_page_run(page: str, run_page: Callable[[str], Path], shards: Path) -> None:
     run_page(f"reference/{page}")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", ["convert.md", "image-folders.md", "examples.md", "inspect-verify.md", "python.md"])
+def test_the_examples_of_a_page_run_on_the_data_of_the_recipes(page: str, run_page: Callable[..., Path]) -> None:
+    run_page("recipes.md", most=2)
+    run_page(f"reference/{page}")
+
+
+def test_every_page_with_examples_is_among_these() -> None:
+    with_examples = {
+        path.name for path in REFERENCE.glob("*.md") if re.search("^```(sh|yaml|python)", path.read_text(), re.M)
+    }
+    tests = (test_the_examples_of_a_page_run, test_the_examples_of_a_page_run_on_the_data_of_the_recipes)
+    marks = [mark for test in tests for mark in test.pytestmark if mark.name == "parametrize"]
+    assert {page for mark in marks for page in mark.args[1]} == with_examples
 
 
 @pytest.mark.parametrize(("heading", "spec"), [("Top level", Conversion), ("input", Input), ("output", Output)])
@@ -75,12 +91,12 @@ def test_the_spec_page_has_every_key_with_its_default(heading: str, spec: type) 
             assert row[3].strip("`") in flags
 
 
-def test_the_spec_page_has_every_op_preset_and_type() -> None:
-    assert {row[0].strip("`"): row[2].strip("`") for row in rows("spec.md", "ops") if row[0].startswith("`")} == {
-        name: op.usage for name, op in OPS.items()
-    }
-    assert names("spec.md", "Presets") == set(PRESETS)
-    assert names("spec.md", "Types") == set(TYPES)
+def test_the_ops_page_has_every_op_preset_and_type() -> None:
+    assert {
+        row[0].strip("`").partition(":")[0]: row[1].strip("`") for row in rows("ops.md", "Ops") if "`" in row[0]
+    } == {name: op.usage for name, op in OPS.items()}
+    assert names("ops.md", "Presets") == set(PRESETS)
+    assert names("ops.md", "Types") == set(TYPES)
 
 
 def test_the_environment_page_has_the_variable_of_every_option() -> None:

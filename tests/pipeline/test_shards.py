@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pipelines import load, shards_of, straight, tars_in
-from readme import README
+from readme import ROOT
 from shards import (
     PHOTOS,
     convert,
@@ -218,16 +218,17 @@ def test_the_manifest_holds_stages_and_no_objects(small: Path, tmp_path: Path) -
     assert stages[1]["SamplesStage"][0] == "pipelines:straight"
 
 
-def test_the_pipelines_of_the_readme_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    readme = README
-    section = readme.partition("## Pipelines in Python")[2].partition("\n## ")[0]
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "data").symlink_to(PHOTOS)
+def test_the_pipelines_of_the_reference_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+    section = page.partition("## Pipelines")[2].partition("\n## ")[0]
+    (tmp_path / "shards").mkdir()
+    for path in PHOTOS.glob("photos-*"):
+        (tmp_path / "shards" / path.name.replace("photos-", "train-000")).symlink_to(path)
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", section, re.DOTALL):
         exec(block, names)
-    assert records(tmp_path / "photos-0.record")
+    assert records(tmp_path / "train-0000.record")
     assert len(list(names["train"])) == names["done"].records == len(records(*shards_in(tmp_path / "pipeline")))
 
 

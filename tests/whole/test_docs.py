@@ -10,10 +10,9 @@ import sys
 
 import pytest
 
-from readme import README, ROOT, block
+from readme import ROOT, block
 from tar2tf_cli.cli import cli
 from tar2tf_cli.cli.options import GROUPS
-from tar2tf_cli.features.presets import PRESETS
 from tar2tf_cli.formats.image import DEFAULT_MAX_PIXELS
 from tar2tf_cli.ops import OPS, parse_op
 
@@ -60,28 +59,24 @@ def test_every_command_has_help_that_leads_with_examples(name):
     )
 
 
-def rows(heading: str) -> list[str]:
-    """The first column of the README's table with this heading."""
-    table = re.search(rf"^\| {heading} \|.*\n\|---\|---\|\n((?:\|.*\n)+)", README, re.MULTILINE)
-    assert table, heading
+def examples_of_ops() -> list[str]:
+    """The first column of the reference's table of ops."""
+    page = (ROOT / "docs" / "reference" / "ops.md").read_text(encoding="utf-8")
+    table = re.search(r"^\| example \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", page, re.MULTILINE)
     return [row.split("|")[1].strip() for row in table[1].splitlines()]
 
 
-def test_the_readme_has_a_row_for_every_op_and_an_example_that_parses(tmp_path, monkeypatch):
+def test_the_reference_has_a_row_for_every_op_and_an_example_that_parses(tmp_path, monkeypatch):
     for path in ("pkg/mod.py", "path/file.py"):
         (tmp_path / path).parent.mkdir()
         (tmp_path / path).write_text("def fn(sample):\n    return sample\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    found = [re.match(r"`([\w]+)", row)[1] for row in rows("op")]
+    found = [re.match(r"`([\w]+)", row)[1] for row in examples_of_ops()]
     assert sorted(found) == sorted(OPS)
-    for row in rows("op"):
+    for row in examples_of_ops():
         for example in re.findall(r"`(.+?)`", row):
             assert type(parse_op(example)) is OPS[example.partition(":")[0]]
-
-
-def test_the_readme_has_a_row_for_every_preset():
-    assert sorted(rows("preset")) == sorted(f"`{name}`" for name in PRESETS)
 
 
 def test_the_readmes_demo_converts_the_sample_shards_and_shows_them(tmp_path):
