@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from webdataset.tariterators import group_by_keys, tar_file_expander
+
+from tar2tf_cli import Conversion, Input, Output, Tar2tfError, convert
 
 PAGES = sorted(path.name for path in (Path(__file__).parents[2] / "docs" / "migrating").glob("*.md"))
 
@@ -25,3 +29,16 @@ def test_what_the_page_shows_runs(page: str, data: Path, run_page: Callable[...,
 def test_there_is_a_page_for_each_system() -> None:
     text = (Path(__file__).parents[2] / "docs" / "migrating" / "index.md").read_text(encoding="utf-8")
     assert all(f"({page})" in text for page in PAGES if page != "index.md")
+
+
+def test_webdataset_gives_fewer_samples_of_a_tar_that_is_cut_between_members(data: Path) -> None:
+    shard = data / "shards" / "train-0000.tar"
+    with tarfile.open(shard) as tar:
+        offset = tar.getmembers()[len(tar.getmembers()) // 2].offset
+    cut = data / "cut.tar"
+    cut.write_bytes(shard.read_bytes()[:offset])
+    with cut.open("rb") as stream:  # WebDataset itself leaves this to the garbage collector
+        assert 0 < len(list(group_by_keys(tar_file_expander([{"url": str(cut), "stream": stream}])))) < 60
+    with pytest.raises(Tar2tfError, match=f"^{cut}, offset {offset}: "):
+        convert(Conversion(Input(str(cut)), Output(str(data / "cut.record"))), workers=1)
+    assert not (data / "cut.record").exists()
