@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final, TypeAlias, TypeVar
 
+from tar2tf_cli.conversion.manifest_model import shape_features
 from tar2tf_cli.formats.example import Kind, varint
 from tar2tf_cli.formats.example_parser import ParsedFeature, count_varints, feature_at, parse
 
@@ -29,11 +30,13 @@ class Expected:
         kind: the kind of list that holds the values.
         count: number of values.
         size: total size of the values on the wire in bytes.
+        values: the values themselves, each a number or None for any.
     """
 
     kind: Kind | None = None
     count: int | None = None
     size: int | None = None
+    values: tuple[int | None, ...] | None = None
 
     def misfit(self, feature: ParsedFeature) -> str | None:
         """What is wrong with a feature, if anything."""
@@ -43,11 +46,32 @@ class Expected:
             return f"the feature {feature.name!r} holds {feature.count:,} values, and {self.count:,} in the manifest"
         if self.size is not None and feature.size != self.size:
             return f"the feature {feature.name!r} holds {feature.size:,} bytes, and {self.size:,} in the manifest"
+        if self.values is not None and not _alike(found := feature.values(), self.values):
+            shape = ["?" if length is None else length for length in self.values]
+            return f"the feature {feature.name!r} is {_shown(found)}, and the manifest's shape makes it {_shown(shape)}"
         return None
 
 
-def expected(described: Mapping[str, Any]) -> Expected:
-    """What a manifest's description of a feature (`Schema.describe`) requires."""
+def _alike(found: Sequence[int], wanted: Sequence[int | None]) -> bool:
+    return len(found) == len(wanted) and all(b in (a, None) for a, b in zip(found, wanted, strict=True))
+
+
+def _shown(numbers: Sequence[object]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def expected(features: Mapping[str, Mapping[str, Any]]) -> dict[str, Expected]:
+    """What a manifest's features (`Schema.describe`) require of each."""
+    found = {name: _expected(described) for name, described in features.items()}
+    for name, described in features.items():
+        stored, shape = shape_features(name, features), described.get("shape") or []
+        if any(length is not None for length in shape):
+            lengths = [tuple(shape)] if len(stored) == 1 else [(length,) for length in shape]
+            found |= {shaped: replace(found[shaped], values=own) for shaped, own in zip(stored, lengths, strict=False)}
+    return found
+
+
+def _expected(described: Mapping[str, Any]) -> Expected:
     encoding, shape = described.get("encoding"), described.get("shape")
     known = isinstance(shape, list) and all(isinstance(length, int) for length in shape)
     count = prod(shape) if isinstance(shape, list) and known else None
@@ -58,6 +82,8 @@ def expected(described: Mapping[str, Any]) -> Expected:
         return Expected(encoding, count)
     return Expected()
 
+
+_ANYTHING: Final = Expected()
 
 Findings: TypeAlias = Sequence[tuple[str, str]]
 """The faults of one example, each as its kind and a message."""
@@ -75,15 +101,17 @@ class _Seen:
     Attributes:
         bit: the bit of this name in a bit set of names.
         count: how many values the feature must have; None for any number.
+        fits: serialised numbers that were found to be those expected; None if any are.
         width: how many bytes preceded the value of the next feature last time.
         widths: all such numbers of bytes so far.
     """
 
-    __slots__ = ("bit", "count", "width", "widths")
+    __slots__ = ("bit", "count", "fits", "width", "widths")
 
-    def __init__(self, bit: int, count: int | None) -> None:
+    def __init__(self, bit: int, count: int | None, fits: set[bytes] | None = None) -> None:
         self.bit = bit
         self.count = count
+        self.fits = fits
         self.width = 0
         self.widths: set[int] = set()
 
@@ -131,6 +159,8 @@ class Checker:
             size, packed, seen = head
             if packed:
                 numbers = message[position + packed : position + size]
+                if seen.fits is not None and numbers not in seen.fits:
+                    return self._parse(message)
                 if not (numbers.isascii() and (seen.count is None or seen.count == len(numbers))) and (
                     not _holds(numbers, seen.count)
                 ):
@@ -177,8 +207,9 @@ class Checker:
 
     def _seen(self, name: str) -> _Seen:
         if name not in self._names:
-            count = self._schema[name].count if self._schema and name in self._schema else None
-            self._names[name] = _Seen(1 << len(self._names), count)
+            required = self._schema.get(name, _ANYTHING) if self._schema else _ANYTHING
+            fits = None if required.values is None else set[bytes]()
+            self._names[name] = _Seen(1 << len(self._names), required.count, fits)
         return self._names[name]
 
     def _misfit(self, feature: ParsedFeature) -> str | None:
@@ -186,7 +217,10 @@ class Checker:
             return None
         if feature.name not in self._schema:
             return f"the feature {feature.name!r} is not in the manifest"
-        return self._schema[feature.name].misfit(feature)
+        misfit = self._schema[feature.name].misfit(feature)
+        if misfit is None and (fits := self._seen(feature.name).fits) is not None and len(fits) < _MOST_REMEMBERED:
+            fits.update(feature.parts())
+        return misfit
 
     def _parse(self, message: bytes) -> Findings:
         """The same check by parsing the message."""

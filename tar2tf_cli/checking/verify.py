@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections import Counter
@@ -15,7 +14,8 @@ from tar2tf_cli.checking.files import read_files
 from tar2tf_cli.checking.gaps import Gap, find_gaps
 from tar2tf_cli.checking.verify_file import CheckContext, CheckFile, Fault, FileReport
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
-from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError, read_failed
+from tar2tf_cli.conversion.manifest_model import contradictions
+from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError, read_failed
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.open_shard import TarRules, list_files, nothing_found
 from tar2tf_cli.inputs.paths import PathsSource, are_paths
@@ -128,22 +128,22 @@ class _Verification:
 
     def manifest(self, document: _Document) -> Report:
         """Check everything that a manifest lists, and that there are no other shards."""
-        manifest, totals = _parse(document)
+        manifest = Manifest.from_bytes(document.data, document.path)
         if not manifest.shards:
             raise SourceError("the manifest lists no shards, so there is nothing to verify", shard=document.path)
-        source, template = document.folder, _template(manifest)
+        source, template = document.folder, manifest.template
         nearby = self._nearby(source, manifest, template)
         others = source.find([shard.path for shard in manifest.shards if shard.path not in nearby])
         found = [nearby.get(shard.path) or others.get(shard.path) for shard in manifest.shards]
         tasks = [CheckFile(item, shard) for item, shard in zip(found, manifest.shards, strict=True) if item]
-        schema = {name: expected(described) for name, described in manifest.features.items()}
+        schema = expected(manifest.features)
         required = frozenset(name for name in schema if manifest.features[name].get("count") == manifest.records)
         checked = iter(self._check(CheckContext(source, self._rules, schema=schema, required=required), tasks))
         there = zip(found, manifest.shards, strict=True)
         report = Report([next(checked) if item else _missing(source, shard) for item, shard in there])
         if template:
             _look_around(source, manifest, template, nearby, report)
-        whole = _check_sums(document.path, manifest, totals, report)
+        whole = _check_sums(document.path, manifest, report)
         if whole.faults:
             report.files.append(whole)
         return report
@@ -269,36 +269,6 @@ def _open_document(bucket: str, endpoint: str | None) -> _Document | None:
         raise read_failed(bucket, error) from None
 
 
-def _parse(document: _Document) -> tuple[Manifest, dict[str, Any]]:
-    """Parse a manifest; returns it and its totals.
-
-    Raises:
-        DamagedShardError: when it is not a manifest.
-    """
-    manifest = Manifest.from_bytes(document.data, document.path)
-    totals = json.loads(document.data).get("totals", {})
-    fields = [(shard.path, shard.digest, shard.records, shard.bytes) for shard in manifest.shards]
-    well_formed = (
-        isinstance(manifest.features, dict)
-        and all(isinstance(described, dict) for described in manifest.features.values())
-        and all(tuple(map(type, field)) == (str, str, int, int) for field in fields)
-        and isinstance(totals, dict)
-    )
-    if not well_formed:
-        raise DamagedShardError("is not a tar2tf manifest", kind="manifest", shard=document.path)
-    return manifest, totals
-
-
-def _template(manifest: Manifest) -> PathTemplate | None:
-    """The path template of the manifest's shards; None if the manifest does not contain it."""
-    try:
-        output = manifest.spec["output"]
-        limited = not output.keys().isdisjoint(("max_shard_size", "num_shards", "records_per_shard"))
-        return PathTemplate.parse(output["path"], numbered=limited)
-    except (KeyError, AttributeError, TypeError, UsageError):
-        return None
-
-
 def _missing(source: Source, shard: ShardEntry) -> FileReport:
     fault = Fault("missing", f"the file is not there; the manifest says {shard.records:,} records")
     return FileReport(source.locate(shard.path), "tfrecord", faults=[fault], missing=True)
@@ -318,17 +288,16 @@ def _look_around(
             report.files.append(FileReport(source.locate(name), None, bytes=item.size or 0, faults=[fault]))
 
 
-def _check_sums(path: str, manifest: Manifest, totals: dict[str, Any], report: Report) -> FileReport:
+def _check_sums(path: str, manifest: Manifest, report: Report) -> FileReport:
     """Check the manifest itself: its totals against those of its shards, and its counts of features."""
     whole = FileReport(path, "manifest")
-    sums = {
-        "shards": len(manifest.shards),
-        "records": manifest.records,
-        "bytes": sum(shard.bytes for shard in manifest.shards),
-    }
-    for name, number in sums.items():
-        if totals.get(name, number) != number:
-            whole.add(Fault("count", f"the manifest's total of {name} is {totals[name]}; its shards make {number}"))
+    for name, number in manifest.totals.items():
+        claimed = manifest.claimed.get(name, number)
+        if claimed != number:
+            of = "inputs lists" if name == "inputs" else "shards make"
+            whole.add(Fault("count", f"the manifest's total of {name} is {claimed}; its {of} {number}"))
+    for contradiction in contradictions(manifest.features):
+        whole.add(Fault("schema", contradiction))
     if report.ok:
         counts = sum((found.features for found in report.files), Counter[str]())
         for name, described in manifest.features.items():

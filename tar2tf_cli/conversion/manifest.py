@@ -6,7 +6,9 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from tar2tf_cli.errors import DamagedShardError, read_failed
+from tar2tf_cli.conversion.manifest_model import MANIFEST
+from tar2tf_cli.errors import DamagedShardError, UsageError, read_failed
+from tar2tf_cli.spec.output_path import PathTemplate
 from tar2tf_cli.stores import ObjectInfo
 
 __all__ = ["VERSION", "Manifest", "ShardEntry", "digest", "input_entry"]
@@ -40,6 +42,7 @@ class Manifest:
         features: dtype, shape, encoding and count of each feature (`Schema.describe`).
         skipped: how many members were skipped, by reason, and how many samples.
         documents: paths of other files that were written, such as a label map, relative to the manifest's folder.
+        claimed: the totals that the document itself gives; for a manifest to be written, `to_bytes` computes them.
     """
 
     spec: dict[str, Any]
@@ -48,6 +51,7 @@ class Manifest:
     features: dict[str, dict[str, Any]] = field(default_factory=dict)
     skipped: dict[str, Any] = field(default_factory=dict)
     documents: list[str] = field(default_factory=list)
+    claimed: dict[str, int] = field(default_factory=dict)
 
     def identity(self) -> dict[str, Any]:
         """Version, spec and inputs; two conversions are the same if these are equal."""
@@ -59,23 +63,38 @@ class Manifest:
         return sum(shard.records for shard in self.shards)
 
     @property
+    def totals(self) -> dict[str, int]:
+        """Sums over the inputs and shards."""
+        size = sum(shard.bytes for shard in self.shards)
+        return {"inputs": len(self.inputs), "shards": len(self.shards), "records": self.records, "bytes": size}
+
+    @property
+    def compressed(self) -> bool:
+        """Whether the shards are gzip files."""
+        return bool(self.spec["output"].get("compression") == "gzip")
+
+    @property
+    def template(self) -> PathTemplate | None:
+        """The path template of the shards; None if the spec has an invalid one."""
+        output = self.spec["output"]
+        limited = not output.keys().isdisjoint(("max_shard_size", "num_shards", "records_per_shard"))
+        try:
+            return PathTemplate.parse(output["path"], numbered=limited)
+        except UsageError:
+            return None
+
+    @property
     def files(self) -> list[str]:
         """Paths of all files written beside the manifest, relative to its folder."""
         return [*(shard.path for shard in self.shards), *self.documents]
 
     def to_bytes(self) -> bytes:
         """The document; equal content gives equal bytes."""
-        totals = {
-            "inputs": len(self.inputs),
-            "shards": len(self.shards),
-            "records": self.records,
-            "bytes": sum(shard.bytes for shard in self.shards),
-        }
         whole = {
             **self.identity(),
             "shards": [shard.to_json() for shard in self.shards],
             "features": self.features,
-            "totals": totals,
+            "totals": self.totals,
             "skipped": self.skipped,
             **({"documents": self.documents} if self.documents else {}),
         }
@@ -86,19 +105,27 @@ class Manifest:
         """Parse a document.
 
         Raises:
-            DamagedShardError: when it is not a manifest, or has a version that this release does not know.
+            DamagedShardError: when it is not a manifest, has a version that this release does not know, or is damaged;
+                names the key that is wrong.
         """
         try:
             whole = json.loads(data)
-            if whole["version"] != VERSION:
-                raise DamagedShardError(
-                    f"is a manifest of version {whole['version']}", kind="manifest", shard=path, hint="upgrade tar2tf"
-                )
-            shards = [ShardEntry(**shard) for shard in whole["shards"]]
-            described = whole["features"], whole["skipped"], whole.get("documents", [])
-            return cls(whole["spec"], whole["inputs"], shards, *described)
-        except (ValueError, KeyError, TypeError):
-            raise DamagedShardError("is not a tar2tf manifest", kind="manifest", shard=path) from None
+        except (ValueError, RecursionError):
+            whole = None
+        if not isinstance(whole, dict) or "version" not in whole:
+            raise DamagedShardError("is not a tar2tf manifest", kind="manifest", shard=path)
+        if whole["version"] != VERSION or isinstance(whole["version"], (bool, float)):
+            message = f"is a manifest of version {str(whole['version'])[:40]}, and this tar2tf reads version {VERSION}"
+            raise DamagedShardError(message, kind="manifest", shard=path, hint="upgrade tar2tf, or convert again")
+        try:
+            MANIFEST(whole, "")
+        except ValueError as error:
+            message, hint = f"is a damaged manifest: {error}", "restore it from a copy, or convert again"
+            raise DamagedShardError(message, kind="manifest", shard=path, hint=hint) from None
+        known = ShardEntry.__slots__
+        shards = [ShardEntry(**{name: shard[name] for name in known if name in shard}) for shard in whole["shards"]]
+        described = whole["features"], whole["skipped"], whole.get("documents", [])
+        return cls(whole["spec"], whole["inputs"], shards, *described, claimed=whole.get("totals", {}))
 
     @classmethod
     def load(cls, path: str) -> Manifest | None:

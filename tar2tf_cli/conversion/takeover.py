@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from tar2tf_cli.conversion.changes import InputChanges, differing
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.sharding import Shard
 from tar2tf_cli.conversion.tasks import ShardReport
@@ -85,7 +87,10 @@ class Claim:
 
 def finished(claim: Claim) -> Manifest | None:
     """The manifest of an identical conversion, if it was finished and all its files exist; otherwise None."""
-    manifest = _previous(claim) if claim.resumable and not claim.overwrite else None
+    manifest = None
+    if claim.resumable and not claim.overwrite:
+        with contextlib.suppress(DamagedShardError):
+            manifest = _previous(claim)
     if manifest is None or manifest.identity() != claim.identity:
         return None
     wanted: dict[str, int | None] = {claim.prefix + shard.path: shard.bytes for shard in manifest.shards}
@@ -120,9 +125,7 @@ class Takeover:
         head, *entries = folder.read_journal() or [{"identity": None, "replaces": []}]
         ours = head["identity"] == claim.identity
         same_command = ours or _spec(head["identity"]) == _spec(claim.identity)  # whose inputs may have changed since
-        previous = _previous(claim)
-        if previous is not None and not claim.overwrite:
-            self._check_previous(previous)
+        previous = self._checked_previous()
         files = self._inside(previous.files) if previous else set()
         documents = {os.path.normpath(path) for path in claim.documents if self._sink.exists(path)}
         self.found = self._existing()
@@ -142,16 +145,30 @@ class Takeover:
             self._sink.drop_staged()
         self._begin_journal(folder, published if ours else [])
 
+    def _checked_previous(self) -> Manifest | None:
+        """The existing manifest, unless this conversion may not replace it; a damaged one lists nothing."""
+        try:
+            previous = _previous(self._claim)
+        except DamagedShardError as error:
+            if not self._claim.overwrite:
+                raise OutputExistsError(
+                    f"already exists, and {error.message}", shard=self._claim.where, hint=OVERWRITE
+                ) from None
+            return Manifest({}, [])
+        if previous is not None and not self._claim.overwrite:
+            self._check_previous(previous)
+        return previous
+
     def _check_previous(self, previous: Manifest) -> None:
         """Raise if there is a manifest that this conversion may not replace."""
         identity = self._claim.identity
         if previous.identity() != identity:
-            reason = _what_changed(previous, identity)
+            reason, hint = _what_changed(previous, identity)
         elif not self._claim.resumable:
-            reason = "already exists, and tar2tf cannot tell whether the input is still the same"
+            reason, hint = "already exists, and tar2tf cannot tell whether the input is still the same", OVERWRITE
         else:
             return
-        raise OutputExistsError(reason, shard=self._claim.where, hint=OVERWRITE)
+        raise OutputExistsError(reason, shard=self._claim.where, hint=hint)
 
     def _existing(self) -> set[str]:
         """Normalised paths of existing files that match the template, including indexes if they are wanted.
@@ -222,40 +239,26 @@ class Takeover:
 
 
 def _previous(claim: Claim) -> Manifest | None:
-    """The existing manifest; any other document counts as an empty manifest, which lists nothing."""
+    """The existing manifest.
+
+    Raises:
+        DamagedShardError: when there is another document, or a damaged one.
+    """
     data = claim.sink.read(claim.manifest)
-    try:
-        return None if data is None else Manifest.from_bytes(data, claim.where)
-    except DamagedShardError:
-        return Manifest({}, [])
+    return None if data is None else Manifest.from_bytes(data, claim.where)
 
 
-def _what_changed(previous: Manifest, identity: dict[str, Any]) -> str:
-    if not previous.inputs:
-        return "already exists, and is not a manifest of this conversion"
-    if previous.inputs != identity["inputs"]:
-        before = {entry["name"]: [*entry.values()] for entry in previous.inputs}
-        now = {entry["name"]: [*entry.values()] for entry in identity["inputs"]}
-        return f"was made from other inputs: {', '.join(_differing(before, now)[:3]) or 'their order'} changed"
-    names = _differing(previous.spec, identity["spec"])
-    return f"was made with another spec: {', '.join(names[:3]) or 'the version of the manifest'} changed"
+def _what_changed(previous: Manifest, identity: dict[str, Any]) -> tuple[str, str]:
+    """What differs from an earlier conversion, and what the user can do."""
+    if names := differing(previous.spec, identity["spec"]):
+        return f"was made with another spec: {', '.join(names[:3])} changed", OVERWRITE
+    changes = InputChanges.between(previous.inputs, identity["inputs"])
+    return f"was made from other inputs: {changes}", f"pass --update to redo only what changed, or {OVERWRITE[5:]}"
 
 
 def _spec(identity: dict[str, Any] | None) -> Any:
     """What of a conversion's identity does not depend on the state of its inputs; None where there is none."""
     return identity and (identity["version"], identity["spec"])
-
-
-def _differing(before: Any, now: Any, name: str = "") -> list[str]:
-    """Names of the fields that differ in two documents, with a dot between levels."""
-    if not (isinstance(before, dict) and isinstance(now, dict)):
-        return [] if before == now else [name]
-    dot = f"{name}." if name else ""
-    return [
-        found
-        for key in sorted(before.keys() | now.keys())
-        for found in _differing(before.get(key), now.get(key), f"{dot}{key}")
-    ]
 
 
 def _file(path: str) -> tuple[int, int] | str:

@@ -53,7 +53,10 @@ def load_dataset(
     import tensorflow as tf
 
     if document.features:
-        parse = record_parser(document.features, document.records)
+        try:
+            parse = record_parser(document.features, document.records)
+        except SourceError as error:
+            raise error.at(shard=without_secrets(path)) from None
         records = records.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     return records.apply(tf.data.experimental.assert_cardinality(sum(shard.records for shard in shards)))
 
@@ -73,7 +76,7 @@ def _from_files(paths: Sequence[str], document: Manifest) -> tf.data.Dataset:
     """The serialised examples of local shards."""
     import tensorflow as tf
 
-    compression = "GZIP" if document.spec["output"].get("compression") == "gzip" else ""
+    compression = "GZIP" if document.compressed else ""
     return tf.data.TFRecordDataset(tf.constant(paths, tf.string, [len(paths)]), compression_type=compression)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+
+from tar2tf_cli.conversion.manifest_model import contradictions, shape_features
+from tar2tf_cli.errors import SourceError
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -41,7 +44,12 @@ def record_parser(features: Mapping[str, Mapping[str, Any]], records: int) -> Ca
     """A function from a serialised example to its tensors: arrays with their shape and dtype, the rest as stored.
 
     A feature NAME/shape is used to restore the array NAME, and is not among the tensors.
+
+    Raises:
+        SourceError: when the manifest contradicts itself about a feature.
     """
+    for contradiction in (*contradictions(features), *_without_shape(features)):
+        raise SourceError(contradiction, hint="verify the manifest, restore it from a copy, or convert again")
     import tensorflow as tf
 
     description = feature_description(features, records)
@@ -55,6 +63,14 @@ def record_parser(features: Mapping[str, Mapping[str, Any]], records: int) -> Ca
         }
 
     return parse
+
+
+def _without_shape(features: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Arrays whose lengths are neither in the manifest nor in the examples."""
+    for name, feature in features.items():
+        array = feature["encoding"] == "raw" or len(feature["shape"]) > 1
+        if array and feature["shape"].count(None) > 1 and not shape_features(name, features):
+            yield f"the feature {name!r} has the shape {feature['shape']}, and there is no feature {name + '/shape'!r}"
 
 
 def _is_shape_of_array(name: str, features: Mapping[str, Mapping[str, Any]]) -> bool:

@@ -195,7 +195,7 @@ def test_a_checker_forgets_in_time_and_loses_no_count(monkeypatch: pytest.Monkey
     ],
 )
 def test_a_manifest_says_what_is_expected(described: dict[str, Any], expectation: Expected) -> None:
-    assert expected(described) == expectation
+    assert expected({"x": described}) == {"x": expectation}
 
 
 SCHEMA = {"a": Expected("int64", 1), "b": Expected("float", 3), "c": Expected("bytes", 1, 4), "d": Expected("bytes")}

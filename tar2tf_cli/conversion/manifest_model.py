@@ -1,0 +1,196 @@
+"""The model of a manifest's JSON: which keys it has, and which values they accept; says which value is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+__all__ = ["MANIFEST", "contradictions", "shape_features"]
+
+Rule: TypeAlias = Callable[[Any, str], None]
+"""Called with a value and its path in the document, such as `shards[0].records`; raises ValueError if it is wrong."""
+
+_DTYPES: Final = {
+    "bytes": ("bytes",),
+    "int64": ("int64", "bool", "int8", "int16", "int32", "uint8", "uint16", "uint32", "uint64"),
+    "float": ("float32", "float16", "float64"),
+    "raw": ("uint8", "float64", "bool", "int8", "int16", "int32", "int64", "uint16", "float16", "float32"),
+}
+"""The dtypes that each encoding can hold."""
+
+_DIGEST: Final = re.compile(r"crc32c:[0-9a-f]{8}")
+
+
+def _show(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 40 else f"{shown[:40]}…"
+
+
+def _refuse(path: str, what: str, value: Any) -> None:
+    raise ValueError(f"{path or 'the document'} must be {what}, not {_show(value)}")
+
+
+def _text(value: Any, path: str) -> None:
+    """Text that can be a file's name."""
+    try:
+        valid = isinstance(value, str) and "\0" not in value and bool(value.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:
+        valid = False
+    if not valid:
+        _refuse(path, "text", value)
+
+
+def _word(value: Any, path: str) -> None:
+    """Any text."""
+    if not isinstance(value, str):
+        _refuse(path, "text", value)
+
+
+def _count(value: Any, path: str) -> None:
+    """A whole number that fits in 63 bits."""
+    if type(value) is not int or not 0 <= value < 2**63:
+        _refuse(path, "a whole number, 0 or more", value)
+
+
+def _one_of(*words: str) -> Rule:
+    def rule(value: Any, path: str) -> None:
+        if not isinstance(value, str) or value not in words:
+            _refuse(path, f"one of {', '.join(words)}", value)
+
+    return rule
+
+
+def _matching(pattern: re.Pattern[str], what: str) -> Rule:
+    def rule(value: Any, path: str) -> None:
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            _refuse(path, what, value)
+
+    return rule
+
+
+def _or_null(inner: Rule) -> Rule:
+    def rule(value: Any, path: str) -> None:
+        if value is not None:
+            inner(value, path)
+
+    return rule
+
+
+def _list(inner: Rule) -> Rule:
+    def rule(value: Any, path: str) -> None:
+        if not isinstance(value, list):
+            _refuse(path, "a list", value)
+        for number, item in enumerate(value):
+            inner(item, f"{path}[{number}]")
+
+    return rule
+
+
+def _tuple(*inner: Rule) -> Rule:
+    def rule(value: Any, path: str) -> None:
+        if not isinstance(value, list) or len(value) != len(inner):
+            _refuse(path, f"a list of {len(inner)}", value)
+        for number, (item, one) in enumerate(zip(value, inner, strict=True)):
+            one(item, f"{path}[{number}]")
+
+    return rule
+
+
+def _map(inner: Rule) -> Rule:
+    def rule(value: Any, path: str) -> None:
+        if not isinstance(value, dict):
+            _refuse(path, "an object", value)
+        for name, item in value.items():
+            inner(item, f"{path}.{name}" if path else name)
+
+    return rule
+
+
+def _object(required: dict[str, Rule], optional: dict[str, Rule] | None = None) -> Rule:
+    """An object with certain keys; other keys are ignored."""
+    known = {**required, **(optional or {})}
+
+    def rule(value: Any, path: str) -> None:
+        if not isinstance(value, dict):
+            _refuse(path, "an object", value)
+        dot = f"{path}." if path else ""
+        for name, inner in known.items():
+            if name in value:
+                inner(value[name], f"{dot}{name}")
+            elif name in required:
+                raise ValueError(f"{dot}{name} is missing")
+
+    return rule
+
+
+def _anything(value: Any, path: str) -> None:
+    """Accept any value."""
+
+
+_SPEC: Final = _object(
+    {"output": _object({"path": _text}, {"compression": _one_of("none", "gzip")})},
+    {"input": _object({}, {"fields": _map(_anything)})},
+)
+_INPUT: Final = _object({"name": _text, "size": _or_null(_count), "version": _or_null(_word)})
+_SHARD: Final = _object(
+    {
+        "path": _text,
+        "records": _count,
+        "bytes": _count,
+        "digest": _matching(_DIGEST, "crc32c: and eight hexadecimal digits"),
+    },
+    {"split": _text},
+)
+_FEATURE: Final = _object(
+    {
+        "dtype": _one_of(*dict.fromkeys(dtype for dtypes in _DTYPES.values() for dtype in dtypes)),
+        "shape": _list(_or_null(_count)),
+        "encoding": _one_of(*_DTYPES),
+    },
+    {"count": _count},
+)
+_TOTALS: Final = _object({}, dict.fromkeys(("inputs", "shards", "records", "bytes"), _count))
+_SKIPPED: Final = _object({"samples": _count, "members": _map(_count)})
+
+MANIFEST: Final = _object(
+    {
+        "spec": _SPEC,
+        "inputs": _list(_INPUT),
+        "shards": _list(_SHARD),
+        "features": _map(_FEATURE),
+        "skipped": _SKIPPED,
+    },
+    {"totals": _TOTALS, "documents": _list(_text)},
+)
+"""The whole document; raises ValueError with the path of the first value that is wrong."""
+
+
+def contradictions(features: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """What cannot be true of a manifest's features, each as a sentence that begins with the feature."""
+    for name, feature in features.items():
+        encoding, dtype, shape = feature["encoding"], feature["dtype"], feature["shape"]
+        if dtype not in _DTYPES[encoding]:
+            holder = "raw bytes" if encoding == "raw" else f"a list of {encoding}"
+            yield f"the feature {name!r} is {holder}, which cannot hold {dtype}"
+        stored = shape_features(name, features)
+        length = 1 if len(stored) > 1 else len(shape)
+        for found in stored:
+            kind, own = features[found]["encoding"], features[found]["shape"]
+            if (
+                kind != "int64"
+                or own not in ([length], [] if length == 1 else [length])
+                or len(stored) not in (1, len(shape))
+            ):
+                yield f"the feature {name!r} has {len(shape)} dimensions in the manifest, and {found!r} is {kind} {own}"
+
+
+def shape_features(name: str, features: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Names of the features that hold the shape of an array: NAME/shape, or an image's height, width and channels."""
+    if not features[name].get("shape"):
+        return []
+    if f"{name}/shape" in features:
+        return [f"{name}/shape"]
+    folder = name.rpartition("/")[0]
+    axes = [f"{folder}/{axis}" for axis in ("height", "width", "channels")]
+    return axes if features[name]["encoding"] == "raw" and all(axis in features for axis in axes) else []
