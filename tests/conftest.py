@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from tar2tf_cli.stores import network
 from tar2tf_cli.stores import transfer as resume
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of many processes would compile the package again
+sys.dont_write_bytecode = False
 
 settings.register_profile("tar2tf", deadline=None)
 settings.load_profile("tar2tf")
