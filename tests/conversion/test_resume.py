@@ -27,6 +27,7 @@ from resuming import (
 )
 from shards import (
     SECONDS,
+    Process,
     children,
     convert,
     end,
@@ -136,11 +137,11 @@ def test_a_run_killed_or_out_of_space_at_any_call_continues_to_the_same_bytes(sc
 # --- 7. SIGKILL ---
 
 
-def kill_group(process: subprocess.Popen[bytes]) -> None:
+def kill_group(process: Process) -> None:
     os.killpg(process.pid, signal.SIGKILL)
 
 
-def kill_parent(process: subprocess.Popen[bytes]) -> None:
+def kill_parent(process: Process) -> None:
     """Kill the parent alone; its workers end by themselves, and nobody writes any longer."""
     workers = children(process.pid)
     process.kill()
@@ -152,7 +153,7 @@ def kill_parent(process: subprocess.Popen[bytes]) -> None:
 @pytest.mark.parametrize("way", ["direct", "spooled"])
 def test_a_run_killed_at_random_moments_continues_to_the_same_bytes(
     way: str,
-    kill: Callable[[subprocess.Popen[bytes]], None],
+    kill: Callable[[Process], None],
     bucket: Path,
     undisturbed: Callable[[str], dict[str, bytes]],
     tmp_path: Path,

@@ -108,12 +108,8 @@ def run(
             reader, writer = os.pipe()
         else:
             reader = os.open(os.devnull, os.O_RDONLY) if stdin is None else os.dup(stdin)
-        with _connect() as connection:
-            socket.send_fds(connection, [b"."], [reader, out.fileno(), err.fileno()])
-            os.close(reader)
-            asked = {"arguments": arguments, "env": env, "cwd": os.fspath(cwd or os.getcwd()), "code": code}
-            asked["file_size"] = file_size
-            connection.sendall(json.dumps(asked).encode() + b"\n")
+        streams = (reader, os.dup(out.fileno()), os.dup(err.fileno()))
+        with _ask(arguments, streams, env=env, cwd=cwd, code=code, file_size=file_size) as connection:
             if writer is not None:
                 threading.Thread(target=_feed, args=(writer, input), daemon=True).start()
             with connection.makefile("r") as answers:
@@ -125,6 +121,84 @@ def run(
                     os.killpg(pid, signal.SIGKILL)
                     raise subprocess.TimeoutExpired(arguments, timeout) from None
         return subprocess.CompletedProcess(arguments, code, *(_whole(file) for file in (out, err)))
+
+
+def _ask(
+    arguments: list[str],
+    streams: tuple[int, ...],
+    *,
+    env: dict[str, str],
+    cwd: str | os.PathLike[str] | None = None,
+    code: str | None = None,
+    file_size: int | None = None,
+) -> socket.socket:
+    """Have a process started with these streams, which are closed here; the answers are its pid, and how it ended."""
+    connection = _connect()
+    socket.send_fds(connection, [b"."], list(streams))
+    for stream in streams:
+        os.close(stream)
+    asked = {"arguments": arguments, "env": env, "cwd": os.fspath(cwd or os.getcwd()), "code": code}
+    connection.sendall(json.dumps({**asked, "file_size": file_size}).encode() + b"\n")
+    return connection
+
+
+class Process:
+    """A command that was started here: what `subprocess.Popen` has of it, and the leader of a process group of its own.
+
+    Each stream is a pipe, or the null device.
+    """
+
+    def __init__(self, arguments: list[str], *, stdin: int | None, stdout: int | None, stderr: int | None) -> None:
+        self.args = arguments
+        self.returncode: int | None = None
+        theirs, ours = zip(*(_ends(asked, number) for number, asked in enumerate((stdin, stdout, stderr))), strict=True)
+        self.stdin, self.stdout, self.stderr = (
+            None if end is None else open(end, "rb" if number else "wb")  # noqa: SIM115
+            for number, end in enumerate(ours)
+        )
+        self._connection = _ask(arguments, theirs, env={**os.environ})
+        self._answers = self._connection.makefile("r")
+        self.pid = int(self._answers.readline())
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._connection], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+            self.returncode = int(self._answers.readline())
+            self._answers.close()
+            self._connection.close()
+        return self.returncode
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def communicate(self, timeout: float | None = None) -> tuple[bytes | None, bytes | None]:
+        """Close what it reads, read what it writes to the end, and wait for it."""
+        if self.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self.stdin.close()
+        written = tuple(None if file is None or file.closed else file.read() for file in (self.stdout, self.stderr))
+        for file in (self.stdout, self.stderr):
+            if file is not None:
+                file.close()
+        self.wait(timeout)
+        return written
+
+
+def _ends(asked: int | None, number: int) -> tuple[int, int | None]:
+    """The end of a stream for a process, and the end for us if it is a pipe."""
+    if asked == subprocess.PIPE:
+        reader, writer = os.pipe()
+        return (writer, reader) if number else (reader, writer)
+    if asked == subprocess.DEVNULL:
+        return os.open(os.devnull, os.O_RDWR), None
+    return os.dup(number), None
 
 
 def _feed(writer: int, data: bytes) -> None:
@@ -180,11 +254,12 @@ def _import_for(arguments: list[str]) -> None:
 
 
 def _attend(connection: socket.socket, files: list[int], asked: dict[str, Any]) -> NoReturn:
-    """Start the process asked for, and say how it ended."""
+    """Start the process asked for, as the leader of a group, and say how it ended."""
+    os.setsid()
     pid = os.fork()
+    os.setpgid(pid, pid or os.getpid())
     if pid == 0:
         connection.close()
-        os.setsid()
         for number, file in enumerate(files):
             os.dup2(file, number)
             os.close(file)
@@ -192,9 +267,11 @@ def _attend(connection: socket.socket, files: list[int], asked: dict[str, Any]) 
     for file in files:
         os.close(file)
     connection.sendall(b"%d\n" % pid)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert ended is not None
     with contextlib.suppress(OSError):
-        connection.sendall(b"%d\n" % code)
+        connection.sendall(b"%d\n" % (ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status))
+        connection.recv(1)  # its pid is not given to another process until the tests know that it ended
     os._exit(0)
 
 

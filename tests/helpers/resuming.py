@@ -16,6 +16,7 @@ from typing import Any
 
 from shards import (
     SECONDS,
+    Process,
     children,
     end,
     start,
@@ -166,7 +167,7 @@ def end_at_each_call(scene: str, *, full: bool) -> int:
 
 
 @contextlib.contextmanager
-def reading_stdin(tar: Path, *options: str | Path) -> Iterator[subprocess.Popen[bytes]]:
+def reading_stdin(tar: Path, *options: str | Path) -> Iterator[Process]:
     """A run that has read the first half of a tar on standard input and waits for the rest, with two workers."""
     process = start(
         *["convert", "-", "-j", "2", *options],
@@ -184,7 +185,7 @@ def reading_stdin(tar: Path, *options: str | Path) -> Iterator[subprocess.Popen[
         end(process)
 
 
-def stderr_of(process: subprocess.Popen[bytes]) -> str:
+def stderr_of(process: Process) -> str:
     """What a process says until it ends by itself."""
     assert process.stderr
     process.wait(SECONDS)

@@ -19,6 +19,9 @@ from typing import Any
 
 import forked
 
+Process = forked.Process | subprocess.Popen[bytes]
+"""A command that was started."""
+
 Sample = tuple[str, dict[str, bytes]]
 """Key and entries by extension."""
 
@@ -190,12 +193,20 @@ def convert(*args: str | Path, **options: Any) -> subprocess.CompletedProcess[st
     return done
 
 
-def start(*args: str | Path, **options: Any) -> subprocess.Popen[bytes]:
-    """Start the command as the leader of a process group of its own."""
+def start(*args: str | Path, **options: Any) -> Process:
+    """Start the command as the leader of a process group, forked from a warm one if only streams are asked for."""
+    asked = {name: options.get(name) for name in ("stdin", "stdout", "stderr")}
+    if options.keys() <= asked.keys() and set(asked.values()) <= {None, subprocess.PIPE, subprocess.DEVNULL}:
+        return forked.Process([*map(str, args)], **asked)
+    return start_anew(*args, **options)
+
+
+def start_anew(*args: str | Path, **options: Any) -> subprocess.Popen[bytes]:
+    """Start the command in an interpreter of its own, as the leader of a process group."""
     return subprocess.Popen([*COMMAND, *map(str, args)], start_new_session=True, **options)
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
+def end(process: Process) -> None:
     """Kill a process and its group, whatever is left of them."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shards import SECONDS, children, end, start
+from shards import SECONDS, children, end, start_anew
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
@@ -58,7 +58,7 @@ def anonymous(pid: int) -> int:
 
 def peak_of_each_process(*arguments: str | Path) -> int:
     """The most anonymous memory that any one process of a run had."""
-    process = start("convert", *arguments, "-q", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    process = start_anew("convert", *arguments, "-q", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     peak, workers, looked = 0, [], 0.0
     try:
         deadline = time.monotonic() + SECONDS
