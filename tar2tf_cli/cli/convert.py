@@ -120,8 +120,8 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
     "--preset",
     group="Features",
     metavar="NAME",
-    help="image-label, imagenet or imagenet-tensor.",
-    more="A known set of features.",
+    help="image-label, imagenet[-tensor] or webdataset.",
+    more="A known set of features: image-label, imagenet, imagenet-tensor or webdataset.",
 )
 @option("--image-size", group="Features", metavar="N", help="Crop and scale imagenet-tensor to N x N.")
 @option(

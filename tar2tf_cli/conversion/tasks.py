@@ -62,7 +62,7 @@ class Worker:
 
     def read(self, number: int, **options: Any) -> Reading:
         """Open an input for reading."""
-        return Reading(self.conversion, self.source, self.inputs[number], **options)
+        return Reading(self.conversion, self.source, self.inputs[number], first=number == 0, **options)
 
 
 @dataclass(frozen=True, slots=True)

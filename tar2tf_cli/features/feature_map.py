@@ -9,17 +9,57 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from tar2tf_cli.errors import SampleError
-from tar2tf_cli.features.presets import Preset
+from tar2tf_cli.errors import SampleError, UsageError, meant
+from tar2tf_cli.features.presets import Make, Preset
 from tar2tf_cli.features.types import TypeName
 from tar2tf_cli.formats.example import Feature, Features, bytes_list, float_list, int64_list, packed_floats, raw, scalar
 from tar2tf_cli.ops.base import OpContext
 from tar2tf_cli.ops.select import Selection, flatten
 from tar2tf_cli.samples.grouping import KEY, Sample
 
-__all__ = ["FeatureMap", "Schema", "describe"]
+__all__ = ["FeatureMap", "MissingFeatureError", "Schema", "check_types", "describe", "no_such_feature"]
 
 _SKIP_HINT: Final = "correct the sample, or skip such samples with --on-error skip"
+
+
+class MissingFeatureError(SampleError):
+    """A sample has no feature of a name that has a type.
+
+    Attributes:
+        names: the features that it has.
+    """
+
+    def __init__(self, name: str, values: Iterable[str]) -> None:
+        self.name = name
+        self.names = tuple(values)
+        only = ", ".join(sorted(self.names))
+        super().__init__(f"has no feature {name!r}, which --type requires, only {only}", hint=_SKIP_HINT)
+
+
+def no_such_feature(name: str, names: Iterable[str], shard: str | None = None) -> UsageError:
+    """Make the error for the type of a feature that does not exist, which lists those that do."""
+    known = sorted(names)
+    what = "no sample of this input has" if shard else "does not exist"
+    message = f"--type names the feature {name!r}, which {what}{meant(name, known)}"
+    return UsageError(message, shard=shard, hint=f"features: {', '.join(known)}")
+
+
+def check_types(
+    types: Iterable[str], select: Mapping[str, Selection] | None = None, preset: Preset | None = None
+) -> None:
+    """Refuse the type of a feature that does not exist, if select and preset determine all features.
+
+    Raises:
+        UsageError: names the feature, and lists those that exist.
+    """
+    names: Iterable[str] | None = None
+    if select is not None:
+        names = [inner for name, item in select.items() for inner in flatten(name, item)]
+    if preset:
+        names = preset.features(names)
+    for name in types:
+        if names is not None and name not in names:
+            raise no_such_feature(name, names)
 
 
 class FeatureMap:
@@ -36,7 +76,7 @@ class FeatureMap:
         self,
         types: Mapping[str, TypeName],
         select: Mapping[str, Selection] | None = None,
-        preset: Preset | None = None,
+        preset: Make | None = None,
         context: OpContext | None = None,
     ) -> None:
         self._types = dict(types)
@@ -67,7 +107,7 @@ class FeatureMap:
             values[KEY] = key.encode("utf-8", "surrogateescape")
         for name, kind in self._types.items():
             if name not in values:
-                raise SampleError(f"has no feature {name!r}, which --type requires", hint=_SKIP_HINT)
+                raise MissingFeatureError(name, values)
             try:
                 values[name] = _typed(values[name], kind)
             except (ValueError, OverflowError, TypeError) as error:

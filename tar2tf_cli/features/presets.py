@@ -1,20 +1,48 @@
-"""Presets: known feature sets of existing training code, made from an image and its label."""
+"""Presets: known feature sets of existing training code and readers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 from tar2tf_cli.errors import SampleError, UsageError, meant
 from tar2tf_cli.formats.example import raw
 from tar2tf_cli.formats.example_parser import parse_features
+from tar2tf_cli.formats.npy import read_array
 from tar2tf_cli.ops.base import OpContext
 from tar2tf_cli.ops.func import label as name_of
 from tar2tf_cli.samples.grouping import KEY, Sample
 
-__all__ = ["IMAGE_ENTRIES", "LABEL_ENTRIES", "PRESETS", "Preset", "find_preset", "of_record_to_example"]
+__all__ = ["IMAGE_ENTRIES", "LABEL_ENTRIES", "PRESETS", "Make", "Preset", "find_preset", "of_record_to_example"]
 
-Preset = Callable[[Sample, OpContext], dict[str, Any]]
+Make: TypeAlias = Callable[[Sample, OpContext], dict[str, Any]]
+"""Makes features from a sample, or from the values that `select` took from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A known set of features.
+
+    Attributes:
+        make: makes the features.
+        names: the features that it always makes; None if they are those of the sample.
+        uses: the options that only some presets use.
+        decodes: whether it decodes or encodes images, by libraries that release the GIL.
+        light: whether making the features costs less than copying the sample.
+    """
+
+    make: Make
+    names: tuple[str, ...] | None = None
+    uses: tuple[str, ...] = ()
+    decodes: bool = False
+    light: bool = False
+
+    def features(self, selected: Iterable[str] | None) -> Iterable[str] | None:
+        """Return the names of its features if they are known, given those that `select` names, if it is given."""
+        return self.names or (None if selected is None else [*selected, KEY])
+
 
 IMAGE_ENTRIES: Final = ("image", "jpg", "jpeg", "png", "bmp", "img")
 """Entries for the image of a preset; the first that is present is used."""
@@ -80,10 +108,55 @@ def imagenet_tensor(sample: Sample, context: OpContext) -> dict[str, Any]:
     return {**_imagenet(sample, height, width, "tensor"), "image/encoded": raw(pixels.tobytes(), pixels.shape)}
 
 
+def webdataset(sample: Sample, context: OpContext) -> dict[str, Any]:
+    """Every entry, as webdataset's basic decoder reads it: numbers as int64, npy as arrays, text and JSON as text.
+
+    What an entry is follows from the last part of its name, as there. Others, such as images, remain as they are.
+    Source: webdataset, webdataset/autodecode.py, `basichandlers`.
+    """
+    return {name: _basic(name, value) for name, value in sample.items()}
+
+
+def _basic(name: str, value: Any) -> Any:
+    kind = name.rpartition(".")[2]
+    if not isinstance(value, bytes) or kind not in _BASIC:
+        return value
+    try:
+        return _BASIC[kind](value)
+    except (ValueError, RecursionError) as error:
+        raise SampleError(f"entry {name!r} cannot be decoded as {kind}: {error}") from None
+
+
+def _text_only(value: bytes) -> bytes:
+    value.decode("utf-8")
+    return value
+
+
+def _json_only(value: bytes) -> bytes:
+    json.loads(value)
+    return value
+
+
+_BASIC: Final[dict[str, Callable[[bytes], Any]]] = {
+    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), int),
+    **dict.fromkeys(("txt", "text", "transcript"), _text_only),
+    **dict.fromkeys(("json", "jsn"), _json_only),
+    "npy": read_array,
+}
+
+_IMAGENET: Final = tuple(
+    f"image/{name}"
+    for name in (
+        *("height", "width", "colorspace", "channels", "class/label", "class/synset", "class/text", "format"),
+        *("filename", "encoded"),
+    )
+)
+
 PRESETS: Final[dict[str, Preset]] = {
-    "image-label": image_label,
-    "imagenet": imagenet,
-    "imagenet-tensor": imagenet_tensor,
+    "image-label": Preset(image_label, ("height", "width", "depth", "label", "image_raw"), light=True),
+    "imagenet": Preset(imagenet, _IMAGENET, decodes=True),
+    "imagenet-tensor": Preset(imagenet_tensor, _IMAGENET, uses=("image_size",), decodes=True),
+    "webdataset": Preset(webdataset),
 }
 """Every preset by name."""
 
@@ -99,8 +172,8 @@ def find_preset(name: str) -> Preset:
     return PRESETS[name]
 
 
-def of_record_to_example(function: Callable[[Sample], Any]) -> Preset:
-    """Make a preset from your own function, which returns a tf.train.Example, its bytes, or a dict of values."""
+def of_record_to_example(function: Callable[[Sample], Any]) -> Make:
+    """Make features with your own function, which returns a tf.train.Example, its bytes, or a dict of values."""
 
     def features(sample: Sample, context: OpContext) -> dict[str, Any]:
         try:

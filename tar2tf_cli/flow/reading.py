@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.features.tf_example import TFExample, unfit
+from tar2tf_cli.flow.missing import MissingFeatures
 from tar2tf_cli.flow.sample_flow import Faults, OnFault, Steps, context_of, feature_map_of, flow
 from tar2tf_cli.formats.compression import PlainStream, open_stream
 from tar2tf_cli.formats.example import Encoder, Features
@@ -39,6 +40,7 @@ class Reading:
         sizes_only: the value of each entry is its size in bytes; the data is skipped if the stream is seekable.
         trusted: the input was read before, so keys of neighbouring samples are not checked again.
         threads: how many threads turn samples into examples; the results do not depend on it.
+        first: whether it is the conversion's first input: a typed feature that none of its samples has is wrong usage.
         on_fault: called with the error of each faulty sample; by default the error is raised or added to the report,
             depending on the conversion's policy.
 
@@ -62,6 +64,7 @@ class Reading:
         sizes_only: bool = False,
         trusted: bool = False,
         threads: int = 1,
+        first: bool = False,
         on_fault: OnFault | None = None,
     ) -> None:
         self.name = source.locate(item.name)
@@ -70,6 +73,7 @@ class Reading:
         self._on_fault = on_fault or Faults(skip=self._skip, noted=self.report.errors)
         self._sizes_only = sizes_only
         self._threads = threads
+        self._missing = MissingFeatures(self._on_fault, self.name, skip=self._skip) if first else None
         self._encoder = Encoder()
         feature_map = feature_map_of(conversion)
         self.steps = Steps(context_of(conversion), conversion.ops, feature_map.features, conversion.example_ops)
@@ -136,16 +140,22 @@ class Reading:
     def _flow(self, give: Callable[[str, list[bytes], int], T]) -> Iterator[T]:
         """The result of `give` for each example; it is called with the key, the encoded parts and their total size."""
         encode, note, report = self._encoder.encode, self._note, self.report
+        missing = self._missing
+        held = missing.held if missing else None
 
         def encoded(key: str, features: Features) -> T:
             if type(features) is TFExample and (found := unfit(features)):
                 raise SampleError(f"the example has {found}")
+            if held and missing:
+                missing.release()
             parts, size = encode(features)
             note(features)
             report.samples += 1
             return give(key, parts, size)
 
-        return flow(self.samples(), self._make, self._on_fault, where=self.where, finish=encoded, threads=self._threads)
+        on_fault = missing or self._on_fault
+        made = flow(self.samples(), self._make, on_fault, where=self.where, finish=encoded, threads=self._threads)
+        return missing.watched(made) if missing else made
 
     def __enter__(self) -> Reading:
         return self

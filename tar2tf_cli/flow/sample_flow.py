@@ -166,7 +166,7 @@ def context_of(conversion: Conversion) -> OpContext:
 
 def feature_map_of(conversion: Conversion) -> FeatureMap:
     """The feature map of a conversion: it turns samples into features."""
-    preset = find_preset(conversion.preset) if conversion.preset else None
+    preset = find_preset(conversion.preset).make if conversion.preset else None
     if conversion.record_to_example:
         preset = of_record_to_example(conversion.record_to_example)
     return FeatureMap(conversion.types, conversion.select, preset, context_of(conversion))

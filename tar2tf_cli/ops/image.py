@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
-from tar2tf_cli.errors import ImageError
-from tar2tf_cli.formats import image
+from tar2tf_cli.errors import ImageError, SampleError
+from tar2tf_cli.formats import image, npy
 from tar2tf_cli.ops.base import Op, OpContext, keyword_aliases, register
 from tar2tf_cli.ops.rules import one_of, text, whole
 from tar2tf_cli.samples.grouping import KEY, Sample
@@ -62,15 +62,16 @@ def _channels(channels: Any, label: str) -> int:
 @register
 @dataclass(frozen=True)
 class Decode(_ImageOp):
-    """Decode an image (JPEG, PNG, BMP) to an array.
+    """Decode an image (JPEG, PNG, BMP) or npy array.
 
-    The array is uint8 (height, width, channels), with the pixels of `tf.io.decode_image`. With 1 or 3 channels, every
-    image becomes gray or RGB; with 0 or without, it has those of the file.
+    An image becomes uint8 (height, width, channels), with the pixels of `tf.io.decode_image`. With 1 or 3 channels,
+    every image becomes gray or RGB; with 0 or without, it has those of the file. An npy file becomes its array, of any
+    dtype but Python objects. The content decides, not the name of the entry.
     """
 
     name: ClassVar[str] = "decode"
     usage: ClassVar[str] = "decode:EXT[,CHANNELS]"
-    examples: ClassVar[tuple[str, ...]] = ("decode:jpg", "decode:jpg,3")
+    examples: ClassVar[tuple[str, ...]] = ("decode:jpg", "decode:jpg,3", "decode:npy")
     _checks: ClassVar = {"channels": _channels}
 
     channels: Any = 0
@@ -80,10 +81,20 @@ class Decode(_ImageOp):
         if not isinstance(data, bytes):
             raise ImageError(f"decode: entry {self.ext!r} is {type(data).__name__}, not bytes")
         try:
-            sample[self.ext] = image.decode(data, self.channels, max_pixels=context.max_pixels)
-        except ImageError as error:
+            sample[self.ext] = self._decoded(data, context)
+        except (ImageError, SampleError) as error:
             raise error.at(member=f"{sample[KEY]}.{self.ext}") from None
         return sample
+
+    def _decoded(self, data: bytes, context: OpContext) -> NDArray[Any]:
+        if not data.startswith(npy.MAGIC):
+            return image.decode(data, self.channels, max_pixels=context.max_pixels)
+        if self.channels:
+            raise SampleError(f"decode: an npy array has no channels to make {self.channels} of")
+        try:
+            return npy.read_array(data)
+        except ValueError as error:
+            raise SampleError(f"decode: {error}") from None
 
 
 def _dtype_name(dtype: Any, label: str) -> str:
@@ -131,13 +142,14 @@ class Cast(_DtypeOp):
 
 
 def _size(size: Any, label: str) -> tuple[int, int]:
-    """Parse height and width from `224x224`, `224`, (224, 224) or the like."""
-    parts = size.split("x") if isinstance(size, str) else list(size) if hasattr(size, "__iter__") else [size]
+    """Parse height and width from `224x224`, (224, 224) or, for a square, `224` or 224."""
+    several = not isinstance(size, str) and hasattr(size, "__iter__")
+    parts = list(size) if several else str(size).split("x")
     try:
-        numbers = [int(part) for part in parts]
-    except (TypeError, ValueError):
+        numbers = [whole(1)(part, label) for part in parts]
+    except ValueError:
         numbers = []
-    if len(numbers) not in (1, 2) or min(numbers) < 1:
+    if len(numbers) != 2 and (several or len(numbers) != 1):
         raise ValueError(f"{label} must be HEIGHTxWIDTH in pixels, not {size!r}")
     return numbers[0], numbers[-1]
 

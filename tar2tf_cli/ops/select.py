@@ -155,7 +155,7 @@ def _path(text: str) -> list[str | int]:
         return [*text.split(".")]
     try:
         path = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         path = []
     if not path or not all(isinstance(part, (str, int)) for part in path):
         raise ValueError(f'{text} is not a path; write nested.path, or keys with dots as JSON: ["nested", "pa.th"]')

@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import UsageError
+from tar2tf_cli.features.feature_map import check_types
+from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.features.tf_example import TFExample, unfit
 from tar2tf_cli.features.transformations import as_transformation
 from tar2tf_cli.features.types import TypeName
@@ -157,15 +159,16 @@ class Pipeline:
                 is parsed. Other entries are stored as bytes or, if an op changed them, by the type of their value;
                 arrays are stored with a `NAME/shape`.
             select: the features, as in `--select` or a spec file; defaults to every entry and `__key__`.
-            preset: image-label, imagenet or imagenet-tensor.
+            preset: image-label, imagenet, imagenet-tensor or webdataset.
 
         Raises:
-            UsageError: for a type, selection or preset that does not exist.
+            UsageError: for a type, selection or preset that does not exist, or the type of a feature that does not.
         """
         fields = fields_of(Conversion)
         stage = ToExamples(
             fields["types"].check(types or {}), fields["select"].check(select), fields["preset"].check(preset)
         )
+        check_types(stage.types, stage.select, find_preset(preset) if preset else None)
         return self._set("Sample2TFExampleStage", "sample_to_tf_example", stage)
 
     def with_sample2tfexample_stage(self, stage: Sample2TFExampleStage) -> Pipeline:

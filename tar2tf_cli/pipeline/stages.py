@@ -192,7 +192,7 @@ class ToExamples(Stage):
 
     def join(self, line: Line) -> None:
         """Append this stage; it works on copies, as a custom stage may keep its samples."""
-        preset = find_preset(self.preset) if self.preset else None
+        preset = find_preset(self.preset).make if self.preset else None
         features = FeatureMap(self.types, self.select, preset, line.steps.context).features
         line.steps = replace(line.steps, features=lambda sample: TFExample(features(dict(sample))))
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from tar2tf_cli.errors import UsageError
+from tar2tf_cli.features.feature_map import check_types
+from tar2tf_cli.features.presets import Preset, find_preset
 from tar2tf_cli.features.types import TypeName
 from tar2tf_cli.formats.image import DEFAULT_MAX_PIXELS
 from tar2tf_cli.ops.base import Op
@@ -188,12 +190,23 @@ class Conversion:
         if self.output.is_stream and (self.split or self.output.index or self.output.is_limited):
             name = "standard output" if self.output.path == STDOUT else self.output.path
             raise UsageError(f"{name} is a single stream without shards: leave out the options that divide it")
+        if not self.record_to_example:
+            check_types(self.types, self.select, self._preset)
+        if self.image_size and not (self._preset and "image_size" in self._preset.uses):
+            raise UsageError(
+                "--image-size is only for the preset imagenet-tensor",
+                hint="add --preset imagenet-tensor, or scale with --op resize:jpg,224x224",
+            )
         if "input" in named and self.input.kind != "tar":
             raise UsageError(f"<input> is the name of a tar, and there are none with --from {self.input.kind}")
         if "input" in named and self.split:
             raise UsageError("<input> and --split each divide the output: use one of them")
         if "input" in named and (self.shuffle or self.limit is not None):
             raise UsageError("<input> keeps each input's samples apart, so --shuffle and --limit do not go with it")
+
+    @property
+    def _preset(self) -> Preset | None:
+        return find_preset(self.preset) if self.preset else None
 
     @property
     def keeps_entries(self) -> bool:
@@ -205,7 +218,7 @@ class Conversion:
     def is_light(self) -> bool:
         """Whether entries are only selected and parsed, so that reading them twice costs less than copying them."""
         worked_on = self.ops or self.example_ops or self.record_to_example
-        return not worked_on and self.preset in (None, "image-label")
+        return not worked_on and (self._preset is None or self._preset.light)
 
     @property
     def gains_by_threads(self) -> bool:
@@ -214,7 +227,7 @@ class Conversion:
         A user's function may not be thread-safe, and reading stops at a limit.
         """
         own = self.example_ops or self.record_to_example or any(isinstance(op, Func) for op in self.ops)
-        unlocked = any(op.unlocked for op in self.ops) or self.preset in ("imagenet", "imagenet-tensor")
+        unlocked = any(op.unlocked for op in self.ops) or bool(self._preset and self._preset.decodes)
         return unlocked and not own and (self.limit is None or self.shuffle)
 
     def canonical(self) -> dict[str, Any]:

@@ -159,7 +159,7 @@ def arguments(value: Any, label: str) -> dict[str, Any]:
             raise ValueError(f"{label} {item!r} is not NAME=VALUE, such as normalize=true")
         try:
             parsed[name] = json.loads(written)
-        except ValueError:
+        except (ValueError, RecursionError):
             parsed[name] = written
     return parsed
 

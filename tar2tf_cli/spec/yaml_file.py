@@ -43,24 +43,14 @@ def load(path: str) -> tuple[dict[str, Any], Callable[[Iterable[Problem]], SpecE
         SpecError: when it is not a YAML mapping, or has a duplicate key.
         SourceError: when it cannot be read.
     """
-    from ruamel.yaml import YAML
-    from ruamel.yaml.constructor import DuplicateKeyError
-    from ruamel.yaml.error import MarkedYAMLError
-    from ruamel.yaml.reader import ReaderError
+    from tar2tf_cli.spec.yaml_text import parse, plain
 
     name = "<stdin>" if path == "-" else path
     try:
-        text = sys.stdin.read() if path == "-" else _read_text(path)
-        document = YAML(typ="rt", pure=True).load(text)
-    except ReaderError as error:
-        raise SpecError(f"{name}: not a text file: {error.reason} (character {error.position + 1})") from None
-    except MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
-        problem = str(error.problem or error).partition("\n")[0]
-        if isinstance(error, DuplicateKeyError):
-            problem = problem.partition(" with value")[0].replace("found duplicate key", "duplicate key")
-        raise SpecError(f"{place}: {problem}") from None
+        document = parse(sys.stdin.read() if path == "-" else _read_text(path))
+        data = plain(document)
+    except ValueError as error:
+        raise SpecError(f"{name}:{error}") from None
     if not isinstance(document, dict):
         raise SpecError(f"{name}:1:1: a spec must be a mapping with input, output and the like")
 
@@ -68,7 +58,7 @@ def load(path: str) -> tuple[dict[str, Any], Callable[[Iterable[Problem]], SpecE
         lines = [(_position(document, path), message) for path, message in problems]
         return SpecError("\n".join(f"{name}:{line}:{column}: {text}" for (line, column), text in sorted(lines)))
 
-    return _plain(document), spec_error
+    return data, spec_error
 
 
 def _read_text(path: str) -> str:
@@ -77,18 +67,6 @@ def _read_text(path: str) -> str:
             return file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"cannot be read: {getattr(error, 'strerror', None) or error}", shard=path) from None
-
-
-def _plain(node: Any) -> Any:
-    """Convert a YAML node to plain dicts, lists and scalars."""
-    if isinstance(node, dict):
-        return {_plain(key): _plain(value) for key, value in node.items()}
-    if isinstance(node, list):
-        return [_plain(item) for item in node]
-    for kind in (bool, int, float, str):
-        if isinstance(node, kind):
-            return kind(node)
-    return node
 
 
 def _position(document: Any, path: tuple[str | int, ...]) -> tuple[int, int]:

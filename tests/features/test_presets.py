@@ -255,5 +255,5 @@ def test_more_pixels_than_by_default_reach_the_preset_imagenet(monkeypatch: pyte
 
     monkeypatch.setattr("tar2tf_cli.formats.image.codecs.decode", decode)
     sample = {"__key__": "0", "png": encoded(8, 9, "PNG"), "cls": b"1"}
-    assert PRESETS["imagenet"](sample, OpContext(max_pixels=2**30))["image/encoded"][:2] == b"\xff\xd8"
+    assert PRESETS["imagenet"].make(sample, OpContext(max_pixels=2**30))["image/encoded"][:2] == b"\xff\xd8"
     assert seen == [2**30]

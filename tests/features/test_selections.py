@@ -270,7 +270,7 @@ def test_a_value_that_is_not_of_its_type_is_an_error_naming_both(
 
 
 def test_a_type_for_a_feature_that_is_not_selected_is_an_error(bucket: Path) -> None:
-    with pytest.raises(SampleError, match=r"'jpg'.*--type"):
+    with pytest.raises(UsageError, match=r"--type names the feature 'jpg'"):
         chosen(bucket, ["cls"], ["jpg=bytes"])
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -145,8 +147,6 @@ limit: 1.5
     ],
 )
 def test_a_fault_is_where_it_is_said_to_be(text: str, place: str, words: str, tmp_path: Path) -> None:
-    import re
-
     (found,) = faults(tmp_path, text)
     assert found[0] == place
     assert re.search(words, found[1])
@@ -164,6 +164,48 @@ def test_bytes_that_are_no_text_are_an_error(tmp_path: Path) -> None:
 def test_a_spec_that_is_not_there_is_an_error_naming_it(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"nowhere\.yaml.*No such file"):
         specfile.read(str(tmp_path / "nowhere.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ops: " + "[" * 100_000, "spec.yaml:1:71: nested more than 64 deep"),
+        ("ops: " + "{a: " * 100_000, "nested more than 64 deep"),
+        ("".join(f"{' ' * depth}a:\n" for depth in range(1000)), "nested more than 64 deep"),
+        ("- " * 20_000 + "x", "nested more than 64 deep"),
+        ("&a\ninput: *a\n", "an alias contains itself"),
+        (
+            "a: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 10}]\n" for n in range(1, 12)),
+            "more than 100,000 values",
+        ),
+        (
+            "a: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n}\n  <<: [{f'*a{n - 1}, ' * 10}]\n" for n in range(1, 12)),
+            "there is no key 'a'",
+        ),
+    ],
+    ids=lambda text: text[:12],
+)
+def test_depth_and_aliases_without_end_are_an_error_at_once(text: str, words: str, tmp_path: Path) -> None:
+    path = written(tmp_path, text)
+    began = time.process_time()
+    with pytest.raises(specfile.SpecError, match=re.escape(words)):
+        specfile.read(path)
+    assert time.process_time() - began < 1
+
+
+def test_an_alias_repeats_what_it_stands_for(tmp_path: Path) -> None:
+    text = "input: {bucket: &name x}\nops: [&op {resize: &fields {ext: jpg, size: 3}}, *op, {resize: {<<: *fields}}]\n"
+    conversion = specfile.read(written(tmp_path, text + "output: {path: *name}\n"))
+    assert conversion.output.path == "x"
+    assert len(set(map(repr, conversion.ops))) == 1
+    assert len(conversion.ops) == 3
+
+
+@pytest.mark.parametrize("size", ["[64]", "[]", "[1, 2, 3]", "[64.5, 64]", "64.5", "[true, 64]", "true", "[0, 5]", "x"])
+def test_a_size_that_is_not_a_height_and_a_width_is_refused(size: str, tmp_path: Path) -> None:
+    ((place, message),) = faults(tmp_path, f"ops:\n- resize: {{ext: jpg, size: {size}}}\n")
+    assert place == "2:3"
+    assert message.startswith("resize size must be HEIGHTxWIDTH in pixels, not ")
 
 
 @given(

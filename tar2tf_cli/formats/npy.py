@@ -1,0 +1,67 @@
+"""NumPy's file format for one array: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["MAGIC", "read_array"]
+
+MAGIC: Final = b"\x93NUMPY"
+_MOST_HEADER: Final = 10_000  # NumPy's own limit: parsing a longer literal is not safe
+_LENGTH_BYTES: Final = {1: 2, 2: 4, 3: 4}
+_KEYS: Final = {"descr", "fortran_order", "shape"}
+_PYTHON_2: Final = re.compile(r"(?<=\d)L\b")  # it wrote shapes such as (3L, 4L)
+
+
+def read_array(data: bytes) -> NDArray[Any]:
+    """Return the array in the bytes of an npy file, as a copy in C order and the machine's byte order.
+
+    Pickles are never loaded, and nothing is allocated before the header and the length agree.
+
+    Raises:
+        ValueError: when the bytes are not one whole array, or it holds Python objects; says why.
+    """
+    import numpy as np
+
+    (descr, fortran, shape), start = _header(data)
+    try:
+        dtype = np.lib.format.descr_to_dtype(descr)
+    except Exception:
+        raise ValueError(f"the npy header has the dtype {descr!r}, which NumPy does not know") from None
+    if dtype.hasobject:
+        raise ValueError("the npy array holds Python objects, which are pickled and could run code: save it as numbers")
+    size, left = math.prod(shape) * dtype.itemsize, len(data) - start
+    if not dtype.itemsize:
+        raise ValueError(f"the npy array has the dtype {descr!r}, which has no bytes")
+    if size != left:
+        raise ValueError(f"the npy header describes {size:,} bytes of data, and there are {left:,}")
+    array = np.frombuffer(data, np.uint8, size, start).view(dtype)
+    return np.array(array.reshape(shape, order="F" if fortran else "C"), dtype.newbyteorder("="), order="C")
+
+
+def _header(data: bytes) -> tuple[tuple[Any, bool, tuple[int, ...]], int]:
+    """Return dtype description, whether the order is Fortran's, and shape; and where the data starts."""
+    width = _LENGTH_BYTES.get(data[6] if len(data) > 8 else 0)
+    if width is None or not data.startswith(MAGIC):
+        raise ValueError("not an npy file of version 1, 2 or 3")
+    start = 8 + width
+    end = start + int.from_bytes(data[8:start], "little")
+    if end - start > _MOST_HEADER or end > len(data):
+        raise ValueError("the npy header is cut short or too long")
+    text = data[start:end].decode("utf-8" if data[6] == 3 else "latin1", "replace")
+    try:
+        header = ast.literal_eval(_PYTHON_2.sub("", text).strip())
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        header = None
+    if not isinstance(header, dict) or set(header) != _KEYS:
+        raise ValueError("the npy header is damaged")
+    shape, fortran = header["shape"], header["fortran_order"]
+    if not isinstance(shape, tuple) or not all(type(length) is int and length >= 0 for length in shape):
+        raise ValueError(f"the npy header has the shape {shape!r}")
+    return (header["descr"], bool(fortran), shape), end

@@ -1,0 +1,108 @@
+"""The npy format: whatever NumPy writes is read to the same array, and nothing else is, by name."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from tar2tf_cli.formats.npy import read_array
+
+
+def npy(array: Any, version: tuple[int, int] | None = None) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, np.asanyarray(array), version)
+    return file.getvalue()
+
+
+def described(header: str, data: bytes = b"") -> bytes:
+    """An npy file of version 1 with this header."""
+    text = header.encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + data
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(12, dtype="<i2").reshape(3, 4),
+        np.arange(12, dtype=">i8").reshape(3, 4),
+        np.asfortranarray(np.arange(24, dtype=">f4").reshape(2, 3, 4)),
+        np.arange(6, dtype="f2").reshape(2, 3)[:, ::2],
+        np.array(5, ">u4"),
+        np.zeros((0, 3)),
+        np.array([True, False]),
+        np.array([1 + 2j, -1j]),
+        np.array([np.nan, -np.inf, 5e-324]),
+        np.array(["æ", "longer"]),
+        np.array([b"x", b"yy"]),
+        np.array([(1, [2, 3])], [("a", ">i4"), ("b", "f4", (2,))]),
+        np.array(["2020-02-29"], "M8[D]"),
+    ],
+    ids=lambda array: f"{array.dtype.str} {array.shape}",
+)
+def test_any_dtype_and_order_is_read_to_the_array_that_numpy_reads(array: Any, version: tuple[int, int]) -> None:
+    data = npy(array, version)
+    expected, found = np.load(io.BytesIO(data)), read_array(data)
+    assert (found.dtype, found.shape) == (expected.dtype.newbyteorder("="), expected.shape)
+    assert found.tobytes() == expected.astype(found.dtype).tobytes()
+    assert found.flags.c_contiguous
+    assert found.flags.writeable
+
+
+@given(arrays.arrays(arrays.scalar_dtypes(), arrays.array_shapes(min_dims=0, min_side=0)))
+def test_arrays_come_back(array: Any) -> None:
+    found = read_array(npy(array))
+    assert (found.dtype, found.shape) == (array.dtype.newbyteorder("="), array.shape)
+    assert found.tobytes() == array.astype(found.dtype).tobytes()
+
+
+def test_a_header_that_python_2_wrote_is_read() -> None:
+    found = read_array(described("{'descr': '<i4', 'fortran_order': False, 'shape': (2L, 1L), }", bytes(8)))
+    assert found.shape == (2, 1)
+
+
+SHAPE = "{'descr': '<f8', 'fortran_order': False, 'shape': %s}"
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "not an npy file"),
+        (b"\x93NUMPY", "not an npy file"),
+        (b"\x93NUMPY\x04\x00" + bytes(100), "version 1, 2 or 3"),
+        (npy([1, 2, 3])[:-1], "describes 24 bytes of data, and there are 23"),
+        (npy([1, 2, 3]) + b"x", "describes 24 bytes of data, and there are 25"),
+        (npy([1, 2, 3])[:50], "header is cut short"),
+        (described(SHAPE % "(1000000000000,)"), "describes 8,000,000,000,000 bytes"),
+        (described(SHAPE % "(0, 10000000000, 10000000000)"), "array is too big"),
+        (described(SHAPE % "(-1,)"), "shape"),
+        (described(SHAPE % "(True,)"), "shape"),
+        (described(SHAPE % "3"), "shape"),
+        (described(SHAPE % ("(" * 3000)), "header is damaged"),
+        (described("['descr']"), "header is damaged"),
+        (described("{'descr': '<q9', 'fortran_order': False, 'shape': ()}"), "dtype '<q9'"),
+        (described("{'descr': '|V0', 'fortran_order': False, 'shape': (1000000000000,)}"), "has no bytes"),
+        (described("{'descr': '|O', 'fortran_order': False, 'shape': ()}", b"\x80\x04N."), "pickled"),
+        (described("{'descr': [('a', '|O')], 'fortran_order': False, 'shape': ()}", bytes(8)), "pickled"),
+        (described("{}" + " " * 20_000), "too long"),
+    ],
+)
+def test_what_is_not_one_whole_array_is_refused_by_name(data: bytes, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        read_array(data)
+
+
+@given(st.data())
+def test_damage_is_an_error_or_an_array(data: st.DataObject) -> None:
+    whole = bytearray(npy(np.arange(5, dtype="<u2")))
+    for place in data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=3)):
+        whole[place] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(ValueError):
+        read_array(bytes(whole[: data.draw(st.integers(0, len(whole)))]))
