@@ -16,12 +16,12 @@ TYPE_CHECKING = False  # typing takes a while to import, in which Ctrl-C is not 
 if TYPE_CHECKING:
     from typing import Any, Final
 
+    from tar2tf_cli.checking.faults import Fault as Fault
+    from tar2tf_cli.checking.faults import FileReport as FileReport
+    from tar2tf_cli.checking.faults import Report as Report
     from tar2tf_cli.checking.inspect import Contents as Contents
     from tar2tf_cli.checking.inspect import inspect as inspect
-    from tar2tf_cli.checking.verify import Report as Report
     from tar2tf_cli.checking.verify import verify as verify
-    from tar2tf_cli.checking.verify_file import Fault as Fault
-    from tar2tf_cli.checking.verify_file import FileReport as FileReport
     from tar2tf_cli.conversion.run import Summary as Summary
     from tar2tf_cli.conversion.run import convert as convert
     from tar2tf_cli.datasets.dataset import AisDataset as AisDataset
@@ -42,8 +42,8 @@ __version__ = "0.1.0"
 
 _NAMES: Final = {
     "checking.inspect": ("Contents", "inspect"),
-    "checking.verify": ("Report", "verify"),
-    "checking.verify_file": ("Fault", "FileReport"),
+    "checking.faults": ("Fault", "FileReport", "Report"),
+    "checking.verify": ("verify",),
     "conversion.run": ("Summary", "convert"),
     "datasets.dataset": ("AisDataset", "Dataset", "default_record_parser"),
     "datasets.load": ("load_dataset",),

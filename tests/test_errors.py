@@ -61,7 +61,7 @@ def test_places_are_filled_in_only_where_they_are_unknown():
 
 
 def test_damage_has_a_word_for_its_kind():
-    assert DamagedShardError("what", kind="data-crc").kind == "data-crc"
+    assert DamagedShardError("what", kind="data_crc").kind == "data_crc"
     assert DamagedShardError("what").kind == "damaged"
 
 

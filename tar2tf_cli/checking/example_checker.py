@@ -15,7 +15,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.conversion.manifest_model import shape_features
 from tar2tf_cli.formats.example import Kind, varint
-from tar2tf_cli.formats.example_parser import ParsedFeature, count_varints, feature_at, parse
+from tar2tf_cli.formats.example_parser import ParsedFeature, count_varints, is_sequence
+from tar2tf_cli.formats.example_strict import strict_feature_at, strict_parse
 
 __all__ = ["Checker", "Expected", "expected"]
 
@@ -127,12 +128,16 @@ class Checker:
     Args:
         schema: what is expected of each feature, by name; None for no schema.
         required: the names of features that every example must have.
+
+    Attributes:
+        sequences: how many of the messages are a tf.train.SequenceExample, which is an example of its context, too.
     """
 
     def __init__(self, schema: Mapping[str, Expected] | None = None, required: frozenset[str] = frozenset()) -> None:
         self._schema = schema
         self._required = required
         self._counts: Counter[str] = Counter()
+        self.sequences = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -145,7 +150,7 @@ class Checker:
     def check(self, message: bytes) -> Findings:
         """What is wrong with a message; empty if it is an example that matches the schema.
 
-        The kinds of faults are "not-an-example" and "schema".
+        The kinds of faults are "not_an_example" and "schema".
         """
         length, heads = len(message), self._heads
         prefix = self._prefixes.get(length) or self._prefix(length)
@@ -191,18 +196,19 @@ class Checker:
                 before.width = width
                 return head
         try:
-            feature, end = feature_at(message, position)
+            feature, end = strict_feature_at(message, position)
         except ValueError:
             return None
         if feature is None or self._misfit(feature):
             return None
         seen = self._seen(feature.name)
         start, stop = feature.runs[0] if feature.runs else (end, end)
-        if stop < end or len(feature.runs) > 1:
+        packed = feature.kind == "int64" and _is_packed(message, start, stop)
+        if stop < end or len(feature.runs) > 1 or (feature.kind == "int64" and not packed):
             return end - position, 0, seen
         before.width = start - position
         before.widths.add(before.width)
-        head = end - position, before.width if feature.kind == "int64" else 0, seen
+        head = end - position, before.width if packed else 0, seen
         return _kept(self._heads, message[position:start], head)
 
     def _seen(self, name: str) -> _Seen:
@@ -225,13 +231,14 @@ class Checker:
     def _parse(self, message: bytes) -> Findings:
         """The same check by parsing the message."""
         try:
-            found = parse(message)
+            found = strict_parse(message)
         except ValueError as error:
-            return [("not-an-example", f"the record is not a tf.train.Example: {error}")]
+            return [("not_an_example", f"the record is not a tf.train.Example: {error}")]
         findings = [("schema", misfit) for misfit in map(self._misfit, found.values()) if misfit]
         missing = sorted(self._required - found.keys())
         if missing:
             findings.append(("schema", f"the example lacks {', '.join(map(repr, missing))}, which all others have"))
+        self.sequences += is_sequence(message)
         if not findings:
             if len(self._names) > _MOST_REMEMBERED or len(self._records) > _MOST_REMEMBERED:
                 self._forget()
@@ -252,6 +259,12 @@ def _kept(memory: dict[_Key, _Value], key: _Key, value: _Value) -> _Value:
         memory.clear()
     memory[key] = value
     return value
+
+
+def _is_packed(message: bytes, start: int, stop: int) -> bool:
+    """Whether a list of integers at these positions is packed: their tag and length precede them."""
+    head = b"\x0a" + varint(stop - start)
+    return message[start - len(head) : start] == head
 
 
 def _holds(packed: bytes, count: int | None) -> bool:

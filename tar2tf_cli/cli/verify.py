@@ -11,12 +11,12 @@ from tar2tf_cli.cli.options import Command, endpoint_option, input_options, outp
 from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, print_skipped, size
 
 if TYPE_CHECKING:
-    from tar2tf_cli.checking.verify import Report
-    from tar2tf_cli.checking.verify_file import Fault, FileReport
+    from tar2tf_cli.checking.faults import Fault, FileReport, Report
 
 __all__ = ["command"]
 
 _MOST_LINES: Final = 3
+_LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
 
 
 @click.command("verify", cls=Command)
@@ -79,7 +79,7 @@ def _lines(found: FileReport) -> Iterator[str]:
     for kind, alike in kinds.items():
         shown = alike if len(alike) <= _MOST_LINES else alike[:1]
         for fault in shown:
-            yield f"{found.path}: {_place(fault)}{fault.message} ({kind})"
+            yield f"{found.path}: {_place(fault)}{fault.message}{_cost(fault)} ({kind})"
         if len(alike) > len(shown):
             last = next(fault for fault in reversed(alike) if fault.offset is not None)
             yield f"{found.path}: {found.counts[kind] - 1:,} more like it, up to {_place(last)[:-2]} ({kind})"
@@ -92,6 +92,13 @@ def _place(fault: Fault) -> str:
     return ", ".join(parts) + ": " if parts else ""
 
 
+def _cost(fault: Fault) -> str:
+    if fault.kind not in _LOSSES or fault.before is None or fault.after is None:
+        return ""
+    good = f"{count(fault.before.records, 'good record')} before, {fault.after.records:,} after"
+    return f"; {size(fault.lost or 0)} lost, {good}"
+
+
 def _print_summary(report: Report) -> None:
     tars = {found.format for found in report.files} == {"tar"}
     checked = [found for found in report.files if not found.missing]
@@ -101,6 +108,8 @@ def _print_summary(report: Report) -> None:
     print_skipped(report.skipped)
     if report.manifest:
         message(f"{report.manifest} was skipped: verify it to check counts, digests and features as well")
+    if sequences := sum(found.sequences for found in report.files):
+        message(f"{count(sequences, 'record')} are tf.train.SequenceExamples")
     if report.ok:
         message(f"whole: {total}")
         return

@@ -1,4 +1,4 @@
-"""From bytes as stored to bytes of a tar or TFRecord: gzip, zstd, bzip2 and xz are found by magic number."""
+"""From bytes as stored to bytes of a tar or TFRecord: gzip, zstd, bzip2, xz and zlib are found by the first bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tar2tf_cli.formats.tfrecord import length_crc
 __all__ = ["CompressedStream", "GzipStream", "PlainStream", "ShardStream", "open_stream"]
 
 _HEAD: Final = 4096
-_PIECE: Final = 4096  # of zstd, which cannot be asked for less than all of a piece: 128 MB at the very most
+_PIECE: Final = 4096  # of zstd and zlib, which decompress all of a piece: 128 MB at the very most
 _MOST: Final = 1 << 20
 
 
@@ -118,12 +118,12 @@ class GzipStream:
 
 
 class CompressedStream:
-    """The decompressed bytes of a zstd, bzip2 or xz input; streams end to end are one, zeros behind them padding.
+    """The decompressed bytes of a zstd, bzip2, xz or zlib input; streams end to end are one, zeros behind them padding.
 
     Args:
         stored: the input.
         name: what to call it in errors.
-        method: `zstd`, `bzip2` or `xz`.
+        method: `zstd`, `bzip2`, `xz` or `zlib`.
     """
 
     def __init__(self, stored: PlainStream, name: str, method: str) -> None:
@@ -177,7 +177,8 @@ class CompressedStream:
             if not data:
                 raise self._damage(f"the {self._method} stream ends too early: it is cut short", "truncated")
         try:
-            decoded: bytes = decoder.decompress(data, _MOST) if self._method != "zstd" else decoder.decompress(data)
+            limit = () if self._method in ("zstd", "zlib") else (_MOST,)
+            decoded: bytes = decoder.decompress(data, *limit)
         except self._errors as error:
             raise self._damage(f"the {self._method} stream is damaged: {error}", self._method) from None
         if decoder.eof:
@@ -206,7 +207,13 @@ def _xz() -> tuple[Callable[[], Any], Any]:
     return lambda: LZMADecompressor(FORMAT_XZ), LZMAError
 
 
-_METHODS: Final = {"zstd": _zstd, "bzip2": _bzip2, "xz": _xz}
+def _zlib() -> tuple[Callable[[], Any], Any]:
+    from zlib import decompressobj, error
+
+    return decompressobj, error
+
+
+_METHODS: Final = {"zstd": _zstd, "bzip2": _bzip2, "xz": _xz, "zlib": _zlib}
 """How to begin to decompress a stream, and what errors that raises."""
 
 _MAGIC: Final = re.compile(
@@ -237,4 +244,20 @@ def open_stream(raw: ByteStream, name: str, on_read: Callable[[int], None] | Non
 def _method(head: bytes) -> str | None:
     """How a file is compressed by its first bytes; a TFRecord may begin with the same ones, as part of a length."""
     match = _MAGIC.match(head)
-    return match.lastgroup if match and head[8:12] != length_crc(head[:8]) else None
+    if match:
+        return match.lastgroup if head[8:12] != length_crc(head[:8]) else None
+    return "zlib" if head.startswith(_ZLIB) and _is_zlib_tfrecord(head) else None
+
+
+_ZLIB: Final = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
+
+
+def _is_zlib_tfrecord(head: bytes) -> bool:
+    """Whether zlib decompresses these bytes to the beginning of a TFRecord; a tar is never stored like this."""
+    from zlib import decompressobj, error
+
+    try:
+        first = decompressobj().decompress(head, 12)
+    except error:
+        return False
+    return first[8:12] == length_crc(first[:8])

@@ -18,7 +18,17 @@ from typing import Any, Final
 
 from tar2tf_cli.formats.example import TAGS, Feature, Kind, bytes_list, packed_floats, packed_int64s, scalar
 
-__all__ = ["ParsedFeature", "count_varints", "decode", "feature_at", "parse", "parse_features", "values_of"]
+__all__ = [
+    "ParsedFeature",
+    "count_varints",
+    "decode",
+    "feature_at",
+    "fields",
+    "is_sequence",
+    "parse",
+    "parse_features",
+    "values_of",
+]
 
 _DELIMITED: Final = 0x0A  # field 1, given as bytes with their length
 _VALUE: Final = 0x12
@@ -68,22 +78,29 @@ class ParsedFeature:
         return _ints(data)
 
 
-def parse(message: bytes) -> dict[str, ParsedFeature]:
+def parse(message: bytes, *, sequence: bool = False) -> dict[str, ParsedFeature]:
     """Return the features of a serialised tf.train.Example by name, in order of first appearance.
+
+    With `sequence`, return those in the context of a tf.train.SequenceExample, too.
 
     Raises:
         ValueError: when the bytes are not an Example; says what is wrong, and at which byte.
     """
     found: dict[str, ParsedFeature] = {}
-    for tag, start, end in _fields(message, 0, len(message), 0):
-        if tag == _FEATURE_LISTS:
+    for tag, start, end in fields(message, 0, len(message), 0):
+        if tag == _FEATURE_LISTS and not sequence:
             raise ValueError("has feature_lists, as a tf.train.SequenceExample")
         if tag == _DELIMITED:
-            for inner_tag, entry_start, entry_end in _fields(message, start, end, 1):
+            for inner_tag, entry_start, entry_end in fields(message, start, end, 1):
                 feature = _map_entry(message, entry_start, entry_end) if inner_tag == _DELIMITED else None
                 if feature:
                     found[feature.name] = feature
     return found
+
+
+def is_sequence(message: bytes) -> bool:
+    """Whether a message that `parse` accepts is a tf.train.SequenceExample: it has feature lists."""
+    return any(tag == _FEATURE_LISTS for tag, *_ in fields(message, 0, len(message), 0))
 
 
 def feature_at(message: bytes, position: int) -> tuple[ParsedFeature | None, int]:
@@ -92,7 +109,7 @@ def feature_at(message: bytes, position: int) -> tuple[ParsedFeature | None, int
     Raises:
         ValueError: when there is no field of Features.
     """
-    tag, start, end = next(_fields(message, position, len(message), 1))
+    tag, start, end = next(fields(message, position, len(message), 1))
     return _map_entry(message, start, end) if tag == _DELIMITED else None, end
 
 
@@ -142,7 +159,7 @@ def values_of(feature: bytes | Feature) -> tuple[Kind | None, list[Any]]:
 def _map_entry(message: bytes, start: int, end: int) -> ParsedFeature | None:
     """Return the feature of a map entry; None for one with unknown fields, which protobuf leaves to newer versions."""
     name, values, known = "", [], True
-    for tag, first, last in _fields(message, start, end, 2):
+    for tag, first, last in fields(message, start, end, 2):
         if tag == _DELIMITED:
             name = _name(message, first, last)
         elif tag == _VALUE:
@@ -166,7 +183,7 @@ def _feature(message: bytes, name: str, spans: Iterable[tuple[int, int]]) -> Par
     runs: list[tuple[int, int]] = []
     count = 0
     for start, end in spans:
-        for tag, first, last in _fields(message, start, end, 3):
+        for tag, first, last in fields(message, start, end, 3):
             if tag in _KINDS:
                 if kind != _KINDS[tag]:
                     kind, runs, count = _KINDS[tag], [], 0
@@ -177,7 +194,7 @@ def _feature(message: bytes, name: str, spans: Iterable[tuple[int, int]]) -> Par
 def _add_list(kind: Kind, message: bytes, start: int, end: int, runs: list[tuple[int, int]]) -> int:
     """Record the positions of a list's values; return their number."""
     tags, count = _VALUES[kind], 0
-    for tag, first, last in _fields(message, start, end, 4):
+    for tag, first, last in fields(message, start, end, 4):
         if tag in tags:
             runs.append((first, last))
             if kind == "bytes":
@@ -225,7 +242,7 @@ def _ints(packed: bytes) -> list[int]:
 # --- The wire ---
 
 
-def _fields(data: bytes, position: int, end: int, depth: int, closing: int = -1) -> Iterator[tuple[int, int, int]]:
+def fields(data: bytes, position: int, end: int, depth: int, closing: int = -1) -> Iterator[tuple[int, int, int]]:
     """Yield the fields of a message at a depth: tag, and start and end of the content.
 
     With `closing`, yield those of a group that ends with this tag.
@@ -264,7 +281,7 @@ def _scalar_end(data: bytes, tag: int, start: int, end: int, depth: int) -> int:
         raise ValueError(f"unexpected field tag {tag:#04x} before byte {start}")
     if depth >= _MOST_DEPTH:
         raise ValueError(f"groups are nested more than {_MOST_DEPTH} deep at byte {start}")
-    last = deque(_fields(data, start, end, depth + 1, tag + 1), maxlen=1)
+    last = deque(fields(data, start, end, depth + 1, tag + 1), maxlen=1)
     if not last or last[0][0] != tag + 1:
         raise ValueError(f"a group at byte {start} does not end")
     return last[0][2]

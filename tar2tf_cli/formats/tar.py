@@ -189,10 +189,10 @@ class TarReader(_Buffer):
         if self.ended:
             message = "the bytes behind the end of the archive are not another archive"
         if offset:
-            return self._damage(message, "bad-header", offset)
+            return self._damage(message, "bad_header", offset)
         what, hint = foreign(self._buffer[:BLOCK]) or (None, None)
         first = f"the file is {what}, not a tar" if what else "the first block is not a tar header"
-        return self._damage(first, "bad-header", 0).at(hint=hint)
+        return self._damage(first, "bad_header", 0).at(hint=hint)
 
     def _unusual(self, header: bytes, size: int, offset: int, start: int) -> tuple[str, int] | None:
         """Name and size of a member whose header is not a plain one; None when it is not a regular file.
@@ -212,7 +212,7 @@ class TarReader(_Buffer):
         if "size" in pax:
             if not pax["size"].isdecimal() or len(pax["size"]) > _SIZE_DIGITS:
                 raise self._damage(
-                    f"the pax size is not a number: {pax['size'][:40]!r}", "bad-header", offset, member=name
+                    f"the pax size is not a number: {pax['size'][:40]!r}", "bad_header", offset, member=name
                 )
             size = int(pax["size"])
         if kind in (b"1", b"2") and self.links and self.links.wants(name):
@@ -237,17 +237,17 @@ class TarReader(_Buffer):
         sense, and readers differ on it.
         """
         if size > _EXTENSION_LIMIT:
-            raise self._damage(f"an extended header claims {size:,} bytes", "bad-header", offset)
+            raise self._damage(f"an extended header claims {size:,} bytes", "bad_header", offset)
         data = self._take(size, "(extended header)", offset)
         try:
             records = {_GNU_NAMES[kind]: text(data.partition(b"\0")[0])} if kind in _GNU_NAMES else pax_records(data)
         except ValueError:
-            raise self._damage("a pax header is malformed", "bad-header", offset) from None
+            raise self._damage("a pax header is malformed", "bad_header", offset) from None
         if kind != b"g":
             self._extended = True
             self._pax.update(records)
         elif meddling := records.keys() & {"path", "size"}:
-            raise self._damage(f"a global pax header gives every member one {min(meddling)}", "bad-header", offset)
+            raise self._damage(f"a global pax header gives every member one {min(meddling)}", "bad_header", offset)
 
     def _end_of_archive(self) -> None:
         """At a zero block: it must be followed by another, and zeros up to the end or a further archive."""
@@ -291,7 +291,7 @@ class TarReader(_Buffer):
         """The data of a member that is not all buffered; what follows it in the last chunk stays buffered."""
         if size > MAX_RECORD:
             raise self._damage(
-                f"is {size:,} bytes long; a tf.train.Example holds at most 2 GiB", "too-large", offset, member=name
+                f"is {size:,} bytes long; a tf.train.Example holds at most 2 GiB", "too_large", offset, member=name
             )
         padded = size + (-size & 511)
         chunks = [self._buffer[self._position : self._position + padded]]

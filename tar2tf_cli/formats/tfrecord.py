@@ -106,10 +106,12 @@ class RecordReader:
     Attributes:
         offset: bytes consumed so far, always at a record boundary.
         count: records read so far.
+        header: the first bytes, up to 12, of the record that the last error is about.
 
     Raises:
         DamagedShardError: at the record whose length, length CRC or data CRC is wrong, or that is cut short.
-            Its `kind` attribute is one of "length-crc", "data-crc", "truncated", "too-large".
+            Its `kind` attribute is one of "length_crc", "data_crc", "truncated", "too_large".
+            `resume` continues after it.
     """
 
     CHUNK: Final = 1 << 18  # larger blocks would be returned to the system and faulted in again each time
@@ -120,7 +122,8 @@ class RecordReader:
         self._check_data = check_data
         self._buffer = b""
         self._position = 0
-        self._damaged = 0
+        self._damaged: bytes | None = None  # what was read of the record of the last error; None if there was none
+        self.header = b""
         self.offset = 0
         self.count = 0
 
@@ -148,24 +151,68 @@ class RecordReader:
             if check_data:
                 crc = crc_of(data)
                 if ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF != number(stored, "little"):
-                    self._damaged = length
-                    raise self._damage("data-crc", "the CRC of the record's data does not match")
+                    self._damaged = b"".join((buffer[position : position + 12], data, stored))
+                    raise self._damage("data_crc", "the CRC of the record's data does not match")
             yield self.offset, data
             self.offset += length + FRAMING
             self.count += 1
 
-    def skip_damaged(self) -> None:
-        """After a "data-crc" error, continue after the damaged record."""
-        self.offset += self._damaged + FRAMING
+    def resume(self) -> bool:
+        """After an error, go to the next record; return whether there may be one.
+
+        That is the one right after damaged data, unless no record begins there; otherwise the first place behind with
+        a length whose CRC is valid. `offset` is then there, or at the end, and `count` is one more.
+
+        Raises:
+            SourceError: when the stream cannot be read.
+        """
+        damaged, self._damaged = self._damaged, None
+        if damaged is None:  # the stream itself is damaged
+            return False
+        from tar2tf_cli.formats.record_scan import find_length
+
         self.count += 1
+        start = 1
+        if damaged:
+            rest = self._peek()
+            inside = None if not rest or find_length(rest[:12]) == 0 else find_length(damaged + rest[:11], 1)
+            if inside is None:
+                self.offset += len(damaged)
+                return True
+            self._buffer, self._position, start = damaged + rest, 0, inside
+        return self._scan(start)
+
+    def _peek(self) -> bytes:
+        """Return the buffer, with at least 12 bytes unless the stream ends before."""
+        data = self._buffer[self._position :]
+        while len(data) < 12 and (more := self._stream.read(self.CHUNK)):
+            data += more
+        self._buffer, self._position = data, 0
+        return data
+
+    def _scan(self, start: int) -> bool:
+        """Go to the next valid length; return whether there is one."""
+        from tar2tf_cli.formats.record_scan import find_length
+
+        data = self._buffer[self._position :]
+        while (found := find_length(data, start)) is None:
+            more = self._stream.read(self.CHUNK)
+            start = max(len(data) - 11, 0) if more else len(data)
+            self.offset += start
+            data, start = data[start:] + more, 0
+            if not more:
+                break
+        self.offset += found or 0
+        self._buffer, self._position = data[found or 0 :], 0
+        return found is not None
 
     def _check_header(self, header: bytes) -> int:
         """Check the length in a header not seen before, and return it."""
         length = int.from_bytes(header[:8], "little")
         if length_crc(header[:8]) != header[8:]:
-            raise self._damage("length-crc", "the CRC of the record's length does not match")
+            raise self._damage("length_crc", "the CRC of the record's length does not match")
         if length > MAX_RECORD:
-            raise self._damage("too-large", f"the record claims {length:,} bytes; an example has at most 2 GiB")
+            raise self._damage("too_large", f"the record claims {length:,} bytes; an example has at most 2 GiB")
         if len(_lengths) >= _CACHE_SIZE:
             _lengths.clear()
         _lengths[header] = length
@@ -194,6 +241,8 @@ class RecordReader:
         data = self._exactly(length, self._buffer[self._position + 12 :])
         tail = self._exactly(FRAMING) if len(data) == length else b""
         if len(tail) < 4:
+            self._buffer = b"".join((self._buffer[self._position : self._position + 12], data, tail))
+            self._position = 0
             raise self._cut(length + 4 - len(data) - len(tail))
         self._buffer, self._position = tail[4:], 0
         return data, tail[:4]
@@ -211,5 +260,7 @@ class RecordReader:
         return self._damage("truncated", f"the file ends {missing:,} bytes short of a record's end")
 
     def _damage(self, kind: str, message: str) -> DamagedShardError:
+        self._damaged = self._damaged or b""
+        self.header = (self._damaged or self._buffer[self._position : self._position + 12])[:12]
         where = {"shard": self._name, "member": f"record {self.count}", "offset": self.offset}
         return DamagedShardError(message, kind=kind, **where)

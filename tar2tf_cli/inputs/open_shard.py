@@ -33,18 +33,18 @@ class TarRules:
     ignore_missing_end: bool = False
 
 
-def list_files(source: Source, templates: Sequence[str]) -> list[ObjectInfo]:
+def list_files(source: Source, templates: Sequence[str]) -> Sequence[ObjectInfo]:
     """Expand templates, without index files; if there are none, list every file of a directory that is not hidden.
 
     Raises:
         NothingFoundError: when nothing matches.
     """
     if templates or not is_folder(source.bucket):
-        found = source.list(templates)
+        found = source.list_anyway(templates)
         names = {item.name for item in found}
         return [item for item in found if not (item.name.endswith(".idx") and item.name[:-4] in names)]
     try:
-        found = source.list(("*",))
+        found = source.list_anyway(("*",))
     except (SourceError, UsageError) as error:
         if is_remote(source.bucket):  # the URL of an object, or of a store that cannot be listed
             return source.list(())

@@ -45,7 +45,7 @@ def _files(paths: Sequence[str], *, every: bool) -> Iterator[Tar]:
     for path in paths:
         source = DirectorySource(path)
         try:
-            found: list[ObjectInfo] = list_files(source, ()) if every else source.list(())
+            found: Sequence[ObjectInfo] = list_files(source, ()) if every else source.list(())
         except NothingFoundError as error:
             raise error.at(shard=path) from None
         if not found:
@@ -59,12 +59,12 @@ def are_paths(bucket: str, templates: Sequence[str]) -> bool:
     Raises:
         SourceError: when the first is a file, and one of the others is not a path that exists.
     """
-    missing = [path for path in templates if not os.path.exists(path)]
+    missing = [path for path in templates if not os.path.lexists(path)]
     if missing and os.path.isfile(bucket) and not bucket.endswith(".json"):
         message = f"there is no such file or directory, and {bucket} is a single file, so it takes no template"
         raise SourceError(message, shard=missing[0])
     within = all(os.path.exists(os.path.join(bucket, name)) and not os.path.isabs(name) for name in templates)
-    return bool(templates) and not missing and os.path.exists(bucket) and not within
+    return bool(templates) and not missing and os.path.lexists(bucket) and not within
 
 
 def open_inputs(

@@ -127,6 +127,10 @@ class Source(Protocol):
             SourceError: when the bucket or an object in it does not exist or may not be read.
         """
 
+    def list_anyway(self, templates: Sequence[str]) -> Sequence[ObjectInfo]:
+        """Like `list`, but inputs that exist and cannot be read are listed, too, if the source knows of them."""
+        return self.list(templates)
+
     def open(self, item: ObjectInfo) -> ByteStream:
         """Open an input at its first byte.
 

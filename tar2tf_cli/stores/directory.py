@@ -29,22 +29,20 @@ class DirectorySource(Source):
         self._only: str | None = None
         self._root = bucket
         if not os.path.isdir(bucket):
-            if not os.path.exists(bucket):
+            if not os.path.lexists(bucket):
                 raise SourceError("no such directory or file", shard=bucket)
             self._root, self._only = os.path.split(bucket)
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """The inputs that templates stand for; sizes in bytes, versions from the time of modification."""
-        if self._only is not None:
-            names = [self._only]
-            if templates:
-                raise SourceError("is a single file, so it takes no template", shard=self.bucket)
-        else:
-            try:
-                names = resolve(templates, self._listing, self._exists)
-            except SourceError as error:
-                raise error.at(shard=self.bucket) from None
-        return [self._input(name) for name in names]
+        return [self._input(name) for name in self._names(templates)]
+
+    def list_anyway(self, templates: Sequence[str]) -> Sequence[ObjectInfo]:
+        """The same, including links that point nowhere and other files whose state cannot be read."""
+        names = self._names(templates)
+        return [
+            self._input(name) if os.path.exists(self.locate(name)) else ObjectInfo(name, None, None) for name in names
+        ]
 
     def open(self, item: ObjectInfo) -> ByteStream:
         """Open a file, unbuffered; it must be the file that was listed, and the same one still when it is closed."""
@@ -52,7 +50,8 @@ class DirectorySource(Source):
         try:
             return _UnchangedFile(path, None if item.version is None else (item.size, item.version))
         except OSError as error:
-            raise SourceError(f"cannot be opened: {error.strerror}", shard=path) from None
+            link = f": it is a link to {os.readlink(path)}" if os.path.islink(path) else ""
+            raise SourceError(f"cannot be opened: {error.strerror}{link}", shard=path) from None
 
     def find(self, names: Sequence[str]) -> dict[str, ObjectInfo]:
         """The regular files among the names."""
@@ -61,6 +60,16 @@ class DirectorySource(Source):
     def locate(self, name: str) -> str:
         """The file's path."""
         return os.path.join(self._root, name)
+
+    def _names(self, templates: Sequence[str]) -> Sequence[str]:
+        if self._only is not None:
+            if templates:
+                raise SourceError("is a single file, so it takes no template", shard=self.bucket)
+            return [self._only]
+        try:
+            return resolve(templates, self._listing, self._exists)
+        except SourceError as error:
+            raise error.at(shard=self.bucket) from None
 
     def _input(self, name: str) -> ObjectInfo:
         path = self.locate(name)
@@ -75,7 +84,7 @@ class DirectorySource(Source):
         return ObjectInfo(name, status.st_size, _version(status))
 
     def _exists(self, name: str) -> bool:
-        return os.path.exists(self.locate(name))
+        return os.path.lexists(self.locate(name))
 
     def _listing(self, prefix: str) -> Iterator[str]:
         """Names of files below the deepest folder that the prefix names, except hidden ones."""

@@ -96,7 +96,7 @@ def test_a_damaged_shard_is_placed_as_without_a_manifest(out: Path, run: Callabl
     path = out / "photos-3.record"
     path.write_bytes(flipped(path.read_bytes(), 100))
     faults = faults_of(run(manifest_of(out), "--json"))
-    assert faults == [("photos-3.record", "damaged", "data-crc"), ("photos-3.record", "damaged", "digest")]
+    assert faults == [("photos-3.record", "damaged", "data_crc"), ("photos-3.record", "damaged", "digest")]
 
 
 def change_feature(name: str, **described: Any) -> Callable[[dict[str, Any]], object]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import itertools
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,16 +22,17 @@ from checked import (
     some_examples,
     write,
 )
+from tar2tf_cli.cli.output import count
 from tar2tf_cli.formats.tfrecord import crc32c, masked
 from tar2tf_cli.inputs.open_shard import sniff
 
 # --- Damaged TFRecord ---
 
 PLACES = {
-    "length": (2, "length-crc"),
-    "length CRC": (9, "length-crc"),
-    "data": (20, "data-crc"),
-    "data CRC": (-2, "data-crc"),
+    "length": (2, "length_crc"),
+    "length CRC": (9, "length_crc"),
+    "data": (20, "data_crc"),
+    "data CRC": (-2, "data_crc"),
 }
 
 
@@ -41,7 +44,8 @@ def test_a_flipped_byte_is_placed(tmp_path: Path, run: Callable[..., Ran], place
     start = sum(map(len, records[:number]))
     records[number] = flipped(records[number], position)
     path = write(tmp_path / "train-1.record", b"".join(records))
-    read = number if kind == "length-crc" else 5
+    read = 4 if kind == "length_crc" else 5
+    size, after = len(records[number]), sum(map(len, records[number + 1 :]))
 
     ran = run(path, "--json")
     document = ran.json
@@ -49,6 +53,8 @@ def test_a_flipped_byte_is_placed(tmp_path: Path, run: Callable[..., Ran], place
     assert ran.code == 1
     assert (fault["kind"], fault["record"], fault["offset"]) == (kind, number, start)
     assert place.split()[0] in fault["message"]
+    assert (fault["lost"], fault["before"]) == (size, {"records": number, "bytes": start})
+    assert fault["after"] == {"records": 4 - number, "bytes": after}
     file = {"path": str(path), "status": "damaged", "records": read, "bytes": path.stat().st_size}
     assert document == {"ok": False, "files": [file], "records": read}
 
@@ -56,7 +62,7 @@ def test_a_flipped_byte_is_placed(tmp_path: Path, run: Callable[..., Ran], place
     (line,) = ran.lines
     assert line.startswith(f"{path}: record {number}, offset {start}: the CRC of the record's {place.split()[0]} does")
     assert line.endswith(f" ({kind})")
-    assert ("the rest of the file cannot be read" in line) == (kind == "length-crc")
+    assert f"; {size} bytes lost, {count(number, 'good record')} before, {4 - number} after" in line
     assert "not whole: 1 of 1 file faulty" in ran.err
 
 
@@ -64,7 +70,7 @@ def test_every_flipped_bit_of_a_tfrecord_is_found(tmp_path: Path) -> None:
     data = framed(*some_examples(2))
     for position in range(len(data)):
         found = check(write(tmp_path / "x", flipped(data, position, position % 8)))
-        assert kinds(found) in (["length-crc"], ["data-crc"]), position
+        assert kinds(found) in (["length_crc"], ["data_crc"]), position
 
 
 def test_a_tfrecord_cut_anywhere_inside_a_record_is_found(tmp_path: Path) -> None:
@@ -95,7 +101,8 @@ def test_a_flipped_byte_is_placed_among_records_of_all_sizes(
     found = check(write(tmp_path / "x", compress(b"".join(records))))
     assert kinds(found) == [kind]
     assert (found.faults[0].record, found.faults[0].offset) == (number, sum(map(len, records[:number])))
-    assert found.records == (number if kind == "length-crc" else 6)
+    assert found.records == (5 if kind == "length_crc" else 6)
+    assert found.good.records == 5
 
 
 @pytest.mark.parametrize("number", range(len(LARGE)))
@@ -125,19 +132,22 @@ def test_repeats_are_grouped_in_text_and_counted(tmp_path: Path, run: Callable[.
     last = len(b"".join(records[:999]))
     lines = run(path).lines
     assert lines == [
-        f"{path}: record 0, offset 0: the CRC of the record's data does not match (data-crc)",
-        f"{path}: 1,499 more like it, up to record 999, offset {last} (data-crc)",
+        f"{path}: record 0, offset 0: the CRC of the record's data does not match; "
+        f"{len(records[0])} bytes lost, 0 good records before, 0 after (data_crc)",
+        f"{path}: 1,499 more like it, up to record 999, offset {last} (data_crc)",
     ]
     faults = run(path, "--json").json["files"][0]["faults"]
     assert len(faults) == 1001
-    assert faults[-1] == {"kind": "data-crc", "record": None, "offset": None, "message": "and 500 more of this kind"}
+    assert faults[-1] == {"kind": "data_crc", "record": None, "offset": None, "message": "and 500 more of this kind"}
 
 
 def test_a_length_beyond_protobuf_is_named(tmp_path: Path) -> None:
     length = (1 << 40).to_bytes(8, "little")
     data = framed(*some_examples(1)) + length + masked(crc32c(length)).to_bytes(4, "little") + b"x" * 99
     found = check(write(tmp_path / "x", data))
-    assert (kinds(found), found.records) == (["too-large"], 1)
+    assert (kinds(found), found.records) == (["too_large"], 1)
+    found = check(write(tmp_path / "x", data + framed(*some_examples(3))))
+    assert (kinds(found), found.records) == (["too_large"], 4)
 
 
 @pytest.mark.parametrize("cut", [1, 5, 9, 30])
@@ -161,7 +171,7 @@ def test_garbage_behind_a_gzip_stream_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "kind"), [(b"", "empty"), (b"\x05\0\0", "truncated"), (b"text " * 9, "unknown-format")]
+    ("data", "kind"), [(b"", "empty"), (b"\x05\0\0", "truncated"), (b"text " * 9, "unknown_format")]
 )
 def test_a_file_that_is_nothing_is_a_fault_where_it_was_asked_for(
     tmp_path: Path, run: Callable[..., Ran], data: bytes, kind: str
@@ -196,3 +206,75 @@ def test_a_damaged_first_header_does_not_hide_a_tfrecord() -> None:
 )
 def test_other_files_are_neither(data: bytes) -> None:
     assert sniff(data) is None
+
+
+# --- What follows damage ---
+
+
+def test_records_after_a_damaged_length_are_found(tmp_path: Path) -> None:
+    records = [framed(record) for record in (*some_examples(50), *LARGE)]
+    for number in (0, 3, 4, 17, 51):
+        records[number] = bytes(12) + records[number][12:]
+    found = check(write(tmp_path / "x.record", b"".join(records)))
+    assert kinds(found) == ["length_crc"] * 4  # two neighbours are one gap
+    assert (found.records, found.good.records) == (51, 51)
+    assert [fault.lost for fault in found.faults] == [
+        len(r) for r in (records[0], b"".join(records[3:5]), *(records[17], records[51]))
+    ]
+
+
+@pytest.mark.parametrize("first", [2, 52, 53])
+def test_a_hole_in_a_file_costs_no_other_record(tmp_path: Path, first: int) -> None:
+    records = [framed(record) for record in (*some_examples(50), *LARGE)]
+    data, start = b"".join(records), sum(map(len, records[:first]))
+    found = check(write(tmp_path / "x", data[: start + 30] + data[start + len(records[first]) + 5 :]))
+    assert found.faults
+    assert found.good.records == len(records) - 2
+
+
+@pytest.mark.parametrize(
+    ("tail", "kind"),
+    [
+        (bytes(5000), "trailing_garbage"),
+        (b"garbage", "trailing_garbage"),
+        (b"\0" * 3, "trailing_garbage"),
+        (b"some words and more of them " * 40_000, "trailing_garbage"),
+        (framed(b"x" * 50)[:-5], "truncated"),
+        (framed(b"x" * 50)[:9], "truncated"),
+        (framed(b"x" * 50)[:3], "truncated"),
+        (flipped(framed(b"x" * 50), 1), "length_crc"),
+        (flipped(framed(b"x" * 50), 9), "length_crc"),
+    ],
+)
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, zlib.compress])
+def test_bytes_after_the_last_record_are_garbage_unless_they_are_one(
+    tmp_path: Path, tail: bytes, kind: str, compress: Callable[[bytes], bytes]
+) -> None:
+    whole = framed(*some_examples(5))
+    found = check(write(tmp_path / "x", compress(whole + tail)))
+    ((fault),) = found.faults
+    assert (fault.kind, fault.record, fault.offset, fault.lost) == (kind, 5, len(whole), len(tail))
+    assert (found.records, fault.before, fault.after) == (5, (5, len(whole)), (0, 0))
+
+
+def test_a_file_whose_beginning_is_overwritten_is_a_tfrecord_by_its_name(tmp_path: Path) -> None:
+    data = framed(*some_examples(99))
+    found = check(write(tmp_path / "a.tfrecord-00000-of-00001", b"words " * 200 + data[1200:]))
+    assert (kinds(found), found.format) == (["length_crc"], "tfrecord")
+    assert found.records > 70
+
+
+@given(st.data())
+def test_no_damage_costs_more_records_than_it_touches(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    records = [framed(record) for record in some_examples(30)]
+    ends = list(itertools.accumulate(map(len, records)))
+    changed = bytearray(b"".join(records))
+    start = data.draw(st.integers(0, len(changed) - 1))
+    noise = data.draw(st.binary(min_size=1, max_size=300))
+    changed[start : start + len(noise)] = noise
+    last = min(start + len(noise), ends[-1])
+    touched = sum(end > start and end - len(record) < last for end, record in zip(ends, records, strict=True))
+    found = check(write(tmp_path_factory.mktemp("any") / "x.record", bytes(changed)))
+    assert found.good.records >= 30 - touched

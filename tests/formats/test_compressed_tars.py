@@ -145,13 +145,16 @@ def test_another_format_is_named_with_what_to_do(kind, tmp_path: Path) -> None:
     assert (done.returncode, f"is {what}" in done.stdout, hint in done.stdout) == (1, True, True)
 
 
-def test_tfrecord_is_named_by_convert_and_zlib_ones_by_all(tmp_path: Path) -> None:
-    for name, compression, what in (("x", "", "a TFRecord"), ("y", "ZLIB", "compressed with ZLIB, as TFRecord may be")):
-        with tf.io.TFRecordWriter(str(tmp_path / name), compression) as writer:
-            writer.write(b"record" * 200)
-        done = tar2tf("convert", tmp_path / name, "-o", tmp_path / "z.record")
-        assert (done.returncode, f"the file is {what}, not a tar" in done.stderr) == (3, True)
-    assert "compressed with ZLIB" in tar2tf("verify", tmp_path / "y").stdout
+@pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
+def test_tfrecord_is_named_by_convert_and_read_by_the_others(tmp_path: Path, compression: str) -> None:
+    with tf.io.TFRecordWriter(str(tmp_path / "x"), compression) as writer:
+        writer.write(tf.train.Example().SerializeToString())
+        writer.write(b"record" * 200)
+    done = tar2tf("convert", tmp_path / "x", "-o", tmp_path / "z.record")
+    assert (done.returncode, "the file is a TFRecord, not a tar" in done.stderr) == (3, True)
+    done = tar2tf("verify", tmp_path / "x")
+    assert (done.returncode, "record 1, offset 16: the record is not a tf.train.Example" in done.stdout) == (1, True)
+    assert "2 records" in tar2tf("inspect", tmp_path / "x").stdout
 
 
 @pytest.mark.parametrize(

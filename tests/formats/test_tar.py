@@ -311,7 +311,7 @@ def test_a_global_header_s_comment_is_passed_over():
 @pytest.mark.parametrize("key", ["path", "size"])
 def test_a_global_header_that_gives_all_members_one_name_or_size_is_refused(key):
     error = damage(pax({key: "7"}, b"g") + member(b"a.jpg") + END)
-    assert (error.kind, error.offset) == ("bad-header", 0)
+    assert (error.kind, error.offset) == ("bad_header", 0)
     assert f"every member one {key}" in str(error)
 
 
@@ -322,12 +322,12 @@ def test_a_global_header_that_gives_all_members_one_name_or_size_is_refused(key)
 )
 def test_a_malformed_pax_header_is_damage(body):
     error = damage(member(b"a.jpg") + member(b"P", body, b"x") + member(b"b.jpg") + END)
-    assert (error.kind, error.offset) == ("bad-header", BLOCK)
+    assert (error.kind, error.offset) == ("bad_header", BLOCK)
 
 
 @pytest.mark.parametrize("size", ["-1", "1.5", "", "x", "9" * 5000], ids=lambda size: size[:9])
 def test_a_pax_size_that_is_none_is_damage(size):
-    assert damage(pax({"size": size}) + member(b"a.jpg") + END).kind == "bad-header"
+    assert damage(pax({"size": size}) + member(b"a.jpg") + END).kind == "bad_header"
 
 
 @settings(max_examples=300)

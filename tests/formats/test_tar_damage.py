@@ -47,7 +47,7 @@ def test_a_claimed_size_takes_no_memory_before_its_bytes_are_there(size, kind, t
 @pytest.mark.parametrize("field", [b"\xff" * 12, b"-0000000012\0", b"0000000001x\0", b"00000000018\0"], ids=repr)
 def test_a_size_that_is_no_number_is_a_damaged_header(field):
     error = damage(member(b"a.jpg", b"x") + member(b"b.jpg", b"", size=field) + END)
-    assert (error.kind, error.offset) == ("bad-header", 2 * BLOCK)
+    assert (error.kind, error.offset) == ("bad_header", 2 * BLOCK)
 
 
 # --- Ends ---
@@ -101,7 +101,7 @@ def test_a_tar_of_no_bytes_is_damage():
 @pytest.mark.parametrize("data", [b"x", b"x" * 511, b"x" * 5000, b"\x89PNG" * 500, b"\0" * 511 + b"x"], ids=len)
 def test_what_is_no_tar_at_all_is_called_that(data):
     error = damage(data)
-    assert (error.kind, error.offset) == ("bad-header", 0)
+    assert (error.kind, error.offset) == ("bad_header", 0)
     assert "not a tar" in str(error)
 
 

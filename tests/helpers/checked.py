@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from shards import tar2tf
-from tar2tf_cli.checking.verify import Report, verify
+from tar2tf_cli.checking.faults import Report
+from tar2tf_cli.checking.verify import verify
 from tar2tf_cli.formats.tfrecord import frame
 
 SEVERAL = ("--num-workers", "2")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 from hypothesis import strategies as st
 
-from tar2tf_cli.formats.example import Encoder, bytes_list, float_list, int64_list
+from tar2tf_cli.formats.example import Encoder, bytes_list, float_list, int64_list, varint
 
 names = st.text(max_size=8) | st.sampled_from(["jpg", "cls", "seg.png", "é", "名前", "x" * 200])
 int64s = st.integers(-(2**63), 2**63 - 1)
@@ -29,6 +30,12 @@ MESSAGE = {
     "d": ("bytes", [bytes(200)]),
     "é": ("int64", []),
 }
+
+
+def in_bytes(tag: int, *parts: bytes) -> bytes:
+    """A field with a length."""
+    data = b"".join(parts)
+    return bytes([tag]) + varint(len(data)) + data
 
 
 def encoded(features) -> bytes:
@@ -65,3 +72,85 @@ def parsed(message: bytes) -> dict[str, tuple[str | None, list]]:
 def comparable(features) -> list[str]:
     """Equal for equal features, NaN included."""
     return sorted(repr((name, kind, list(content))) for name, (kind, content) in features.items())
+
+
+# --- Messages encoded by hand ---
+
+numbers = st.sampled_from([0, 1, 5, 127, 128, 300, 2**31, 2**63, 2**64 - 1])
+
+
+@st.composite
+def varints(draw, values=numbers):
+    """A number, now and then in more bytes than it takes."""
+    data = varint(draw(values))
+    if draw(st.integers(0, 7)):
+        return data
+    return data[:-1] + bytes([data[-1] | 0x80]) + b"\x80" * draw(st.integers(0, 4)) + b"\0"
+
+
+def field(number, wire, content):
+    return st.builds(bytes.__add__, varints(st.just(number << 3 | wire)), content)
+
+
+@st.composite
+def delimited(draw, content):
+    data = draw(content)
+    return draw(varints(st.just(len(data)))) + data
+
+
+def end_to_end(parts, most=3):
+    return st.lists(parts, max_size=most).map(b"".join)
+
+
+def a_group(inside):
+    return st.builds(
+        lambda number, data, end: varint(number << 3 | 3) + data + varint(end << 3 | 4),
+        st.just(7), end_to_end(inside), st.sampled_from([7, 7, 7, 6]),
+    )  # fmt: skip
+
+
+unknown = st.recursive(
+    st.sampled_from([0, 1, 2, 3, 4, 100, 2**28]).flatmap(
+        lambda number: st.one_of(
+            field(number, 0, varints()),
+            field(number, 1, st.binary(min_size=8, max_size=8)),
+            field(number, 2, delimited(st.binary(max_size=3))),
+            field(number, 5, st.binary(min_size=4, max_size=4)),
+            field(number, 6, st.just(b"")),
+        )
+    ),
+    a_group,
+    max_leaves=3,
+)
+
+
+def mixed(parts):
+    """A message of such fields; of eight, one is unknown."""
+    return end_to_end(st.one_of(*[parts] * 7, unknown))
+
+
+hand_encoded_lists = st.one_of(
+    field(1, 2, delimited(mixed(field(1, 2, delimited(st.binary(max_size=4)))))),
+    field(2, 2, delimited(mixed(field(1, 5, st.just(b"\0\0\x80\x3f")) | field(1, 2, delimited(st.just(bytes(8))))))),
+    field(3, 2, delimited(mixed(field(1, 0, varints()) | field(1, 2, delimited(end_to_end(varints())))))),
+)
+hand_encoded_entries = mixed(
+    field(1, 2, delimited(st.sampled_from([b"a", b"b", b"", b"\xff"])))
+    | field(2, 2, delimited(mixed(hand_encoded_lists)))
+)
+hand_encoded_examples = mixed(field(1, 2, delimited(mixed(field(1, 2, delimited(hand_encoded_entries))))))
+
+
+TENSORFLOW = {"bytes_list": tf.string, "float_list": tf.float32, "int64_list": tf.int64}
+
+
+def tensorflow_parses(message: bytes) -> bool:
+    """Whether protobuf reads a message as an Example, and parse_single_example all features that protobuf finds."""
+    try:
+        found = tf.train.Example.FromString(message).features.feature
+        kinds = {name: feature.WhichOneof("kind") for name, feature in found.items()}
+        asked = {name: tf.io.VarLenFeature(TENSORFLOW[kind]) for name, kind in kinds.items() if kind}
+        tf.io.parse_single_example(message, {"another name": tf.io.VarLenFeature(tf.int64), **asked})
+    except (DecodeError, tf.errors.InvalidArgumentError, UnicodeDecodeError):  # the last for the text of the second
+        return False
+    return True

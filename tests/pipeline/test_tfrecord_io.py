@@ -84,7 +84,7 @@ def test_a_writer_does_not_replace_what_appeared_meanwhile(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("place", "kind", "number"), [(0, "length-crc", 1), (9, "length-crc", 1), (20, "data-crc", 1), (-1, "data-crc", 1)]
+    ("place", "kind", "number"), [(0, "length_crc", 1), (9, "length_crc", 1), (20, "data_crc", 1), (-1, "data_crc", 1)]
 )
 def test_the_reader_compares_every_crc(tmp_path: Path, place: int, kind: str, number: int) -> None:
     out = io.BytesIO()

@@ -1,0 +1,113 @@
+"""Checks a TFRecord: every length, CRC and example; after damage it continues at the next record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from tar2tf_cli.checking.faults import Amount, Fault, FileReport
+from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.formats.tfrecord import FRAMING, RecordReader, length_crc
+
+__all__ = ["CheckRecord", "check_tfrecord"]
+
+CheckRecord: TypeAlias = Callable[[bytes], Sequence[tuple[str, str]]]
+"""Returns the faults of one record, each as its kind and a message."""
+
+
+def check_tfrecord(reader: RecordReader, check: CheckRecord, report: FileReport) -> None:
+    """Read all records; fill in the report's faults and numbers.
+
+    Args:
+        reader: at the beginning of the file.
+        check: called with each record whose CRCs are right.
+        report: the report of the file.
+
+    Raises:
+        SourceError: when the file cannot be read for reasons other than damage.
+    """
+    tally = _Tally(reader, report)
+    more = True
+    try:
+        while more:
+            try:
+                for offset, data in reader:
+                    if faults := check(data):
+                        tally.reject(faults, offset, len(data) + FRAMING)
+                more = False
+            except DamagedShardError as error:
+                more = tally.resume(error)
+    finally:
+        tally.finish()
+
+
+class _Tally:
+    """What was lost of a file so far: records that are not good, and those of them whose extent is unknown."""
+
+    def __init__(self, reader: RecordReader, report: FileReport) -> None:
+        self._reader = reader
+        self._report = report
+        self._bad = Amount()
+        self._gaps = 0
+        self._readable = True
+
+    def reject(self, faults: Sequence[tuple[str, str]], offset: int, size: int) -> None:
+        """Add the faults of the current record, which is framed well."""
+        before = self._good()
+        for kind, message in faults:
+            self._report.add(Fault(kind, message, self._reader.count, offset, size, before))
+        self._bad = Amount(self._bad.records + 1, self._bad.bytes + size)
+
+    def resume(self, error: DamagedShardError) -> bool:
+        """Add a fault of the framing, and go to the next record; returns whether there may be one."""
+        reader, before, number, start = self._reader, self._good(), self._reader.count, self._reader.offset
+        second = None
+        try:
+            more = reader.resume()
+        except DamagedShardError as found:
+            more, second = False, found
+        if reader.count == number:
+            self._end(error)
+            return False
+        lost = reader.offset - start
+        fault = Fault(error.kind, error.message, number, start, lost, before)
+        fault = fault if more else _last(fault, reader.header)
+        self._report.add(fault)
+        self._bad = Amount(self._bad.records + 1, self._bad.bytes + lost)
+        self._gaps += fault.kind != "data_crc"
+        if second:
+            self._end(second)
+        return more
+
+    def finish(self) -> None:
+        """Fill in the numbers of the report."""
+        self._report.good = self._good()
+        self._report.records = self._reader.count - self._gaps
+        self._report.examined = self._readable and not self._gaps
+
+    def _good(self) -> Amount:
+        return Amount(self._reader.count - self._bad.records, self._reader.offset - self._bad.bytes)
+
+    def _end(self, error: DamagedShardError) -> None:
+        """Add a fault of the stream, after which nothing can be read."""
+        rest = "" if error.kind == "truncated" else "; the rest of the file cannot be read"
+        self._report.add(Fault(error.kind, error.message + rest, self._reader.count, error.offset, None, self._good()))
+        self._readable = False
+
+
+def _last(fault: Fault, header: bytes) -> Fault:
+    """A fault after which no record was found: a damaged last record, or bytes that are not part of one."""
+    lost = fault.lost or 0
+    if fault.kind == "truncated" and (len(header) == 12 or _may_begin_record(header)):
+        return fault
+    length = (lost - FRAMING).to_bytes(8, "little", signed=True)
+    damaged = fault.kind == "length_crc" and (header[:8] == length or header[8:] == length_crc(length))
+    if damaged or fault.kind == "too_large" or not fault.offset:
+        return fault
+    message = f"{lost:,} bytes after the last record do not form a record"
+    return Fault("trailing_garbage", message, fault.record, fault.offset, lost, fault.before)
+
+
+def _may_begin_record(header: bytes) -> bool:
+    """Whether fewer than 12 bytes may be the beginning of a record below 4 GiB."""
+    return any(header) and not any(header[4:8]) and length_crc(header[:8]).startswith(header[8:])

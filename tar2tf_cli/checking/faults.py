@@ -1,0 +1,149 @@
+"""What checks find: the faults of a file and what each of them cost, the report of a file, and of all files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from tar2tf_cli.inputs.open_shard import Format
+
+__all__ = ["Amount", "Fault", "FileReport", "Report"]
+
+_MOST_FAULTS: Final = 1000
+
+
+class Amount(NamedTuple):
+    """A number of good records, and their bytes with framing."""
+
+    records: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong with a file.
+
+    Attributes:
+        kind: a short name of the kind of fault, such as "data_crc".
+        message: a sentence without the record or offset.
+        record: number of the record in the file, from 0.
+        offset: byte offset in the decompressed TFRecord or tar; for a broken gzip stream, in the file as stored.
+        lost: number of bytes, from the offset, that no good record holds; None if unknown, or if none are lost.
+        before: the good records before the fault; None if unknown.
+        after: the good records after the fault; None if unknown.
+    """
+
+    kind: str
+    message: str
+    record: int | None = None
+    offset: int | None = None
+    lost: int | None = None
+    before: Amount | None = None
+    after: Amount | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        cost = {
+            "lost": self.lost,
+            "before": self.before and self.before._asdict(),
+            "after": self.after and self.after._asdict(),
+        }
+        known = {name: value for name, value in cost.items() if value is not None}
+        return {"kind": self.kind, "record": self.record, "offset": self.offset, "message": self.message, **known}
+
+
+@dataclass(slots=True)
+class FileReport:
+    """The results for one file.
+
+    Attributes:
+        path: path or URL of the file.
+        format: detected from the content; None if it is neither a tar nor a TFRecord.
+        records: number of whole records (in a tar, samples), as far as the file can be read.
+        bytes: size of the file in bytes as stored.
+        faults: what is wrong; at most a thousand of each kind, and one that says how many more there are.
+        features: number of valid examples that have each feature.
+        missing: whether the file does not exist.
+        examined: whether the file was read to its end and every record was found.
+        counts: number of faults of each kind, listed or not.
+        good: the records without a fault; those with a wrong CRC are in `records`, too.
+        sequences: how many records are a tf.train.SequenceExample.
+    """
+
+    path: str
+    format: Format | None = None
+    records: int = 0
+    bytes: int = 0
+    faults: list[Fault] = field(default_factory=list)
+    features: Counter[str] = field(default_factory=Counter)
+    missing: bool = False
+    examined: bool = False
+    counts: Counter[str] = field(default_factory=Counter)
+    good: Amount = field(default_factory=Amount)
+    sequences: int = 0
+
+    @property
+    def status(self) -> str:
+        """`ok`, `damaged` or `missing`."""
+        return "missing" if self.missing else "damaged" if self.faults else "ok"
+
+    def add(self, fault: Fault) -> None:
+        """Add a fault."""
+        self.counts[fault.kind] += 1
+        if self.counts[fault.kind] <= _MOST_FAULTS:
+            self.faults.append(fault)
+
+    def close(self) -> None:
+        """Add what lies after each fault and, for each kind, how many faults are not listed."""
+        for place, fault in enumerate(self.faults):
+            if fault.before:
+                after = Amount(self.good.records - fault.before.records, self.good.bytes - fault.before.bytes)
+                self.faults[place] = replace(fault, after=after)
+        for kind, count in self.counts.items():
+            if count > _MOST_FAULTS:
+                self.faults.append(Fault(kind, f"and {count - _MOST_FAULTS:,} more of this kind"))
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return {
+            "path": self.path,
+            "status": self.status,
+            "records": self.records,
+            "bytes": self.bytes,
+            "faults": [fault.to_json() for fault in self.faults],
+        }
+
+
+@dataclass(slots=True)
+class Report:
+    """What a verification found.
+
+    Attributes:
+        files: every file that was checked or is missing, in the order of their names or of the manifest.
+        skipped: names of files in a directory that are neither tar nor TFRecord.
+        manifest: a manifest in the directory, which was also skipped.
+    """
+
+    files: list[FileReport] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    manifest: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not any(report.faults for report in self.files)
+
+    @property
+    def records(self) -> int:
+        """The number of records (in tars, samples) in all files."""
+        return sum(report.records for report in self.files)
+
+    @property
+    def bytes(self) -> int:
+        """The total size of the files in bytes as stored."""
+        return sum(report.bytes for report in self.files)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that `verify --json` prints."""
+        return {"ok": self.ok, "files": [report.to_json() for report in self.files], "records": self.records}

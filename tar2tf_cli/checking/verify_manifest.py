@@ -1,0 +1,131 @@
+"""Verifies what a manifest lists: its shards, their counts, digests and features, and that there are no others."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from typing import NamedTuple
+
+from tar2tf_cli.checking.example_checker import expected
+from tar2tf_cli.checking.faults import Fault, FileReport, Report
+from tar2tf_cli.checking.verify_bucket import add_gaps
+from tar2tf_cli.checking.verify_file import CheckFile, CheckRun
+from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
+from tar2tf_cli.conversion.manifest_model import contradictions
+from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError, read_failed
+from tar2tf_cli.spec.output_path import PathTemplate
+from tar2tf_cli.spec.urls import is_remote, without_secrets
+from tar2tf_cli.stores import Folder, ObjectInfo, Source, read_with_folder
+from tar2tf_cli.stores.directory import DirectorySource
+
+__all__ = ["Document", "open_document", "verify_manifest"]
+
+
+class Document(NamedTuple):
+    """A manifest's path or URL, its bytes, and the folder that holds it."""
+
+    path: str
+    data: bytes
+    folder: Folder
+
+
+def open_document(bucket: str, endpoint: str | None) -> Document | None:
+    """Open a manifest if the suffix of a path or URL is that of one; otherwise None.
+
+    Raises:
+        SourceError: when it cannot be read.
+    """
+    if is_remote(bucket):
+        path = without_secrets(bucket)
+        if not path.endswith(".json"):
+            return None
+        found = read_with_folder(bucket, endpoint=endpoint)
+        if found is None:
+            raise SourceError("the manifest does not exist", shard=path)
+        return Document(path, *found)
+    if not (bucket.endswith(".json") and os.path.isfile(bucket)):
+        return None
+    try:
+        with open(bucket, "rb") as file:
+            return Document(bucket, file.read(), DirectorySource(os.path.dirname(bucket) or "."))
+    except OSError as error:
+        raise read_failed(bucket, error) from None
+
+
+def verify_manifest(run: CheckRun, document: Document) -> Report:
+    """Check everything that a manifest lists, and that there are no other shards."""
+    manifest = Manifest.from_bytes(document.data, document.path)
+    if not manifest.shards:
+        raise SourceError("the manifest lists no shards, so there is nothing to verify", shard=document.path)
+    source, template = document.folder, manifest.template
+    nearby = _nearby(run, source, manifest, template)
+    others = source.find([shard.path for shard in manifest.shards if shard.path not in nearby])
+    found = [nearby.get(shard.path) or others.get(shard.path) for shard in manifest.shards]
+    tasks = [CheckFile(item, shard) for item, shard in zip(found, manifest.shards, strict=True) if item]
+    schema = expected(manifest.features)
+    required = frozenset(name for name in schema if manifest.features[name].get("count") == manifest.records)
+    checked = iter(run.check(source, tasks, schema=schema, required=required))
+    there = zip(found, manifest.shards, strict=True)
+    report = Report([next(checked) if item else _missing(source, shard) for item, shard in there])
+    if template:
+        _look_around(source, manifest, template, nearby, report)
+    whole = _check_sums(document.path, manifest, report)
+    if whole.faults:
+        report.files.append(whole)
+    return report
+
+
+def _nearby(run: CheckRun, source: Source, manifest: Manifest, template: PathTemplate | None) -> dict[str, ObjectInfo]:
+    """The files that may be a manifest's shards, by name; empty if they cannot be listed."""
+    prefix = re.split("[<{]", template.text)[0] if template else ""
+    if re.search(r"[*?\[\]{}%@\\]", prefix):  # it would not match itself literally
+        prefix = ""
+    deep = any("/" in shard.path for shard in manifest.shards)
+    glob = f"{prefix[: prefix.rfind('/') + 1]}**/*" if deep else f"{prefix}*"
+    try:
+        return {item.name: item for item in source.list((glob,))}
+    except (NothingFoundError, UsageError):  # only hidden files, or a store that cannot list
+        return {}
+    except SourceError as error:
+        run.events.note(f"note: cannot check for shards that the manifest does not list: {error}")
+        return {}
+
+
+def _missing(source: Source, shard: ShardEntry) -> FileReport:
+    fault = Fault("missing", f"the file is not there; the manifest says {shard.records:,} records")
+    return FileReport(source.locate(shard.path), "tfrecord", faults=[fault], missing=True)
+
+
+def _look_around(
+    source: Source, manifest: Manifest, template: PathTemplate, nearby: dict[str, ObjectInfo], report: Report
+) -> None:
+    """Add a fault for each gap in the manifest's list, and for each existing shard that is not in it."""
+    names = [shard.path for shard in manifest.shards]
+    regex, listed = template.regex(), set(names)
+    if "number" in template.fields and "input" not in template.fields:  # with <input>, the numbers come from the inputs
+        add_gaps(source, names, report)
+    for name, item in nearby.items():
+        if name not in listed and regex.match(name):
+            fault = Fault("stray", "the manifest does not list this shard")
+            report.files.append(FileReport(source.locate(name), None, bytes=item.size or 0, faults=[fault]))
+
+
+def _check_sums(path: str, manifest: Manifest, report: Report) -> FileReport:
+    """Check the manifest itself: its totals against those of its shards, and its counts of features."""
+    whole = FileReport(path, "manifest")
+    for name, number in manifest.totals.items():
+        claimed = manifest.claimed.get(name, number)
+        if claimed != number:
+            of = "inputs lists" if name == "inputs" else "shards make"
+            whole.add(Fault("count", f"the manifest's total of {name} is {claimed}; its {of} {number}"))
+    for contradiction in contradictions(manifest.features):
+        whole.add(Fault("schema", contradiction))
+    if report.ok:
+        counts = sum((found.features for found in report.files), Counter[str]())
+        for name, described in manifest.features.items():
+            claimed = described.get("count", counts[name])
+            if claimed != counts[name]:
+                message = f"{counts[name]} examples have the feature {name!r}, and {claimed} in the manifest"
+                whole.add(Fault("count", message))
+    return whole
