@@ -121,9 +121,10 @@ def web(server: FaultyServer) -> FaultyServer:
 
 @pytest.fixture
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pauses and time-outs as short as a test can bear."""
-    monkeypatch.setattr(resume, "_PAUSES", (0.01,) * 4)
+    """Pauses, time-outs and patience as short as a test can bear."""
+    monkeypatch.setattr(resume, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr(network, "READ_SECONDS", 0.5)
+    monkeypatch.setenv("TAR2TF_RETRY_FOR", "0.3")
 
 
 @pytest.fixture(scope="session")

@@ -131,6 +131,8 @@ def inspect(
     rules: TarRules | None = None,
     workers: int | None = None,
     endpoint: str | None = None,
+    retry_for: float | None = None,
+    no_sign_request: bool = False,
     events: Events | None = None,
 ) -> Contents:
     """Inspect shards.
@@ -142,12 +144,17 @@ def inspect(
         rules: how tars are read.
         workers: how many shards are read at once; defaults to the number of CPUs.
         endpoint: URL of the store that holds the bucket.
+        retry_for: for how many seconds failed requests to the store are repeated without progress; by default
+            TAR2TF_RETRY_FOR, else 60.
+        no_sign_request: whether a cloud bucket is read without credentials, as public ones may be.
         events: notified of progress.
 
     Raises:
         SourceError: when there is nothing to inspect, or a shard is damaged or cannot be read.
     """
-    source, templates = open_inputs(bucket, templates, endpoint=endpoint, paths=paths)
+    source, templates = open_inputs(
+        bucket, templates, paths=paths, endpoint=endpoint, retry_for=retry_for, no_sign_request=no_sign_request
+    )
     inputs = list_files(source, templates)
     looks = -(-_LOOKS // max(len(inputs), 1))
     tasks = [InspectShard(item, looks) for item in inputs]

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.checking.content import Stats, example_of, look_at
 from tar2tf_cli.checking.inspect import ShardContents, add_record, add_sample, not_a_shard, sample_grouper
@@ -17,6 +17,11 @@ from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard, TarRules, list_files, nothing_found
 from tar2tf_cli.inputs.paths import open_inputs
 from tar2tf_cli.samples.grouping import KEY
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from tar2tf_cli.spec.reach import Reach
 
 __all__ = ["Shown", "first_samples"]
 
@@ -53,14 +58,14 @@ def first_samples(
     most: int,
     paths: bool = False,
     rules: TarRules | None = None,
-    endpoint: str | None = None,
+    **reach: Unpack[Reach],
 ) -> Iterator[Shown]:
     """The first samples of a bucket's shards; no more is read than necessary.
 
     Raises:
         SourceError: when there is no shard, or one is damaged before `most` samples are found.
     """
-    source, templates = open_inputs(bucket, templates, endpoint=endpoint, paths=paths)
+    source, templates = open_inputs(bucket, templates, paths=paths, **reach)
     rules = rules or TarRules()
     found = False
     for item in list_files(source, templates):

@@ -12,6 +12,7 @@ from tar2tf_cli.errors import UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.open_shard import TarRules
 from tar2tf_cli.inputs.paths import PathsSource, are_paths
+from tar2tf_cli.spec.reach import Reach
 from tar2tf_cli.stores import open_source
 
 __all__ = ["Report", "verify"]
@@ -25,6 +26,8 @@ def verify(
     rules: TarRules | None = None,
     workers: int | None = None,
     endpoint: str | None = None,
+    retry_for: float | None = None,
+    no_sign_request: bool = False,
     events: Events | None = None,
 ) -> Report:
     """Check shards, or everything that a manifest lists.
@@ -36,6 +39,9 @@ def verify(
         rules: how tars are read.
         workers: how many files are checked at once; defaults to the number of CPUs.
         endpoint: URL of the store that holds the bucket.
+        retry_for: for how many seconds failed requests to the store are repeated without progress; by default
+            TAR2TF_RETRY_FOR, else 60.
+        no_sign_request: whether a cloud bucket is read without credentials, as public ones may be.
         events: notified of progress.
 
     Raises:
@@ -44,16 +50,17 @@ def verify(
     run = CheckRun(rules or TarRules(), workers, events or Events())
     if paths and are_paths(bucket, templates):
         return _verify_paths(run, (bucket, *templates))
-    if document := open_document(bucket, endpoint):
+    reach: Reach = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
+    if document := open_document(bucket, **reach):
         if templates:
             raise UsageError("a manifest names its shards itself, so it takes no template")
         return verify_manifest(run, document)
-    return verify_bucket(run, open_source(bucket, endpoint=endpoint), templates)
+    return verify_bucket(run, open_source(bucket, **reach), templates)
 
 
 def _verify_paths(run: CheckRun, paths: Sequence[str]) -> Report:
     """Check files and the contents of folders or, if all paths are manifests, what these list."""
-    documents = list(filter(None, (open_document(path, None) for path in paths)))
+    documents = list(filter(None, (open_document(path) for path in paths)))
     if len(documents) < len(paths):
         return verify_bucket(run, PathsSource(paths, every=True), (), by_folder=True)
     reports = [verify_manifest(run, document) for document in documents]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tar2tf_cli.checking.example_checker import expected
 from tar2tf_cli.checking.faults import Fault, FileReport, Report
@@ -19,6 +19,11 @@ from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import Folder, ObjectInfo, Source, read_with_folder
 from tar2tf_cli.stores.directory import DirectorySource
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from tar2tf_cli.spec.reach import Reach
+
 __all__ = ["Document", "open_document", "verify_manifest"]
 
 
@@ -30,7 +35,7 @@ class Document(NamedTuple):
     folder: Folder
 
 
-def open_document(bucket: str, endpoint: str | None) -> Document | None:
+def open_document(bucket: str, **reach: Unpack[Reach]) -> Document | None:
     """Open a manifest if the suffix of a path or URL is that of one; otherwise None.
 
     Raises:
@@ -40,7 +45,7 @@ def open_document(bucket: str, endpoint: str | None) -> Document | None:
         path = without_secrets(bucket)
         if not path.endswith(".json"):
             return None
-        found = read_with_folder(bucket, endpoint=endpoint)
+        found = read_with_folder(bucket, **reach)
         if found is None:
             raise SourceError("the manifest does not exist", shard=path)
         return Document(path, *found)

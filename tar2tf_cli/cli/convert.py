@@ -10,10 +10,10 @@ from click.core import ParameterSource
 
 from tar2tf_cli.cli.options import (
     Command,
-    endpoint_option,
     input_options,
     option,
     output_options,
+    store_options,
     words,
     workers_option,
 )
@@ -45,7 +45,7 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
     help="tar, imagefolder or examples.",
     more="What BUCKET is: tars, a folder of images per class, or rows of a CSV file.",
 )
-@endpoint_option
+@store_options
 @input_options
 @option(
     "--labels",

@@ -8,10 +8,11 @@ import click
 
 from tar2tf_cli.cli.options import (
     Command,
-    endpoint_option,
     input_options,
     option,
     output_options,
+    reach_of,
+    store_options,
     whole,
     workers_option,
 )
@@ -36,7 +37,7 @@ _MOST_EXAMPLE: Final = 60
 @option("-n", "samples", group="Output", type=whole, metavar="N", help="Print the first N samples; with --json, also.")
 @workers_option
 @input_options
-@endpoint_option
+@store_options
 @output_options
 def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     """Show what tar and TFRecord shards contain.
@@ -59,7 +60,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     from tar2tf_cli.inputs.open_shard import TarRules
 
     rules = TarRules(options["key_split"], options["regroup"], options["ignore_missing_end"])
-    where: dict[str, Any] = {"rules": rules, "endpoint": options["endpoint"], "paths": True}
+    where: dict[str, Any] = {"rules": rules, "paths": True, **reach_of(options)}
     most, as_json = options["samples"], options["as_json"]
     if most and not as_json:
         for shown in first_samples(bucket, template, most=most, **where):

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from tar2tf_cli.spec.reach import Reach
 
 __all__ = [
     "GROUPS",
     "Command",
     "Words",
-    "endpoint_option",
     "grouped",
     "input_options",
     "option",
     "output_options",
+    "reach_of",
+    "store_options",
     "whole",
     "words",
     "workers_option",
@@ -114,6 +118,17 @@ class _Whole(click.ParamType):  # type: ignore[type-arg]
 whole = _Whole()
 
 
+class _Seconds(click.ParamType):  # type: ignore[type-arg]
+    """A number of seconds, 0 or more; the error for anything else is the same as in a spec file."""
+
+    name = "SECONDS"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        from tar2tf_cli.spec.reach import seconds
+
+        return float(_checked(seconds, value, param))
+
+
 def _checked(rule: Callable[[Any, str], Any], value: Any, param: click.Parameter | None) -> Any:
     from tar2tf_cli.errors import UsageError
 
@@ -139,13 +154,37 @@ def _together(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
-endpoint_option = option(
-    "--endpoint",
-    group="Input",
-    metavar="URL",
-    help="Address of the store that holds BUCKET.",
-    more="AIStore's proxy, or an S3 server of your own. The default is AIS_ENDPOINT or AWS_ENDPOINT_URL.",
+store_options = _together(
+    option(
+        "--endpoint",
+        group="Input",
+        metavar="URL",
+        help="Address of the store that holds BUCKET.",
+        more="AIStore's proxy, or an S3 server of your own. The default is AIS_ENDPOINT or AWS_ENDPOINT_URL.",
+    ),
+    option(
+        "--no-sign-request",
+        group="Input",
+        is_flag=True,
+        help="Read a public bucket without credentials.",
+        more="For buckets of S3, GCS and Azure.",
+    ),
+    option(
+        "--retry-for",
+        type=_Seconds(),
+        metavar="SECONDS",
+        help="Repeat failed requests so long.  [default: 60]",
+        more="A store that does not answer is asked again until there was no progress for so many seconds.",
+    ),
 )
+"""How the store of a bucket is reached."""
+
+
+def reach_of(options: Mapping[str, Any]) -> Reach:
+    """Return the values of the store options as arguments."""
+    return {name: options[name] for name in ("endpoint", "retry_for", "no_sign_request")}  # type: ignore[return-value]
+
+
 workers_option = option(
     "-j", "--num-workers", type=whole, metavar="N", help="Number of worker processes.  [default: CPUs]"
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tar2tf_cli.cli.options import Command, endpoint_option, input_options, output_options, workers_option
+from tar2tf_cli.cli.options import Command, input_options, output_options, reach_of, store_options, workers_option
 from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, print_skipped, size
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
 @click.argument("template", nargs=-1)
 @workers_option
 @input_options
-@endpoint_option
+@store_options
 @output_options
 def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     """Prove that TFRecord and tar shards are whole.
@@ -57,7 +57,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
             paths=True,
             rules=rules,
             workers=options["num_workers"],
-            endpoint=options["endpoint"],
+            **reach_of(options),
             events=terminal,
         )
     if options["as_json"]:

@@ -118,4 +118,9 @@ def _source(conversion: Conversion, endpoint: str | None) -> Source:
             rows=spec.rows,
             limit=conversion.limit,
         )
-    return open_source(spec.bucket, endpoint=endpoint_for(spec.bucket, conversion.output.path, endpoint))
+    return open_source(
+        spec.bucket,
+        endpoint=endpoint_for(spec.bucket, conversion.output.path, endpoint),
+        retry_for=conversion.retry_for,
+        no_sign_request=spec.no_sign_request,
+    )

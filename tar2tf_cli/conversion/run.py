@@ -79,7 +79,9 @@ def _target(plan: Plan, manifest: Manifest, overwrite: bool, endpoint: str | Non
         return StreamTarget()
     if conversion.output.is_stream:
         return DeviceTarget(path)
-    sink = open_sink(path, endpoint=endpoint_for(path, conversion.input.bucket, endpoint))
+    sink = open_sink(
+        path, endpoint=endpoint_for(path, conversion.input.bucket, endpoint), retry_for=conversion.retry_for
+    )
     claim = Claim(
         PathTemplate.parse(sink.inside(conversion.output.template.text)),
         sink,

@@ -11,17 +11,24 @@ from tar2tf_cli.datasets.parse import record_parser
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.spec.reach import Reach
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import Folder, read_with_folder
 
 if TYPE_CHECKING:
     import tensorflow as tf
+    from typing_extensions import Unpack
 
 __all__ = ["load_dataset"]
 
 
 def load_dataset(
-    manifest: str | os.PathLike[str], *, split: str | None = None, endpoint: str | None = None
+    manifest: str | os.PathLike[str],
+    *,
+    split: str | None = None,
+    endpoint: str | None = None,
+    retry_for: float | None = None,
+    no_sign_request: bool = False,
 ) -> tf.data.Dataset:
     """The parsed examples of a conversion, as dicts of tensors by feature name, in the order they were written.
 
@@ -34,13 +41,16 @@ def load_dataset(
         manifest: the manifest's path or URL.
         split: load only the shards of this split.
         endpoint: URL of the store that holds the bucket.
+        retry_for: for how many seconds failed requests to the store are repeated without progress; by default
+            TAR2TF_RETRY_FOR, else 60.
+        no_sign_request: whether a cloud bucket is read without credentials, as public ones may be.
 
     Raises:
         SourceError: when the manifest does not exist.
         UsageError: when it has no such split.
     """
     path = os.fspath(manifest)
-    document, folder = _read(path, endpoint)
+    document, folder = _read(path, endpoint=endpoint, retry_for=retry_for, no_sign_request=no_sign_request)
     shards = [shard for shard in document.shards if split is None or shard.split == split]
     if split is not None and not shards:
         names = sorted({shard.split for shard in document.shards if shard.split})
@@ -61,10 +71,10 @@ def load_dataset(
     return records.apply(tf.data.experimental.assert_cardinality(sum(shard.records for shard in shards)))
 
 
-def _read(path: str, endpoint: str | None) -> tuple[Manifest, Folder | None]:
+def _read(path: str, **reach: Unpack[Reach]) -> tuple[Manifest, Folder | None]:
     """Read a manifest; if it is in a bucket, also return its folder there."""
     if is_remote(path):
-        found = read_with_folder(path, endpoint=endpoint)
+        found = read_with_folder(path, **reach)
         if found:
             return Manifest.from_bytes(found[0], without_secrets(path)), found[1]
     elif document := Manifest.load(path):

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError
 from tar2tf_cli.inputs.open_shard import list_files, nothing_found
 from tar2tf_cli.inputs.stages import Tar, TarsSource
 from tar2tf_cli.stores import ObjectInfo, Source, open_source
 from tar2tf_cli.stores.directory import DirectorySource
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from tar2tf_cli.spec.reach import Reach
 
 __all__ = ["PathsSource", "are_paths", "open_inputs"]
 
@@ -68,16 +74,16 @@ def are_paths(bucket: str, templates: Sequence[str]) -> bool:
 
 
 def open_inputs(
-    bucket: str, templates: Sequence[str], *, endpoint: str | None, paths: bool
+    bucket: str, templates: Sequence[str], *, paths: bool, **reach: Unpack[Reach]
 ) -> tuple[Source, Sequence[str]]:
     """A source, and the templates for it.
 
     Args:
         bucket: as `open_source` takes it.
         templates: names of shards in it.
-        endpoint: where the store of the bucket answers.
         paths: whether all of them are inputs each where they are existing paths; there are no templates then.
+        reach: how the server of the bucket is reached.
     """
     if paths and are_paths(bucket, templates):
         return PathsSource((bucket, *templates), every=True), ()
-    return open_source(bucket, endpoint=endpoint), templates
+    return open_source(bucket, **reach), templates

@@ -11,8 +11,13 @@ from tar2tf_cli.sinks.flusher import Flusher
 __all__ = ["DirectorySink", "Flusher", "RecordFile", "Sink", "open_sink", "shard_file"]
 
 
-def open_sink(path: str, *, endpoint: str | None = None) -> Sink:
+def open_sink(path: str, *, endpoint: str | None = None, retry_for: float | None = None) -> Sink:
     """Return the sink of an output path: a folder, or the bucket of an `ais://`, `s3://`, `gs://` or `az://` URL.
+
+    Args:
+        path: the output path.
+        endpoint: as in `Reach`.
+        retry_for: as in `Reach`.
 
     Raises:
         UsageError: for a URL that cannot be written to, or that contains credentials.
@@ -33,7 +38,7 @@ def open_sink(path: str, *, endpoint: str | None = None) -> Sink:
         raise UsageError(f"the output path {path!r} has a field in its bucket name", hint="put fields after the bucket")
     from tar2tf_cli.sinks.objects import ObjectSink
 
-    return ObjectSink(open_store(url, endpoint=endpoint), url)
+    return ObjectSink(open_store(url, endpoint=endpoint, retry_for=retry_for), url)
 
 
 def bucket_url(path: str) -> str:

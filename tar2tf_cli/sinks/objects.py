@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from tar2tf_cli.errors import SinkError, SourceError
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.objects import Store, read_object
-from tar2tf_cli.stores.transfer import hasher, persist
+from tar2tf_cli.stores.transfer import hasher
 
 __all__ = ["ObjectSink"]
 
@@ -190,7 +190,7 @@ class ObjectSink:
     def _ask(self, request: Callable[[], T], path: str) -> T:
         """Return the store's response, with retries."""
         with _sink_errors():
-            return persist(request, shard=self.locate(path))
+            return self._store.persist(request, shard=self.locate(path))
 
 
 @contextlib.contextmanager

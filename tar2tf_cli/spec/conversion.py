@@ -19,6 +19,7 @@ from tar2tf_cli.samples.grouping import KeySplit, Sample
 from tar2tf_cli.spec import fields as check
 from tar2tf_cli.spec.fields import Checked, Exact, fields_of
 from tar2tf_cli.spec.output_path import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate, is_stream
+from tar2tf_cli.spec.reach import seconds
 from tar2tf_cli.spec.urls import check_url, is_remote, without_secrets
 
 __all__ = ["Conversion", "Input", "Output"]
@@ -43,6 +44,7 @@ class Input:
         example_class: the subclass of `recorder.Example` that makes examples from rows, or `FILE.py:CLASS`.
         example_args: keyword arguments for its methods.
         rows: first row of a file of examples, from 0 and counted after shuffling, and exclusive end.
+        no_sign_request: whether a cloud bucket is read without credentials, as public ones may be.
 
     Raises:
         UsageError: for an invalid value, or a field that belongs to another kind of input.
@@ -58,6 +60,7 @@ class Input:
     example_class: Exact[str | type | None] = Checked(check.loadable, None)
     example_args: Checked[Mapping[str, Any] | Texts, Mapping[str, Any]] = Checked(check.arguments, ())
     rows: Checked[Sequence[int] | None, tuple[int, int] | None] = Checked(check.rows, None)
+    no_sign_request: Exact[bool] = Checked(check.flag, False, recorded=False)
 
     def __post_init__(self) -> None:
         """Refuse fields that belong to another kind of input."""
@@ -143,6 +146,8 @@ class Conversion:
         types: types of features, by name; the others follow from their values.
         seed: the random seed for shuffling and random ops.
         split: the fraction of the samples in each split, by name.
+        retry_for: for how many seconds failed requests to stores are repeated without progress; by default
+            TAR2TF_RETRY_FOR, else 60.
         example_ops: what a `Pipeline` does to examples, after select, preset and types.
 
     Raises:
@@ -166,6 +171,7 @@ class Conversion:
     split: Checked[Mapping[str, float] | str, Mapping[str, float]] = Checked(check.split, ())
     on_error: Exact[OnError] = Checked(check.one_of("fail", "skip"), "fail")
     max_errors: Exact[int | None] = Checked(check.whole(0), None)
+    retry_for: Exact[float | None] = Checked(seconds, None, recorded=False)
     example_ops: Checked[Ops, tuple[Op, ...]] = Checked(check.ops, ())
 
     def __post_init__(self) -> None:
@@ -251,7 +257,8 @@ class Conversion:
 def _changed(spec: Input | Output | Conversion) -> dict[str, Any]:
     """Return the fields of a spec that differ from their defaults, without nested specs, ops and selections."""
     nested = ("input", "output", "ops", "example_ops", "select")
-    defaults = {name: field.default for name, field in fields_of(type(spec)).items() if name not in nested}
+    fields = fields_of(type(spec)).items()
+    defaults = {name: field.default for name, field in fields if field.recorded and name not in nested}
     values = {name: getattr(spec, name) for name in defaults}
     return {name: _plain(value) for name, value in values.items() if value not in (defaults[name], {})}
 

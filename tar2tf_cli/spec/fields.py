@@ -27,11 +27,13 @@ class Checked(Generic[Given, Kept]):
     Args:
         rule: called with a value and its name in errors; returns the value to store, which it accepts too.
         default: the default value; if it is None, the field accepts None.
+        recorded: whether it can change the output, and so belongs in the manifest.
     """
 
-    def __init__(self, rule: Callable[[Any, str], Kept], default: Any = _REQUIRED) -> None:
+    def __init__(self, rule: Callable[[Any, str], Kept], default: Any = _REQUIRED, *, recorded: bool = True) -> None:
         self._rule = rule
         self.default = default
+        self.recorded = recorded
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:

@@ -10,10 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tar2tf_cli.errors import UsageError
+from tar2tf_cli.spec.reach import wanted_retry_for
 from tar2tf_cli.spec.urls import check_url, is_remote
 from tar2tf_cli.stores.base import Folder, ObjectInfo, Source
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from tar2tf_cli.spec.reach import Reach
     from tar2tf_cli.stores.objects import Store
 
 __all__ = [
@@ -27,12 +31,12 @@ __all__ = [
 ]
 
 
-def open_source(bucket: str, *, endpoint: str | None = None) -> Source:
+def open_source(bucket: str, **reach: Unpack[Reach]) -> Source:
     """The source for a bucket: a directory, a tar file, `-` for one tar on standard input, or a URL.
 
     Args:
         bucket: `ais://`, `ais+s3://`, `ais+gs://`, `s3://`, `gs://`, `az://`, `http://`, `https://`, a path, or `-`.
-        endpoint: the server's URL, for AIStore and for servers other than the clouds' own for S3, GCS and Azure.
+        reach: how its server is reached.
 
     Raises:
         SourceError: when a local bucket does not exist; other buckets are checked when they are listed.
@@ -41,7 +45,7 @@ def open_source(bucket: str, *, endpoint: str | None = None) -> Source:
     if is_remote(bucket):
         from tar2tf_cli.stores.objects import ObjectSource
 
-        return ObjectSource(open_store(bucket, endpoint=endpoint))
+        return ObjectSource(open_store(bucket, **reach))
     if bucket == "-":
         from tar2tf_cli.stores.stdin import StdinSource
 
@@ -51,7 +55,7 @@ def open_source(bucket: str, *, endpoint: str | None = None) -> Source:
     return DirectorySource(bucket)
 
 
-def read_with_folder(url: str, *, endpoint: str | None = None) -> tuple[bytes, Folder] | None:
+def read_with_folder(url: str, **reach: Unpack[Reach]) -> tuple[bytes, Folder] | None:
     """Read a small object at a URL, such as a manifest: its bytes and its folder; None if it does not exist.
 
     Raises:
@@ -60,7 +64,7 @@ def read_with_folder(url: str, *, endpoint: str | None = None) -> tuple[bytes, F
     """
     from tar2tf_cli.stores.objects import ObjectSource, read_object
 
-    found = open_store(url, endpoint=endpoint).parent()
+    found = open_store(url, **reach).parent()
     if found is None:
         return None
     folder, name = found
@@ -84,13 +88,20 @@ def _kind(url: str) -> str:
     return url.partition("://")[0].partition("+")[0] if is_remote(url) else ""
 
 
-def open_store(bucket: str, *, endpoint: str | None = None) -> Store:
+def open_store(bucket: str, **reach: Unpack[Reach]) -> Store:
     """Open the object store of a URL.
 
     Raises:
         UsageError: for an unknown scheme, and for a URL with credentials where they do not belong.
     """
     check_url(bucket)
+    store = _store(bucket, reach.get("endpoint"))
+    store.retry_for = wanted_retry_for(reach.get("retry_for"))
+    store.unsigned = reach.get("no_sign_request", store.unsigned)
+    return store
+
+
+def _store(bucket: str, endpoint: str | None) -> Store:
     scheme = bucket.partition("://")[0]
     if scheme in ("http", "https"):
         from tar2tf_cli.stores.http import HttpStore

@@ -41,12 +41,14 @@ class CloudStore(Store):
 
     Attributes:
         scheme: scheme of the bucket's URL.
+        cloud: its name.
         login: what to do when credentials are missing or refused.
         endpoints: variables that hold the address of a server other than the cloud's own, in order of precedence.
         one_put: the most bytes that one request may upload or copy.
     """
 
     scheme: ClassVar[str]
+    cloud: ClassVar[str]
     login: ClassVar[str]
     endpoints: ClassVar[tuple[str, ...]]
     one_put: ClassVar[int]
@@ -82,6 +84,10 @@ class CloudStore(Store):
             raise
         except Exception as error:
             raise UsageError(sentence(error), shard=self.bucket, hint=self.login) from None
+
+    @property
+    def _signing(self) -> dict[str, Any]:
+        return {"skip_signature": True} if self.unsigned else {}
 
     def listing(self, prefix: str) -> Iterable[ObjectInfo]:
         """List page by page, from the deepest folder in the prefix."""
@@ -160,43 +166,46 @@ class CloudStore(Store):
         except (Tar2tfError, Transient):
             raise
         except Exception as error:
-            raise_as_ours(error, where, self.login, offset)
+            raise_as_ours(error, where, without_secrets(self._endpoint or self.cloud), self.login, offset)
 
 
 class S3Store(CloudStore):
     """`s3://`: Amazon S3, and compatible servers at AWS_ENDPOINT_URL or `--endpoint`."""
 
     scheme = "s3"
-    login = (
-        "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true if it is public"
-    )
+    cloud = "Amazon S3"
+    login = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; for a public bucket --no-sign-request"
     endpoints = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
     one_put = 5 << 30
 
     def make(self, stores: Any, **options: Any) -> Any:
         """Use the credentials of AWS's own tools; the bucket's region is looked up at Amazon."""
-        config: dict[str, Any] = {"disable_bulk_delete": True}
+        config: dict[str, Any] = {"disable_bulk_delete": True, **self._signing}
         if self._endpoint:
             config |= {"endpoint": self._endpoint, "aws_endpoint_url_s3": self._endpoint}
         else:
             config |= region_of(self._name)
-        return stores.S3Store(self._name, config=config, credential_provider=aws_provider(), **options)
+        provider = None if self.unsigned else aws_provider()
+        return stores.S3Store(self._name, config=config, credential_provider=provider, **options)
 
 
 class GcsStore(CloudStore):
     """`gs://`: Google Cloud Storage, or an emulator at STORAGE_EMULATOR_HOST or `--endpoint`."""
 
     scheme = "gs"
-    login = "run `gcloud auth application-default login`, or set GOOGLE_SKIP_SIGNATURE=true for a public bucket"
+    cloud = "Google Cloud Storage"
+    login = "run `gcloud auth application-default login`; for a public bucket --no-sign-request"
     endpoints = ("STORAGE_EMULATOR_HOST",)
     one_put = 5 << 40
 
     def make(self, stores: Any, **options: Any) -> Any:
         """Use Google's default credentials; none for an emulator."""
+        config = self._signing
         if self._endpoint:
-            options["config"] = {"base_url": self._endpoint}
-            if self._endpoint.startswith("http://"):
+            config |= {"base_url": self._endpoint}
+            if self._endpoint.startswith("http://") and not self.unsigned:
                 options["credential_provider"] = anonymous
+        options["config"] = config
         try:
             return stores.GCSStore(self._name, **options)
         except Exception:
@@ -210,13 +219,14 @@ class AzureStore(CloudStore):
     """`az://`: a container of Azure Blob Storage, in the account named by the AZURE_STORAGE_ variables."""
 
     scheme = "az"
+    cloud = "Azure Blob Storage"
     login = "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or another variable with credentials"
     endpoints = ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
     one_put = 5000 << 20
 
     def make(self, stores: Any, **options: Any) -> Any:
         """Use Azure's own variables."""
-        config = {"endpoint": self._endpoint} if self._endpoint else None
+        config = self._signing | ({"endpoint": self._endpoint} if self._endpoint else {})
         return stores.AzureStore(self._name, config=config, **options)
 
 

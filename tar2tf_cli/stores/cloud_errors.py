@@ -7,7 +7,7 @@ import re
 from typing import Final, NoReturn
 
 from tar2tf_cli.errors import SourceError, changed
-from tar2tf_cli.stores.network import READ_SECONDS, check_status
+from tar2tf_cli.stores.network import HTTP_TO_HTTPS, check_status, wrong_scheme
 from tar2tf_cli.stores.transfer import Transient
 
 __all__ = ["raise_as_ours", "sentence"]
@@ -34,12 +34,13 @@ _MACHINE: Final = re.compile("169.254|/latest/(api|meta-data)/|computeMetadata|m
 """Where obstore asks for credentials on a cloud machine when it has found no others."""
 
 
-def raise_as_ours(error: Exception, where: str, login: str, offset: int | None) -> NoReturn:
+def raise_as_ours(error: Exception, where: str, server: str, login: str, offset: int | None) -> NoReturn:
     """Raise the error that an obstore error means.
 
     Args:
         error: obstore's error, whose text is one sentence followed by a dump of its causes.
         where: the object or bucket.
+        server: the server's URL or name.
         login: what to do about credentials.
         offset: where in the object reading was to begin.
 
@@ -63,14 +64,18 @@ def raise_as_ours(error: Exception, where: str, login: str, offset: int | None) 
         raise SourceError("no credentials were found", shard=where, hint=login) from None
     if "token request" in text:
         raise SourceError(f"the credentials are not accepted: {_reason(error)}", shard=where, hint=login) from None
+    if HTTP_TO_HTTPS.search(text):
+        raise wrong_scheme(server, "https") from None
     if status:
-        check_status(int(status[1]), message, where, login)
-    if "InvalidCertificate" in text or "InvalidMessage" in text:
-        hint = "set AWS_CA_BUNDLE or SSL_CERT_FILE to the server's CA, or check http and https in the endpoint"
+        check_status(int(status[1]), message, where, login, server=server)
+    if "InvalidMessage" in text:
+        raise wrong_scheme(server, "http") from None
+    if "InvalidCertificate" in text:
+        hint = "set AWS_CA_BUNDLE or SSL_CERT_FILE to the server's CA"
         raise SourceError(f"TLS failed: {_reason(error)}", shard=where, hint=hint) from None
     if "TimedOut" in text or "kind: Timeout" in text:
-        raise Transient(f"no answer within {READ_SECONDS:.0f} s") from None
-    raise Transient(_reason(error)) from None
+        raise Transient("no answer in time", server) from None
+    raise Transient(_reason(error), server) from None
 
 
 def sentence(error: Exception) -> str:
@@ -87,8 +92,6 @@ def _reason(error: Exception) -> str:
         return words[-1].rpartition(": ")[2]
     if found := re.search(r"InvalidCertificate\((?:\s*Other(?:Error)?\()*\s*(\w+)", dump):
         return f"the certificate is not accepted: {found[1]}"
-    if "InvalidMessage" in dump:
-        return "the server does not speak TLS"
     if "Incomplete" in dump:
         return "the connection broke off"
     return sentence(error)

@@ -1,4 +1,4 @@
-"""Objects behind http:// and https://, through requests."""
+"""Objects behind http:// and https://."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from tar2tf_cli.errors import UsageError, changed
 from tar2tf_cli.spec.urls import without_secrets
-from tar2tf_cli.stores import network
 from tar2tf_cli.stores.base import ObjectInfo
-from tar2tf_cli.stores.network import body_of, check_status, crc32c_of, network_errors
+from tar2tf_cli.stores.network import HTTP_TO_HTTPS, body_of, check_status, crc32c_of, text_of
 from tar2tf_cli.stores.objects import Store
 from tar2tf_cli.stores.transfer import Body
+from tar2tf_cli.stores.web import WebClient
 
 if TYPE_CHECKING:
-    import requests
+    from urllib3 import BaseHTTPResponse
 
 __all__ = ["HttpStore"]
 
@@ -41,18 +41,12 @@ class HttpStore(Store):
             raise UsageError(f"{without_secrets(bucket)!r} has no host", hint="write http://HOST/FOLDER")
         path = self._url.path
         super().__init__(without_secrets(bucket), path if path.endswith("/") else f"{path}/")
+        self._server = f"{self._url.scheme}://{self._url.netloc.rpartition('@')[2]}"
         self._names_file = not path.endswith("/") and bool(path)
 
-    def connect(self) -> requests.Session:
-        """Make a session of requests, which keeps connections open."""
-        import requests
-        from requests.adapters import HTTPAdapter
-
-        session = requests.Session()
-        session.headers.update(_IDENTITY)
-        for scheme in ("http://", "https://"):
-            session.mount(scheme, HTTPAdapter(pool_maxsize=32))
-        return session
+    def connect(self) -> WebClient:
+        """Make a client that keeps connections open."""
+        return WebClient(_IDENTITY)
 
     def parent(self) -> tuple[HttpStore, str] | None:
         """Return the parent folder and the file name, if the URL does not end with a slash."""
@@ -73,46 +67,45 @@ class HttpStore(Store):
     def head(self, name: str) -> ObjectInfo | None:
         """Return size and ETag by HEAD, or by a GET of one byte if the server refuses HEAD."""
         response = self._request("HEAD", name)
-        if response.status_code in (400, 403, 405, 501):
+        if response.status in (400, 403, 405, 501):
             response = self._request("GET", name, Range="bytes=0-0")
-            response.close()
-        if response.status_code in (404, 410):
+        response.close()
+        if response.status in (404, 410):
             return None
-        if response.status_code != 416:
-            check_status(response.status_code, "", self.locate(name))
-        body = body_of(response.raw, 0, _version(response.headers))
+        if response.status != 416:
+            self._check(response, name)
+        body = self._body(response, 0)
         return ObjectInfo(name, body.size, body.version)
 
     def fetch(self, item: ObjectInfo, start: int) -> Body:
         """Send a GET, with a range if the offset is not 0."""
         response = self._request("GET", item.name, **({"Range": f"bytes={start}-"} if start else {}))
-        try:
-            if response.status_code == 416:
-                raise changed(self.locate(item.name), start)
-            check_status(response.status_code, "", self.locate(item.name))
-        except BaseException:
+        if response.status == 416:
             response.close()
-            raise
-        headers = response.headers
-        return body_of(response.raw, start, _version(headers), crc32c_of(headers.get("x-goog-hash", "")))
+            raise changed(self.locate(item.name), start)
+        self._check(response, item.name)
+        return self._body(response, start)
 
     def locate(self, name: str) -> str:
         """Return the URL, without secrets."""
         host = self._url.netloc.rpartition("@")[2]
         return urlunsplit((self._url.scheme, host, self.root + quote(name), "", ""))
 
-    def _request(self, method: str, name: str, **headers: str) -> requests.Response:
+    def _request(self, method: str, name: str, **headers: str) -> BaseHTTPResponse:
         url = urlunsplit((self._url.scheme, self._url.netloc, self.root + quote(name), self._url.query, ""))
-        with network_errors(self.locate(name)):
-            response: requests.Response = self.client.request(
-                method,
-                url,
-                headers=headers,
-                stream=method != "HEAD",
-                allow_redirects=True,
-                timeout=(network.CONNECT_SECONDS, network.READ_SECONDS),
-            )
+        response: BaseHTTPResponse = self.client.follow(method, url, headers)[0]
         return response
+
+    def _body(self, response: BaseHTTPResponse, start: int) -> Body:
+        headers = response.headers
+        return body_of(response, start, self._server, _version(headers), crc32c_of(headers.get("x-goog-hash", "")))
+
+    def _check(self, response: BaseHTTPResponse, name: str) -> None:
+        """Raise the error of a response that is not a success."""
+        if response.status >= 400:
+            text = text_of(response)
+            said = text if HTTP_TO_HTTPS.search(text) else ""  # other servers answer with pages of HTML
+            check_status(response.status, said, self.locate(name), server=self._server, headers=response.headers)
 
 
 def _version(headers: Mapping[str, str]) -> str | None:

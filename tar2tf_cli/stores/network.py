@@ -5,13 +5,25 @@ from __future__ import annotations
 import base64
 import contextlib
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.stores.transfer import Body, NoSuchObject, Transient
 
-__all__ = ["CONNECT_SECONDS", "READ_SECONDS", "body_of", "check_status", "crc32c_of", "network_errors"]
+__all__ = [
+    "CONNECT_SECONDS",
+    "HTTP_TO_HTTPS",
+    "READ_SECONDS",
+    "body_of",
+    "check_status",
+    "crc32c_of",
+    "network_errors",
+    "text_of",
+    "wrong_scheme",
+]
 
 CONNECT_SECONDS: Final = 5.0
 """Seconds that connecting may take."""
@@ -19,7 +31,13 @@ CONNECT_SECONDS: Final = 5.0
 READ_SECONDS: Final = 10.0
 """Seconds without data after which a server counts as stalled."""
 
-_TRANSIENT: Final = (408, 425, 429, *(status for status in range(500, 600) if status != 501))
+HTTP_TO_HTTPS: Final = re.compile("HTTP request to an HTTPS server|plain HTTP request was sent to HTTPS port")
+"""What servers written in Go, and nginx, answer to HTTP where they speak HTTPS."""
+
+_NOT_TLS: Final = re.compile("wrong version number|record layer failure|unknown protocol|http request", re.IGNORECASE)
+_TLS_ALERT: Final = "\x15\x03"
+_MOST_TEXT: Final = 1 << 16
+_TRANSIENT: Final = (408, 425, 429, *(status for status in range(500, 600) if status not in (501, 505)))
 _MEANING: Final = {
     401: "the server asks for credentials, or rejects these (401)",
     403: "permission denied (403)",
@@ -28,7 +46,15 @@ _MEANING: Final = {
 }
 
 
-def check_status(status: int, message: str, where: str, hint: str | None = None) -> None:
+def check_status(
+    status: int,
+    message: str,
+    where: str,
+    hint: str | None = None,
+    *,
+    server: str = "",
+    headers: Mapping[str, str] | None = None,
+) -> None:
     """Raise the error for an HTTP status; return if it is a success.
 
     Args:
@@ -36,6 +62,8 @@ def check_status(status: int, message: str, where: str, hint: str | None = None)
         message: the server's own words, if any.
         where: the object or bucket.
         hint: what to do when the server refuses.
+        server: the server, if the object's URL does not name it.
+        headers: the response's headers, which may tell when to come back.
 
     Raises:
         Transient: for failures that a retry may fix.
@@ -46,38 +74,57 @@ def check_status(status: int, message: str, where: str, hint: str | None = None)
         return
     words = f": {message}" if message else ""
     if status in _TRANSIENT:
-        raise Transient(f"the server answered {status}{words}")
+        after = _seconds((headers or {}).get("Retry-After"))
+        raise Transient(f"the server answered {status}{words}", server, after)
+    if status == 400 and HTTP_TO_HTTPS.search(message):
+        raise wrong_scheme(server or where, "https")
     kind = NoSuchObject if status in (404, 410) else SourceError
     raise kind(f"{_MEANING.get(status, f'the server answered {status}')}{words}", shard=where, hint=hint)
 
 
+def _seconds(retry_after: str | None) -> float:
+    """Parse a Retry-After header, seconds or a date (RFC 9110, 10.2.3); 0 if there is none."""
+    if not retry_after:
+        return 0
+    with contextlib.suppress(ValueError):
+        if retry_after.strip().isdecimal():
+            return float(retry_after)
+        return max(0, parsedate_to_datetime(retry_after).timestamp() - time.time())
+    return 0
+
+
+def wrong_scheme(server: str, speaks: str) -> SourceError:
+    """Make the error for a server that speaks HTTP where HTTPS was expected, or the reverse."""
+    hint = f"write {speaks}://{server.partition('://')[2] or server}"
+    return SourceError(
+        f"the server speaks {speaks}, not {'http' if speaks == 'https' else 'https'}", shard=server, hint=hint
+    )
+
+
 @contextlib.contextmanager
-def network_errors(
-    where: str, tls_hint: str = "set REQUESTS_CA_BUNDLE to the server's CA", *, server: str = ""
-) -> Iterator[None]:
-    """Convert exceptions of requests and urllib3 to `Transient` or one of our errors.
+def network_errors(server: str, tls_hint: str = "set REQUESTS_CA_BUNDLE to the server's CA") -> Iterator[None]:
+    """Convert exceptions of urllib3 to `Transient` or one of our errors.
 
     Args:
-        where: the server or object, for errors that are final.
+        server: the server's URL, which every error names.
         tls_hint: what to do when a certificate is rejected.
-        server: prefix of transient errors, if the object's URL does not name the server.
     """
-    import requests
-    import urllib3
+    from urllib3.exceptions import HTTPError, LocationParseError, NewConnectionError, SSLError, TimeoutError
 
-    prefix = f"{server}: " if server else ""
     try:
         yield
-    except requests.exceptions.SSLError as error:
-        raise SourceError(f"TLS failed: {_reason(error)}", shard=where or None, hint=tls_hint) from None
-    except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema):  # the exception may repeat secrets
-        raise UsageError(f"{where!r}, or what it redirects to, is not a valid URL") from None
-    except requests.exceptions.TooManyRedirects:
-        raise SourceError("the server redirects in a circle", shard=where) from None
-    except (requests.Timeout, urllib3.exceptions.TimeoutError):
-        raise Transient(f"{prefix}no answer within {READ_SECONDS:.0f} s") from None
-    except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-        raise Transient(prefix + _reason(error)) from None
+    except SSLError as error:
+        reason = _reason(error)
+        if _NOT_TLS.search(reason):
+            raise wrong_scheme(server, "http") from None
+        raise SourceError(f"TLS failed: {reason}", shard=server, hint=tls_hint) from None
+    except LocationParseError:
+        raise UsageError(f"{server!r}, or what it redirects to, is not a valid URL") from None  # may repeat secrets
+    except (HTTPError, OSError) as error:
+        if _TLS_ALERT in str(error):
+            raise wrong_scheme(server, "https") from None
+        late = isinstance(error, TimeoutError) and not isinstance(error, NewConnectionError)  # a subclass of it
+        raise Transient("no answer in time" if late else _reason(error), server) from None
 
 
 def _reason(error: BaseException) -> str:
@@ -95,8 +142,16 @@ def _reason(error: BaseException) -> str:
     return re.sub(r"^IncompleteRead.*|.*[Rr]emote end closed.*|^Connection broken.*", "the connection broke off", text)
 
 
-def body_of(raw: Any, start: int, version: str | None, checksum: tuple[str, str] | None = None) -> Body:
-    """Wrap urllib3's response to a request for an object from an offset on."""
+def text_of(response: Any) -> str:
+    """Return the beginning of a response's body as text, and release its connection."""
+    with network_errors("the server"):
+        text: bytes = response.read(_MOST_TEXT, decode_content=True)
+    response.close()
+    return text.decode("utf-8", "replace")
+
+
+def body_of(raw: Any, start: int, server: str, version: str | None, checksum: tuple[str, str] | None = None) -> Body:
+    """Wrap urllib3's response of a server to a request for an object from an offset on."""
     length = raw.headers.get("Content-Length")
     size = int(length) if length is not None and length.isdecimal() else None
     begins = 0
@@ -108,7 +163,7 @@ def body_of(raw: Any, start: int, version: str | None, checksum: tuple[str, str]
         size = int(match[2]) if match[2] != "*" else None
 
     def read(count: int) -> bytes:
-        with network_errors(""):
+        with network_errors(server):
             data: bytes = raw.read(count, decode_content=False)
         return data
 

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.bytestream import ByteStream
@@ -32,6 +32,7 @@ _connecting: Final = threading.Lock()
 
 Inputs: TypeAlias = list[ObjectInfo]
 Found: TypeAlias = dict[str, ObjectInfo]
+T = TypeVar("T")
 
 
 class Store(ABC):
@@ -53,12 +54,16 @@ class Store(ABC):
         dialect: converts a template in the store's own syntax to ours.
         numbers: whether templates may contain `%d` and `%06d`.
         lists_versions: whether a listing has the same sizes and versions as `head`.
+        retry_for: how many seconds failed requests are repeated without progress.
+        unsigned: whether requests carry no credentials, as for public buckets.
     """
 
     can_list = True
     lists_versions = True
     dialect: Callable[[str], str] = staticmethod(str)
     numbers = False
+    retry_for: float
+    unsigned = False
 
     def __init__(self, bucket: str, root: str) -> None:
         self.bucket = bucket
@@ -125,6 +130,14 @@ class Store(ABC):
         """Delete an object if it exists."""
         raise NotImplementedError
 
+    def persist(self, action: Callable[[], T], **where: Any) -> T:
+        """Return the result of an action that sends a request, with retries."""
+        return persist(action, self.retry_for, **where)
+
+    def open(self, item: ObjectInfo) -> ResumingStream:
+        """Return a stream of an object's bytes, which resumes after failures."""
+        return ResumingStream(lambda start: self.fetch(item, start), item, self.locate(item.name), self.retry_for)
+
     def parent(self) -> tuple[Self, str] | None:
         """Return the store at the parent folder, and the root's name in it; None at the top of the bucket."""
         folder, _, name = self.root.rstrip("/").rpartition("/")
@@ -173,13 +186,13 @@ class ObjectSource(Source):
 
     def open(self, item: ObjectInfo) -> ByteStream:
         """Open a stream that resumes after failures; the first read raises any error."""
-        return self._expected.pop(item, None) or self._stream(item)
+        return self._expected.pop(item, None) or self._store.open(item)
 
     @contextmanager
     def expecting(self, items: Sequence[ObjectInfo]) -> Iterator[None]:
         """Start fetching, all at once, the inputs that will be opened inside the `with` block."""
         for item in items:
-            self._expected[item] = stream = self._stream(item)
+            self._expected[item] = stream = self._store.open(item)
             stream.begin()
         try:
             yield
@@ -187,9 +200,6 @@ class ObjectSource(Source):
             for stream in self._expected.values():
                 stream.close()
             self._expected.clear()
-
-    def _stream(self, item: ObjectInfo) -> ResumingStream:
-        return ResumingStream(lambda start: self._store.fetch(item, start), item, self.locate(item.name))
 
     def find(self, names: Sequence[str]) -> Found:
         """Return those of the names that exist, in as few requests as possible."""
@@ -213,7 +223,7 @@ class ObjectSource(Source):
             return None
         folder, name = above
         where = folder.locate(name)
-        if item := persist(lambda: folder.head(name), shard=where):
+        if item := folder.persist(lambda: folder.head(name), shard=where):
             self._store = folder
         elif not folder.can_list:
             hint = "check the URL, or name the shards in a folder with braces, such as 'train-{0000..0146}.tar'"
@@ -235,10 +245,10 @@ class ObjectSource(Source):
             found.update((item.name, item) for item in items if item)
 
     def _head(self, name: str) -> ObjectInfo | None:
-        return persist(lambda: self._store.head(name), shard=self.locate(name))
+        return self._store.persist(lambda: self._store.head(name), shard=self.locate(name))
 
     def _listing(self, prefix: str) -> Inputs:
-        return persist(lambda: [*self._store.listing(prefix)], shard=self.bucket)
+        return self._store.persist(lambda: [*self._store.listing(prefix)], shard=self.bucket)
 
 
 def read_object(store: Store, name: str) -> bytes | None:
@@ -247,10 +257,8 @@ def read_object(store: Store, name: str) -> bytes | None:
     Raises:
         SourceError: when it cannot be read.
     """
-    where = store.locate(name)
-    item = persist(lambda: store.head(name), shard=where)
+    item = store.persist(lambda: store.head(name), shard=store.locate(name))
     if item is None:
         return None
-    stream = ResumingStream(lambda start: store.fetch(item, start), item, where)
-    with closing(stream):
+    with closing(store.open(item)) as stream:
         return b"".join(iter(lambda: stream.read(_READ), b""))

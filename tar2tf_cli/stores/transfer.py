@@ -1,7 +1,7 @@
 """Transfers and retries for every store: a broken transfer resumes, and the received bytes are checked.
 
 A store raises `Transient` for failures that a retry may fix. `persist` retries single requests, `ResumingStream` whole
-downloads: both pause as `Patience` says, and raise an error that gives the number of attempts.
+downloads; `Patience` is the one policy for both: it decides how long to pause, and when to give up.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import queue
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,14 +23,27 @@ from tar2tf_cli.stores.base import ObjectInfo
 
 __all__ = ["Body", "NoSuchObject", "Patience", "ResumingStream", "Transient", "hasher", "persist"]
 
-_PAUSES: Final = (0.25, 0.5, 1.0, 2.0)
-_PROGRESS: Final = 1 << 20  # bytes after which a broken transfer gets all its attempts again
+FIRST_PAUSE: Final = 0.25
+"""Seconds before the second attempt; each further pause is twice as long, up to `LONGEST_PAUSE`."""
+
+LONGEST_PAUSE: Final = 4.0
 
 T = TypeVar("T")
 
 
 class Transient(Exception):
-    """A failure that a retry may fix; its text says what happened."""
+    """A failure that a retry may fix.
+
+    Args:
+        message: what happened.
+        server: URL or name of the server or node that failed.
+        after: how many seconds the server asks to wait before the next request (Retry-After).
+    """
+
+    def __init__(self, message: str, server: str = "", after: float = 0) -> None:
+        super().__init__(message)
+        self.server = server
+        self.after = after
 
 
 class NoSuchObject(SourceError):
@@ -37,35 +51,63 @@ class NoSuchObject(SourceError):
 
 
 class Patience:
-    """Counts consecutive failures, pauses after each, and gives up after the last."""
+    """Pauses after each failure, and gives up when a time has passed without progress.
 
-    def __init__(self) -> None:
+    Pauses vary at random, so that many processes do not come back to a busy server at the same moment.
+
+    Args:
+        seconds: how long to go on after the first failure; 0 for a single attempt.
+        pause: waits that many seconds.
+    """
+
+    def __init__(self, seconds: float, pause: Callable[[float], object] = time.sleep) -> None:
+        self._seconds = seconds
+        self._pause = pause
         self._failures = 0
+        self._began = 0.0
 
     def renew(self) -> None:
-        """Reset the count, since there was progress."""
+        """Start afresh, since there was progress."""
         self._failures = 0
 
     def wait(self, fault: Transient, **where: Any) -> None:
         """Pause before the next attempt.
 
         Raises:
-            SourceError: when the attempts are used up.
+            SourceError: when the time is up, or would be before the server wants to be asked again.
         """
-        if self._failures == len(_PAUSES):
-            message = f"{fault}; gave up after {len(_PAUSES) + 1} attempts"
-            raise SourceError(message, hint="run the same command again", **where) from None
-        time.sleep(_PAUSES[self._failures])
+        now = time.monotonic()
+        if not self._failures:
+            self._began = now
         self._failures += 1
+        left = self._began + self._seconds - now
+        if left <= 0 or fault.after > left:
+            raise self._given_up(fault, now - self._began, where)
+        pause = min(FIRST_PAUSE * 2 ** (self._failures - 1), LONGEST_PAUSE) * random.uniform(0.75, 1)
+        self._pause(min(max(pause, fault.after), left))
+
+    def _given_up(self, fault: Transient, lasted: float, where: dict[str, Any]) -> SourceError:
+        attempts = f"{self._failures} attempt{'s' if self._failures > 1 else ''}"
+        server = "" if str(where.get("shard")).startswith(fault.server) else f"{fault.server}: "
+        message = f"{server}{fault}; gave up after {attempts} in {lasted:.0f} s"
+        if fault.after:
+            message += f", as the server asks to wait {fault.after:.0f} s"
+        hint = "the same command continues when the server is back; --retry-for SECONDS waits longer for it"
+        return SourceError(message, hint=hint, **where)
 
 
-def persist(action: Callable[[], T], **where: Any) -> T:
+def persist(action: Callable[[], T], retry_for: float, **where: Any) -> T:
     """Return the result of an action, retried after each `Transient`; Ctrl-C does not wait for it.
+
+    Args:
+        action: sends a request.
+        retry_for: as in `Patience`.
+        where: what the request is about, for the error.
 
     Raises:
         SourceError: when no attempt succeeded.
     """
-    patience = Patience()
+    patience = Patience(retry_for)
     alone = threading.current_thread() is threading.main_thread()
     while True:
         try:
@@ -152,13 +194,16 @@ class ResumingStream:
         fetch: requests the object from an offset on; raises `Transient` or SourceError.
         item: the object; fields that are None are taken from the first response.
         name: its name in errors.
+        retry_for: as in `Patience`; each new byte is progress.
     """
 
     BLOCK: Final = 1 << 18
     MOST_AHEAD: Final = 32  # blocks
 
-    def __init__(self, fetch: Callable[[int], Body], item: ObjectInfo, name: str) -> None:
+    def __init__(self, fetch: Callable[[int], Body], item: ObjectInfo, name: str, retry_for: float) -> None:
         self._fetch = fetch
+        self._closed = threading.Event()
+        self._patience = Patience(retry_for, self._closed.wait)
         self._item = item
         self._name = name
         self._size = item.size
@@ -171,7 +216,6 @@ class ResumingStream:
         self._pending = b""
         self._thread: threading.Thread | None = None
         self._ended: BaseException | bytes | None = None
-        self._closed = False
 
     def read(self, size: int, /) -> bytes:
         """Return at most `size` bytes; b"" only after all of them were received and match the checksum.
@@ -195,7 +239,7 @@ class ResumingStream:
 
     def close(self) -> None:
         """Stop fetching; the thread closes its connection by itself."""
-        self._closed = True
+        self._closed.set()
         self._permits.release()
 
     def _next(self) -> bytes:
@@ -216,7 +260,7 @@ class ResumingStream:
         try:
             for block in self._download():
                 self._permits.acquire()
-                if self._closed:
+                if self._closed.is_set():
                     return
                 self._blocks.put(block)
             self._blocks.put(b"")
@@ -227,8 +271,7 @@ class ResumingStream:
 
     def _download(self) -> Iterator[bytes]:
         offset = 0
-        patience, earned = Patience(), _PROGRESS
-        while True:
+        while not self._closed.is_set():
             try:
                 with contextlib.closing(self._attach(offset)) as body:
                     self._skip_known(body, offset)
@@ -236,17 +279,17 @@ class ResumingStream:
                         offset += len(data)
                         if self._hasher:
                             self._hasher.update(data)
+                        self._patience.renew()
                         yield data
-                        if offset >= earned:
-                            patience.renew()
                 if self._size is None or offset == self._size:
                     break
                 if offset > self._size:
                     raise self._error(f"is longer than its {self._size:,} bytes", offset)
                 raise Transient(f"the transfer ended after {offset:,} of {self._size:,} bytes")
             except Transient as fault:
-                patience.wait(fault, shard=self._name, offset=offset)
-                earned = offset + _PROGRESS
+                self._patience.wait(fault, shard=self._name, offset=offset)
+        else:
+            return
         if self._hasher and (found := self._hasher.hexdigest()) != self._checksum:
             raise self._error(f"the bytes received have the checksum {found}, the object has {self._checksum}", offset)
 

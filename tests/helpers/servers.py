@@ -510,6 +510,7 @@ class Fault:
     times: int = 1
     after: int = 0
     status: int = 500
+    retry_after: str | None = None
 
 
 @dataclass
@@ -532,8 +533,8 @@ class FaultyServer:
     stop: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def fail(self, pattern: str, kind: str, times: int = 1, after: int = 0, status: int = 500) -> None:
-        self.faults.append(Fault(pattern, kind, times, after, status))
+    def fail(self, pattern: str, kind: str, times: int = 1, **details: Any) -> None:
+        self.faults.append(Fault(pattern, kind, times, **details))
 
     def take(self, request: str) -> Fault | None:
         with self.lock:
@@ -565,7 +566,7 @@ class _Handler(BaseHTTPRequestHandler):
         fault = state.take(f"{self.command} {path}")
         kind = fault.kind if fault else ""
         if fault and kind == "status":
-            return self._plain(fault.status)
+            return self._plain(fault.status, fault.retry_after)
         if kind == "redirect":
             self.send_response(302)
             self.send_header("Location", f"{state.url}/real/{path}")
@@ -603,15 +604,17 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
 
-    def _plain(self, status: int) -> None:
+    def _plain(self, status: int, retry_after: str | None = None) -> None:
         self.send_response(status)
+        if retry_after:
+            self.send_header("Retry-After", retry_after)
         self.send_header("Content-Length", "0")
         self.end_headers()
 
 
 @contextmanager
-def faulty_server(tls: ssl.SSLContext | None = None) -> Iterator[FaultyServer]:
-    """A `FaultyServer` for as long as the context lasts."""
+def faulty_server(tls: ssl.SSLContext | None = None, port: int = 0) -> Iterator[FaultyServer]:
+    """A `FaultyServer` for as long as the context lasts, at a port of its own or a given one."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
@@ -620,7 +623,7 @@ def faulty_server(tls: ssl.SSLContext | None = None) -> Iterator[FaultyServer]:
         def handle_error(self, *_: object) -> None:
             pass
 
-    server = Server(("127.0.0.1", 0), _Handler)
+    server = Server(("127.0.0.1", port), _Handler)
     state = FaultyServer(f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}")
     if tls:
         server.socket = tls.wrap_socket(server.socket, server_side=True)

@@ -36,8 +36,8 @@ class TestS3Sink(RemoteSinkSuite):
         ("status", "code", "words"),
         [
             (403, "AccessDenied", "permission denied"),
-            (507, "InsufficientStorage", "gave up after 5 attempts"),
-            (0, "", "gave up after 5 attempts"),
+            (507, "InsufficientStorage", "gave up after"),
+            (0, "", "gave up after"),
         ],
         ids=["403", "507", "broken off"],
     )

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -223,10 +222,9 @@ class TestErrors:
             assert done.stderr.count("error:") == 1
 
     def test_a_refused_connection_fails_within_seconds(self) -> None:
-        began = time.monotonic()
-        with pytest.raises(SourceError, match="Connection refused; gave up after 5 attempts"):
-            open_source("ais://b", endpoint=f"http://127.0.0.1:{free_ports(1)[0]}").list(["*.tar"])
-        assert time.monotonic() - began < 8
+        endpoint = f"http://127.0.0.1:{free_ports(1)[0]}"
+        with pytest.raises(SourceError, match=f"{endpoint}: Connection refused; gave up after 1 attempt "):
+            open_source("ais://b", endpoint=endpoint, retry_for=0).list(["*.tar"])
 
     def test_a_server_that_is_no_aistore_is_told_apart(self) -> None:
         with faulty_server() as state, pytest.raises(SourceError, match="not an AIStore cluster") as caught:
@@ -248,18 +246,18 @@ class TestErrors:
 @pytest.mark.parametrize(
     ("bucket", "where"),
     [
-        ("ais://b", ("ais", "", "", "b", "")),
-        ("ais://b/f/g", ("ais", "", "", "b", "f/g/")),
-        ("ais+s3://b", ("aws", "", "", "b", "")),
-        ("ais+gs://b/f/", ("gcp", "", "", "b", "f/")),
-        ("ais://@uuid#ns/b/f", ("ais", "uuid", "ns", "b", "f/")),
-        ("ais://#ns/b", ("ais", "", "ns", "b", "")),
-        ("ais://@uuid/b", ("ais", "uuid", "", "b", "")),
+        ("ais://b", ("ais", "@#", "b", "")),
+        ("ais://b/f/g", ("ais", "@#", "b", "f/g/")),
+        ("ais+s3://b", ("aws", "@#", "b", "")),
+        ("ais+gs://b/f/", ("gcp", "@#", "b", "f/")),
+        ("ais://@uuid#ns/b/f", ("ais", "@uuid#ns", "b", "f/")),
+        ("ais://#ns/b", ("ais", "@#ns", "b", "")),
+        ("ais://@uuid/b", ("ais", "@uuid#", "b", "")),
     ],
 )
 def test_uris_are_read_as_the_cluster_reads_them(bucket: str, where: tuple[str, ...]) -> None:
     store: Any = open_store(bucket, endpoint="proxy:8080")
-    assert (store._provider, store._uuid, store._namespace, store._name, store.root) == where
+    assert (store._provider, store._namespace, store._name, store.root) == where
     assert store._endpoint == "http://proxy:8080"
 
 

@@ -14,7 +14,6 @@ import pytest
 from servers import Guard, ais_cluster, ais_token, self_signed
 from shards import tar2tf
 from sources import tar_of
-from tar2tf_cli.stores import open_store
 
 KEY = "a key of thirty-two bytes or more, for HS256"
 READ_ONLY = 1 << 0 | 1 << 1 | 1 << 8 | 1 << 9  # GET and HEAD objects, HEAD and list buckets: api/apc/access.go
@@ -53,8 +52,9 @@ def bucket(guard: Guard, endpoint: str) -> str:
             ("AIS_CLIENT_CA", str(guard.certificate)),
         ):
             patch.setenv(name, value)
-        client = open_store("ais://photos").client
-        client.create()
+        from aistore.sdk import Client
+
+        client = Client(endpoint).bucket("photos").create()
         for number in range(6):
             client.object(f"in/{number}.tar").get_writer().put_content(tar_of(10, first=10 * number))
     return "ais://photos"

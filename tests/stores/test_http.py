@@ -68,7 +68,7 @@ class TestAFaultyServer:
     ) -> None:
         web.fail("GET b/x", "truncate", times=-1, after=0)
         web.faults.insert(0, web.faults[0].__class__("GET b/x", "truncate", 1, 600_000))
-        with pytest.raises(SourceError, match="gave up after 5 attempts") as caught:
+        with pytest.raises(SourceError, match="the connection broke off; gave up after") as caught:
             read_all(source, item)
         assert caught.value.shard == f"{web.url}/b/x.tar"
         assert caught.value.offset == 600_000
@@ -235,21 +235,20 @@ class TestHttpUsage:
         assert source.locate(item.name) == source.bucket == f"{web.url}/b/x.tar"
         assert read_all(source, item) == b"x"
 
-    def test_a_refused_connection_fails_within_seconds(self) -> None:
-        began = time.monotonic()
-        with pytest.raises(SourceError, match="Connection refused; gave up after 5 attempts"):
-            open_source(f"http://127.0.0.1:{free_ports(1)[0]}/b").list(["x.tar"])
-        assert time.monotonic() - began < 6
+    def test_a_server_that_is_not_there_is_named(self) -> None:
+        server = f"http://127.0.0.1:{free_ports(1)[0]}"
+        with pytest.raises(SourceError, match="Connection refused; gave up after 1 attempt "):
+            open_source(f"{server}/b", retry_for=0).list(["x.tar"])
 
     def test_a_server_that_never_answers_is_given_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(resume, "_PAUSES", (0.01,))
         monkeypatch.setattr(network, "READ_SECONDS", 0.3)
-        with socket.create_server(("127.0.0.1", 0)) as mute, pytest.raises(SourceError, match="no answer within"):
-            open_source(f"http://127.0.0.1:{mute.getsockname()[1]}/b").list(["x.tar"])
+        with socket.create_server(("127.0.0.1", 0)) as mute, pytest.raises(SourceError, match="no answer in time"):
+            open_source(f"http://127.0.0.1:{mute.getsockname()[1]}/b", retry_for=0).list(["x.tar"])
 
-    def test_a_server_without_tls_is_a_tls_error(self, web: FaultyServer) -> None:
-        with pytest.raises(SourceError, match="TLS failed"):
+    def test_a_server_without_tls_is_named(self, web: FaultyServer) -> None:
+        with pytest.raises(SourceError, match="speaks http, not https") as caught:
             open_source(f"{web.url.replace('http:', 'https:')}/b").list(["x.tar"])
+        assert caught.value.hint == f"write {web.url}"
 
     def test_a_certificate_that_nobody_vouches_for_is_a_tls_error(self, tmp_path: Path) -> None:
         if not shutil.which("openssl"):

@@ -146,11 +146,10 @@ class TestS3(SourceSuite):
         with pytest.raises(UsageError, match="is not a URL"):
             open_source("s3://b", endpoint=endpoint)
 
-    def test_a_wrong_endpoint_fails_within_seconds(self, s3: str) -> None:
-        began = time.monotonic()
-        with pytest.raises(SourceError, match="gave up after 5 attempts"):
-            open_source("s3://b", endpoint=f"http://127.0.0.1:{free_ports(1)[0]}").list(["*.tar"])
-        assert time.monotonic() - began < 15
+    def test_an_endpoint_where_nobody_listens_is_named(self, s3: str) -> None:
+        endpoint = f"http://127.0.0.1:{free_ports(1)[0]}"
+        with pytest.raises(SourceError, match=f"{endpoint}: Connection refused.*; gave up after 1 attempt "):
+            open_source("s3://b", endpoint=endpoint, retry_for=0).list(["*.tar"])
 
 
 class _Refusal(BaseHTTPRequestHandler):
@@ -183,7 +182,7 @@ class _Refusal(BaseHTTPRequestHandler):
         (400, "AuthorizationHeaderMalformed", "wrong region: said the server", 1),
         (301, "PermanentRedirect", "wrong region", 1),
         (404, "NoSuchBucket", "no such bucket", 1),
-        (503, "SlowDown", "gave up after 5 attempts", 5),
+        (503, "SlowDown", "gave up after", 0),
     ],
 )
 def test_a_refusal_of_s3_is_one_clear_error(status: int, code: str, words: str, attempts: int) -> None:
@@ -199,7 +198,7 @@ def test_a_refusal_of_s3_is_one_clear_error(status: int, code: str, words: str, 
         server.server_close()
         thread.join()
     assert caught.value.shard == "s3://b"
-    assert handler.asked == attempts
+    assert handler.asked == attempts or (not attempts and handler.asked > 2)
 
 
 def test_the_region_of_a_bucket_is_looked_up_at_amazon(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,118 @@
+"""One policy for requests that fail: how long to go on, when to pause, and what the error says."""
+
+from __future__ import annotations
+
+import threading
+import time
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+
+from checked import convert
+from servers import FaultyServer, faulty_server, free_ports
+from sources import BIG, read_all, tar_of
+from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.spec.reach import wanted_retry_for
+from tar2tf_cli.spec.yaml_file import build
+from tar2tf_cli.stores import ObjectInfo, open_source
+from tar2tf_cli.stores.transfer import FIRST_PAUSE, LONGEST_PAUSE, Patience, Transient
+
+
+class TestPatience:
+    def pauses(self, seconds: float, *faults: Transient) -> list[float]:
+        made: list[float] = []
+        patience = Patience(seconds, made.append)
+        for fault in faults:
+            patience.wait(fault, shard="x")
+        return made
+
+    def test_pauses_grow_to_a_limit(self) -> None:
+        made = self.pauses(1000, *[Transient("busy")] * 8)
+        doubled = [min(FIRST_PAUSE * 2**number, LONGEST_PAUSE) for number in range(8)]
+        assert all(0.75 * most <= pause <= most for pause, most in zip(made, doubled, strict=True))
+
+    def test_a_server_is_not_asked_before_it_wants_to_be(self) -> None:
+        assert self.pauses(60, Transient("busy", after=7), Transient("busy", after=0.01)) == [
+            7,
+            pytest.approx(2 * FIRST_PAUSE, rel=0.26),
+        ]
+
+    def test_a_server_that_wants_more_time_than_there_is_is_an_error_at_once(self) -> None:
+        with pytest.raises(SourceError, match="busy; gave up after 1 attempt in 0 s, as the server asks to wait 99 s"):
+            self.pauses(60, Transient("busy", after=99))
+
+    def test_without_patience_there_is_one_attempt(self) -> None:
+        with pytest.raises(SourceError, match="http://node: gone; gave up after 1 attempt in 0 s") as caught:
+            self.pauses(0, Transient("gone", "http://node"))
+        assert "the same command continues" in (caught.value.hint or "")
+
+    def test_progress_gives_all_the_time_again(self) -> None:
+        patience = Patience(0.05)
+        for _ in range(4):
+            patience.wait(Transient("busy"))
+            patience.renew()
+        patience.wait(Transient("busy"))
+        with pytest.raises(SourceError, match="after 2 attempts"):
+            patience.wait(Transient("busy"))
+
+
+@pytest.mark.parametrize("written", ["1", None], ids=["seconds", "a date"])
+def test_retry_after_is_honoured(web: FaultyServer, written: str | None) -> None:
+    web.objects["b/x.tar"] = b"x"
+    web.fail("GET b/x", "status", status=503, retry_after=written or formatdate(time.time() + 2, usegmt=True))
+    began = time.monotonic()
+    assert read_all(open_source(f"{web.url}/b"), ObjectInfo("x.tar", 1, None)) == b"x"
+    assert time.monotonic() - began > 0.9
+
+
+def test_a_server_that_comes_back_is_waited_for() -> None:
+    (port,) = free_ports(1)
+    ended = threading.Event()
+
+    def serve() -> None:
+        time.sleep(0.3)
+        with faulty_server(port=port) as state:
+            state.objects["b/x.tar"] = BIG
+            ended.wait(20)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        source = open_source(f"http://127.0.0.1:{port}/b")
+        (item,) = source.list(["x.tar"])
+        assert read_all(source, item) == BIG
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_flag_and_environment_say_how_long(web: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    web.objects["b/x.tar"] = tar_of(3)
+    web.fail("GET b/x", "status", times=-1, status=503)
+    command = (f"{web.url}/b", "x.tar", "-o", tmp_path / "x.record")
+    monkeypatch.setenv("TAR2TF_RETRY_FOR", "0")
+    for options, attempts in (((), "1 attempt "), (("--retry-for", "0.3"), "3 attempts ")):
+        failed = convert(*command, *options)
+        assert failed.code == 3
+        assert f"the server answered 503; gave up after {attempts}" in failed.err
+        assert "the same command continues" in failed.err
+    web.faults.clear()
+    assert convert(*command).code == 0
+    assert convert(*command, "--retry-for", "17").code == 0  # not another conversion
+
+
+def test_a_spec_says_how_long_and_refuses_what_is_no_time() -> None:
+    spec = {"input": {"bucket": "b"}, "output": {"path": "x.record"}}
+    assert build({**spec, "retry_for": 5}).retry_for == 5
+    assert "retry_for" not in build({**spec, "retry_for": 5}).canonical()
+    for value in (-1, "soon", float("nan"), True):
+        with pytest.raises(UsageError, match="retry_for must be a number of seconds"):
+            build({**spec, "retry_for": value})
+
+
+def test_the_environment_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAR2TF_RETRY_FOR", "soon")
+    assert wanted_retry_for(3) == 3
+    with pytest.raises(UsageError, match="TAR2TF_RETRY_FOR must be a number of seconds"):
+        wanted_retry_for(None)
