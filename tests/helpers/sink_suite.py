@@ -176,7 +176,7 @@ class RemoteSinkSuite(SinkSuite):
         (shards / "s-6.tar").write_bytes(tar_of(3, first=900))
         changed = tar2tf(*command)
         assert changed.returncode == 2
-        assert "s-6.tar changed" in changed.stderr
+        assert "1 added (s-6.tar)" in changed.stderr
         assert tar2tf(*command, "--overwrite").returncode == 0
 
     @pytest.mark.parametrize("template", ["t-<>.record", "t-<00>-of-<total>.record", "<split>/t-<00>.record"])
