@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = [
+    "AGAIN",
     "DamagedShardError",
     "ImageError",
     "Interrupted",
@@ -140,6 +141,10 @@ class SourceError(Tar2tfError):
 
 class NothingFoundError(SourceError):
     """A bucket has no objects of the requested names or kinds."""
+
+
+AGAIN: Final = "fetch or make the shard again"
+"""The hint where a tar is not whole."""
 
 
 class DamagedShardError(SourceError):

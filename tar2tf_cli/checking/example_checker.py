@@ -42,14 +42,14 @@ class Expected:
     def misfit(self, feature: ParsedFeature) -> str | None:
         """What is wrong with a feature, if anything."""
         if self.kind is not None and feature.kind != self.kind:
-            return f"the feature {feature.name!r} is {feature.kind or 'unset'}, and {self.kind} in the manifest"
+            return f"the feature {feature.name!r} is {feature.kind or 'unset'}, but {self.kind} in the manifest"
         if self.count is not None and feature.count != self.count:
-            return f"the feature {feature.name!r} holds {feature.count:,} values, and {self.count:,} in the manifest"
+            return f"the feature {feature.name!r} has {feature.count:,} values, but {self.count:,} in the manifest"
         if self.size is not None and feature.size != self.size:
-            return f"the feature {feature.name!r} holds {feature.size:,} bytes, and {self.size:,} in the manifest"
+            return f"the feature {feature.name!r} has {feature.size:,} bytes, but {self.size:,} in the manifest"
         if self.values is not None and not _alike(found := feature.values(), self.values):
             shape = ["?" if length is None else length for length in self.values]
-            return f"the feature {feature.name!r} is {_shown(found)}, and the manifest's shape makes it {_shown(shape)}"
+            return f"the feature {feature.name!r} is {_shown(found)}, but {_shown(shape)} by its shape in the manifest"
         return None
 
 

@@ -215,7 +215,7 @@ class InspectShard:
                 elif shard.format == "tfrecord":
                     _read_records(shard, contents, self.looks)
             except DamagedShardError as error:
-                raise error.at(hint="tar2tf verify finds all that is wrong with it") from None
+                raise error.at(hint="run tar2tf verify to list all faults") from None
             contents.bytes = shard.size
         return contents
 

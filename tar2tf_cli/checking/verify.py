@@ -53,7 +53,7 @@ def verify(
     reach: Reach = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
     if document := open_document(bucket, **reach):
         if templates:
-            raise UsageError("a manifest names its shards itself, so it takes no template")
+            raise UsageError("a manifest lists its shards, so it takes no template")
         return verify_manifest(run, document)
     return verify_bucket(run, open_source(bucket, **reach), templates)
 

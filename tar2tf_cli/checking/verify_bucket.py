@@ -86,7 +86,7 @@ def _gaps_by_folder(paths: list[str]) -> Iterator[Gap]:
 
 
 def _gap(source: Source, gap: Gap) -> FileReport:
-    message = "the numbering lacks this shard"
+    message = "this shard is missing from the numbering"
     if gap.count > 1:
-        message = f"the numbering lacks {gap.count:,} shards, up to {gap.last}"
+        message = f"{gap.count:,} shards, up to {gap.last}, are missing from the numbering"
     return FileReport(source.locate(gap.first), "tfrecord", faults=[Fault("gap", message)], missing=True)

@@ -171,8 +171,8 @@ def _compare(claim: ShardEntry, stored: _Stored, report: FileReport) -> None:
     if "unreadable" in report.counts:
         return
     if report.bytes != claim.bytes:
-        report.add(Fault("size", f"the file has {report.bytes:,} bytes, and {claim.bytes:,} in the manifest"))
+        report.add(Fault("size", f"the file has {report.bytes:,} bytes, but {claim.bytes:,} in the manifest"))
     if report.examined and report.records != claim.records:
-        report.add(Fault("count", f"the file has {report.records:,} records, and {claim.records:,} in the manifest"))
+        report.add(Fault("count", f"the file has {report.records:,} records, but {claim.records:,} in the manifest"))
     if stored.read_to_end and report.bytes == claim.bytes and digest(stored.crc) != claim.digest:
-        report.add(Fault("digest", f"the file's digest is {digest(stored.crc)}, and {claim.digest} in the manifest"))
+        report.add(Fault("digest", f"the file's digest is {digest(stored.crc)}, but {claim.digest} in the manifest"))

@@ -131,6 +131,6 @@ def _check_sums(path: str, manifest: Manifest, report: Report) -> FileReport:
         for name, described in manifest.features.items():
             claimed = described.get("count", counts[name])
             if claimed != counts[name]:
-                message = f"{counts[name]} examples have the feature {name!r}, and {claimed} in the manifest"
+                message = f"{counts[name]} examples have the feature {name!r}, but {claimed} in the manifest"
                 whole.add(Fault("count", message))
     return whole

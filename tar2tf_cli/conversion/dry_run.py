@@ -43,7 +43,7 @@ def trace(plan: Plan) -> list[Step]:
         steps = [Step(f"the first sample, {sample[KEY]}:", _looks(sample))]
         for op, one in reading.steps.each():
             title = f"after {_title(op.canonical())}:" if op else "features:"
-            results = list(flow([sample], one, Faults(), where=reading.where))
+            results = list(flow([sample], one, Faults(option="--on-error skip"), where=reading.where))
             if not results:
                 return [*steps, Step(f"{title} dropped", {})]
             sample = results[0] if op else dict(sorted(results[0].items()))

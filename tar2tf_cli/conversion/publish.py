@@ -162,7 +162,7 @@ class Publisher:
         for final in (path + suffix for suffix in suffixes):
             if os.path.normpath(final) not in self._found and self._sink.exists(final, now=True):
                 where = self._sink.locate(final)
-                raise OutputExistsError("appeared while the shard was being made", shard=where, hint=OVERWRITE)
+                raise OutputExistsError("another program wrote it during the conversion", shard=where, hint=OVERWRITE)
         if not self._begun:
             self._sink.remove(self._claim.manifest)  # from here on, an older manifest would be wrong
             self._begun = True

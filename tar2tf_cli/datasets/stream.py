@@ -94,7 +94,7 @@ class Stream:
 
         first = next(self._elements(1), None)
         if first is None:
-            raise SourceError("holds no samples to take dtypes and shapes from", shard=self._plan.source.bucket)
+            raise SourceError("has no samples to infer dtypes and shapes from", shard=self._plan.source.bucket)
         key, element = first
         leaves = tf.nest.flatten(element)
         fixed = [False] * len(leaves)

@@ -19,8 +19,6 @@ from tar2tf_cli.samples.grouping import KEY, Sample
 
 __all__ = ["FeatureMap", "MissingFeatureError", "Schema", "check_types", "describe", "no_such_feature"]
 
-_SKIP_HINT: Final = "correct the sample, or skip such samples with --on-error skip"
-
 
 class MissingFeatureError(SampleError):
     """A sample has no feature of a name that has a type.
@@ -111,7 +109,7 @@ class FeatureMap:
             try:
                 values[name] = _typed(values[name], kind)
             except (ValueError, OverflowError, TypeError) as error:
-                raise SampleError(f"{name!r} is not of type {kind}: {error}", hint=_SKIP_HINT) from None
+                raise SampleError(f"{name!r} is not of type {kind}: {error}") from None
         return _as_features(values)
 
 

@@ -70,7 +70,7 @@ class Reading:
         self.name = source.locate(item.name)
         self.report = InputReport()
         self._skip = conversion.on_error == "skip"
-        self._on_fault = on_fault or Faults(skip=self._skip, noted=self.report.errors)
+        self._on_fault = on_fault or Faults(skip=self._skip, noted=self.report.errors, option="--on-error skip")
         self._sizes_only = sizes_only
         self._threads = threads
         self._missing = MissingFeatures(self._on_fault, self.name, skip=self._skip) if first else None

@@ -79,11 +79,18 @@ class Faults:
         skip: whether faulty samples are recorded and skipped.
         most: how many may be skipped; None for no limit.
         noted: the shard, key, member, offset and message of each skipped sample are appended to this list.
+        option: how the caller's users ask for faulty samples to be skipped; None if they cannot.
     """
 
     def __init__(
-        self, *, skip: bool = False, most: int | None = None, noted: list[dict[str, Any]] | None = None
+        self,
+        *,
+        skip: bool = False,
+        most: int | None = None,
+        noted: list[dict[str, Any]] | None = None,
+        option: str | None = None,
     ) -> None:
+        self._hint = f"correct the sample, or skip such samples with {option}" if option else None
         self._skip = skip
         self._most = most
         self._noted = [] if noted is None else noted
@@ -95,7 +102,7 @@ class Faults:
             Tar2tfError: the error itself, or an error saying that there are too many.
         """
         if not self._skip:
-            raise error
+            raise error.at(hint=self._hint)
         self._noted.append({name: getattr(error, name) for name in ("shard", "key", "member", "offset", "message")})
         check_most(self._noted, self._most)
 

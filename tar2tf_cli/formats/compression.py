@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from tar2tf_cli.errors import DamagedShardError, SourceError
+from tar2tf_cli.errors import AGAIN, DamagedShardError, SourceError
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.tfrecord import length_crc
 
@@ -114,7 +114,7 @@ class GzipStream:
         self._stored.close()
 
     def _damage(self, message: str, kind: str) -> DamagedShardError:
-        return DamagedShardError(message, kind=kind, shard=self._name, offset=self.consumed)
+        return DamagedShardError(message, kind=kind, shard=self._name, offset=self.consumed, hint=AGAIN)
 
 
 class CompressedStream:
@@ -186,7 +186,7 @@ class CompressedStream:
         return decoded
 
     def _damage(self, message: str, kind: str) -> DamagedShardError:
-        return DamagedShardError(message, kind=kind, shard=self._name, offset=self.consumed)
+        return DamagedShardError(message, kind=kind, shard=self._name, offset=self.consumed, hint=AGAIN)
 
 
 def _zstd() -> tuple[Callable[[], Any], Any]:

@@ -206,7 +206,7 @@ class Encoder:
         if size > MAX_RECORD:
             raise SampleError(
                 f"the example would take {size:,} bytes; a tf.train.Example has at most {MAX_RECORD:,}",
-                hint="leave the largest entry out with --select, or make it smaller with an op",
+                hint="select fewer entries with --select, or make the largest smaller with an op",
             )
         return parts, size
 

@@ -48,7 +48,7 @@ _ADVICE: Final = {
     "parquet": ("a Parquet file", "export its rows as samples of a tar"),
     "arrow": ("an Arrow file", "export its rows as samples of a tar"),
     "hdf5": ("an HDF5 file", "export its rows as samples of a tar"),
-    "npy": ("an npy array", "put arrays into a tar, an entry of each sample"),
+    "npy": ("an npy array", "put the arrays into a tar, one entry per sample"),
     "pickle": ("a pickle", "export what it holds as samples of a tar"),
 }
 """What a file is that is not a tar, and what to do with it."""

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, Protocol, TypeAlias
 
-from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.errors import AGAIN, DamagedShardError
 from tar2tf_cli.formats.bytestream import Readable
 from tar2tf_cli.formats.magic import foreign
 from tar2tf_cli.formats.tar_header import BLOCK, ZEROS, is_header, name_in, pax_records, size_in, text
@@ -185,9 +185,9 @@ class TarReader(_Buffer):
         return False
 
     def _not_a_header(self, offset: int) -> DamagedShardError:
-        message = "this block should be a tar header and is not: the shard is damaged here or before"
+        message = "this block is not a tar header: the shard is damaged here or earlier"
         if self.ended:
-            message = "the bytes behind the end of the archive are not another archive"
+            message = "the bytes after the end of the archive are not another archive"
         if offset:
             return self._damage(message, "bad_header", offset)
         what, hint = foreign(self._buffer[:BLOCK]) or (None, None)
@@ -207,8 +207,8 @@ class TarReader(_Buffer):
         pax, self._pax, self._extended = self._pax, {}, False
         name = pax.get("path") or name_in(header)
         if kind == b"S" or any(key.startswith("GNU.sparse.") for key in pax):
-            error = self._damage("is a sparse file, which tar2tf does not read", "sparse", offset, member=name)
-            raise error.at(hint="make the shard again without --sparse")
+            message = "is a sparse file, which tar2tf does not read"
+            raise self._damage(message, "sparse", offset, member=name, hint="make the shard again without --sparse")
         if "size" in pax:
             if not pax["size"].isdecimal() or len(pax["size"]) > _SIZE_DIGITS:
                 raise self._damage(
@@ -247,7 +247,7 @@ class TarReader(_Buffer):
             self._extended = True
             self._pax.update(records)
         elif meddling := records.keys() & {"path", "size"}:
-            raise self._damage(f"a global pax header gives every member one {min(meddling)}", "bad_header", offset)
+            raise self._damage(f"a global pax header sets the same {min(meddling)} for every member", "bad_header", offset)
 
     def _end_of_archive(self) -> None:
         """At a zero block: it must be followed by another, and zeros up to the end or a further archive."""
@@ -257,17 +257,17 @@ class TarReader(_Buffer):
             self._position += len(block)
             blocks += len(block) // BLOCK  # a shorter rest at the very end is padding
             if blocks * BLOCK > _MOST_ZEROS and self._need_end:
-                message = "more than 1 MiB of zeros follow: the shard was cut short here, or is not yet written"
-                raise self._damage(message, "truncated", start).at(hint=_ASK_FOR_END)
+                message = "more than 1 MiB of zeros follow: the shard is cut short here, or not completely written"
+                raise self._damage(message, "truncated", start, hint=_ASK_FOR_END)
             if len(self._buffer) - self._position < BLOCK:
                 self._read_more(BLOCK)
             block = self._buffer[self._position : self._position + BLOCK]
         at_end = not block
         if blocks == 1 and (not at_end or self._need_end):
             message = (
-                "the archive ends with one zero block where two belong: it is cut short here"
+                "the archive ends with one zero block instead of two: it is cut short here"
                 if at_end
-                else "a lone zero block in the middle of the archive: what stood here is lost"
+                else "a single zero block in the middle of the archive: what was here is lost"
             )
             raise self._damage(message, "truncated" if at_end else "zeroed", start)
         self.archives += 1
@@ -278,9 +278,8 @@ class TarReader(_Buffer):
             raise self._damage("the file is empty, so it is not a tar", "truncated", 0)
         self._check_nothing_pends()
         if self._need_end:
-            raise self._damage(
-                "the archive has no end-of-archive blocks: it may be cut short here", "truncated", self.offset
-            ).at(hint=_ASK_FOR_END)
+            message = "the archive has no end-of-archive blocks: it may be cut short here"
+            raise self._damage(message, "truncated", self.offset, hint=_ASK_FOR_END)
         self.archives += 1
 
     def _check_nothing_pends(self) -> None:
@@ -333,7 +332,9 @@ class TarReader(_Buffer):
         self._position = end - self._base
 
     def _cut(self, name: str, offset: int) -> DamagedShardError:
-        return self._damage("the shard ends before the member does: it is cut short", "truncated", offset, member=name)
+        return self._damage("the shard ends inside this member: it is cut short", "truncated", offset, member=name)
 
-    def _damage(self, message: str, kind: str, offset: int, *, member: str | None = None) -> DamagedShardError:
-        return DamagedShardError(message, kind=kind, shard=self._name, member=member, offset=offset)
+    def _damage(
+        self, message: str, kind: str, offset: int, *, member: str | None = None, hint: str | None = AGAIN
+    ) -> DamagedShardError:
+        return DamagedShardError(message, kind=kind, shard=self._name, member=member, offset=offset, hint=hint)

@@ -72,7 +72,7 @@ class _Borrowed:
             raise SourceError(
                 f"read() returned {type(data).__name__} instead of bytes",
                 shard=self._name,
-                hint="open it in binary mode, and as blocking",
+                hint="open it in binary mode, without O_NONBLOCK",
             )
         return bytes(data)
 

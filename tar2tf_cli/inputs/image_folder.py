@@ -128,7 +128,7 @@ class ImageFolderSource(ListSource):
                 on_bytes(len(data))
             sample = self._sample(name, data)
             if image.sniff(data) is None:
-                message = f"is not an image, judging by its content: {_beginning(data)}"
+                message = f"its content is not an image: {_beginning(data)}"
                 fault(SampleError(message, key=sample[KEY], member=name))
             else:
                 yield {"member": name}, sample
@@ -139,11 +139,11 @@ class ImageFolderSource(ListSource):
         """Refuse a folder that is a level too high: its folders would be the classes, and the classes be lost."""
         classes = {_class(name) for name in names}
         if splits := sorted(name for name in classes if name.lower() in SPLITS):
-            what = f"has the folder {splits[0]!r}, which is named as a split, not a class"
+            what = f"has the folder {splits[0]!r}, which is named like a split, not like a class"
             below = splits[0]
         elif classes and all(name.count("/") > 1 for name in names):
             below = min(classes)
-            what = f"has only folders in its folders: {below!r} would be a class, and has no images of its own"
+            what = f"its folders contain only folders: {below!r} would be a class without images of its own"
         else:
             return
         command = f"tar2tf convert --from imagefolder {shlex.quote(os.path.join(self.bucket, below))} ..."
@@ -203,9 +203,9 @@ class ImageFolderSource(ListSource):
     def _candidate(self, entry: os.DirEntry[str], relative: str) -> Iterator[_File]:
         suffix = entry.name.rpartition(".")[2].lower()
         if suffix not in IMAGE_SUFFIXES:
-            self.skipped["not named as an image"] += 1
+            self.skipped["no image suffix"] += 1
         elif not relative:
-            self.skipped["in no folder of a class"] += 1
+            self.skipped["not in a class folder"] += 1
         else:
             try:
                 status = entry.stat()

@@ -139,7 +139,7 @@ def _from_lines(text: str) -> Labels:
                 raise ValueError(f"line {position} of the label map has no class")
             continue
         if name in labels:
-            raise ValueError(f"line {position} of the label map has {name!r} for the second time")
+            raise ValueError(f"line {position} of the label map repeats {name!r}")
         labels[name] = Label(len(labels), words.strip())
     return labels
 

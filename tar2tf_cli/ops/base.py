@@ -92,7 +92,7 @@ class Op:
             name, equals, value = part.partition("=")
             if not equals:
                 if position >= len(names):
-                    raise ValueError(f"takes {len(names)} values at most")
+                    raise ValueError(f"takes at most {len(names)} values")
                 name, value = names[position], part
             if name in values:
                 raise ValueError(f"has {name!r} twice")
@@ -113,7 +113,7 @@ class Op:
         values = list(value) if isinstance(value, list) else [] if value is None else [value]
         names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
         if len(values) > len(names):
-            raise ValueError(f"takes {len(names)} values at most")
+            raise ValueError(f"takes at most {len(names)} values")
         return cls.from_fields(dict(zip(names, values, strict=False)))
 
     @classmethod

@@ -47,7 +47,8 @@ class _ImageOp(Op):
         if not isinstance(value, np.ndarray) or value.ndim != 3:
             what = "encoded bytes" if isinstance(value, bytes) else f"{type(value).__name__}"
             raise ImageError(
-                f"{self.name}: entry {self.ext!r} is {what}, not a decoded image; put decode:{self.ext} before it"
+                f"{self.name}: entry {self.ext!r} is {what}, not a decoded image",
+                hint=f"put decode:{self.ext} before it",
             )
         return value
 

@@ -328,12 +328,12 @@ def _check_callable(method: str, stage: Any) -> None:
 def _check_sample(item: Any) -> str | None:
     """What is wrong with a sample, if anything."""
     if not isinstance(item, dict):
-        return f"{type(item).__name__} where a sample (a dict) is needed"
+        return f"{type(item).__name__} instead of a sample (a dict)"
     return None if isinstance(item.get(KEY), str) else f"a sample whose {KEY!r} is not a string"
 
 
 def _check_example(item: Any) -> str | None:
     """What is wrong with an example, if anything."""
     if not isinstance(item, TFExample):
-        return f"{type(item).__name__} where a TFExample is needed"
+        return f"{type(item).__name__} instead of a TFExample"
     return f"a TFExample with {found}" if (found := unfit(item)) else None

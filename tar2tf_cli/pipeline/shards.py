@@ -107,7 +107,8 @@ def run_own(recipe: Recipe, last: Own) -> PipelineSummary:
         Tar2tfError: the first error, even if the stage swallowed it.
     """
     report = InputReport()
-    run = Run(report, Faults(skip=recipe.on_error == "skip", most=recipe.max_errors, noted=report.errors))
+    skip = recipe.on_error == "skip"
+    run = Run(report, Faults(skip=skip, most=recipe.max_errors, noted=report.errors, option="on_error='skip'"))
     with closing(recipe.examples(run, recipe.begin.tars())) as examples:
         for _ in last.run(map(partial(_noted, report), examples), run):
             pass

@@ -232,10 +232,10 @@ class Own(Stage):
             if not isinstance(made, Iterable):
                 if self.check is None:
                     return
-                raise StageError(f"{where} returned {type(made).__name__} where an iterator is needed")
+                raise StageError(f"{where} returned {type(made).__name__} instead of an iterator")
             for item in made:
                 if self.check and (what := self.check(item)):
-                    raise StageError(f"{where} gave {what}")
+                    raise StageError(f"{where} yielded {what}")
                 yield item
         except Exception as error:
             if error is run.failure:  # a stage before this one has raised it

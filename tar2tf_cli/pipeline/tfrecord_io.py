@@ -175,4 +175,4 @@ def check_output(out: Any) -> None:
     if isinstance(out, (str, os.PathLike)):
         path = os.fspath(out)
         if os.path.basename(path) in ("", ".", ".."):
-            raise UsageError(f"the output path {path!r} names a directory", hint="such as 'out/train.record'")
+            raise UsageError(f"the output path {path!r} has no file name", hint="such as 'out/train.record'")

@@ -211,7 +211,7 @@ class Grouper:
     def _taken(self, name: str, extension: str, offset: int) -> None:
         message, hint = "the same member appears twice in one sample", "make the shard again with one of the two"
         if extension == KEY:
-            message, hint = f"an entry cannot be named {KEY!r}, as the key is", "give the member another name"
+            message, hint = f"an entry cannot be named {KEY!r}: the key has this name", "give the member another name"
         self._fault(message, name, offset, hint)
 
     def _fault(self, message: str, member: str | None, offset: int, hint: str, *, key: str | None = None) -> None:

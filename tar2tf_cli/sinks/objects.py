@@ -160,7 +160,7 @@ class ObjectSink:
         if found is None or found.size != size:
             there = f"{found.size:,} bytes" if found and found.size is not None else "nothing"
             self._discard(path)
-            raise SinkError(f"{size:,} bytes were {how} and {there} arrived", shard=self.locate(path))
+            raise SinkError(f"{size:,} bytes were {how}, but {there} arrived", shard=self.locate(path))
         return found
 
     def _check_sum(self, part: str, path: str, found: ObjectInfo) -> None:

@@ -66,7 +66,7 @@ class Input:
         """Refuse fields that belong to another kind of input."""
         check_url(self.bucket)
         if self.kind != "tar" and is_remote(self.bucket):
-            raise UsageError(f"--from {self.kind} reads local files, and {without_secrets(self.bucket)} is a URL")
+            raise UsageError(f"--from {self.kind} reads local files, but {without_secrets(self.bucket)} is a URL")
         if self.kind != "tar" and (self.regroup or self.ignore_missing_end or self.key_split != "first"):
             raise UsageError("--key-split, --regroup and --ignore-missing-end are only for tars")
         if self.labels is not None and self.kind != "imagefolder":
@@ -192,10 +192,10 @@ class Conversion:
         if "total" in named and "number" not in named:
             raise UsageError("the output path has <total> without a number", hint="such as 'train-<00000>-of-<total>'")
         if self.output.index and self.output.compression == "gzip":
-            raise UsageError("--index gives offsets to seek to, and a gzip shard is not seekable: use one of them")
+            raise UsageError("--index gives offsets to seek to, but a gzip shard is not seekable: use one or the other")
         if self.output.is_stream and (self.split or self.output.index or self.output.is_limited):
             name = "standard output" if self.output.path == STDOUT else self.output.path
-            raise UsageError(f"{name} is a single stream without shards: leave out the options that divide it")
+            raise UsageError(f"{name} is a single stream without shards: remove the options that divide it")
         if not self.record_to_example:
             check_types(self.types, self.select, self._preset)
         if self.image_size and not (self._preset and "image_size" in self._preset.uses):
@@ -204,11 +204,11 @@ class Conversion:
                 hint="add --preset imagenet-tensor, or scale with --op resize:jpg,224x224",
             )
         if "input" in named and self.input.kind != "tar":
-            raise UsageError(f"<input> is the name of a tar, and there are none with --from {self.input.kind}")
+            raise UsageError(f"<input> is the name of a tar, but there are none with --from {self.input.kind}")
         if "input" in named and self.split:
-            raise UsageError("<input> and --split each divide the output: use one of them")
+            raise UsageError("<input> and --split each divide the output: use one or the other")
         if "input" in named and (self.shuffle or self.limit is not None):
-            raise UsageError("<input> keeps each input's samples apart, so --shuffle and --limit do not go with it")
+            raise UsageError("<input> gives each input its own shards, so --shuffle and --limit cannot be used with it")
 
     @property
     def _preset(self) -> Preset | None:

@@ -47,7 +47,7 @@ class PathTemplate:
         """
         if not text or text.endswith("/") or "\0" in text:
             raise UsageError(
-                f"the output path {text!r} names no file", hint=f"such as {(text or 'out/') + 'train-<>.record'!r}"
+                f"the output path {text!r} has no file name", hint=f"such as {(text or 'out/') + 'train-<>.record'!r}"
             )
         names = [match.group(1) or "" for match in _FIELD.finditer(text)]
         numbers = [name for name in names if name not in _NAMED]
@@ -56,7 +56,7 @@ class PathTemplate:
                 near = meant(f"<{name}>", [f"<{known}>" for known in _NAMED])
                 raise UsageError(f"the output path {text!r} has a field <{name}> that does not exist{near}")
         if len(numbers) > 1:
-            raise UsageError(f"the output path {text!r} has {len(numbers)} number fields; one is enough")
+            raise UsageError(f"the output path {text!r} has {len(numbers)} number fields, but may have only one")
         if not numbers and numbered and text != STDOUT:
             head, dot, tail = text.rpartition(".")
             if not dot or "/" in tail or head.endswith("/") or not head:

@@ -116,6 +116,6 @@ def _store(bucket: str, endpoint: str | None) -> Store:
 
         return KINDS[scheme](bucket, endpoint)
     raise UsageError(
-        f"{scheme}:// is not a kind of bucket",
+        f"{scheme}:// buckets are not supported",
         hint="BUCKET is a directory, a tar file, - or starts with ais://, ais+s3://, s3://, gs://, az:// or http(s)://",
     )

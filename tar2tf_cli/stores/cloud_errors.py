@@ -51,7 +51,7 @@ def raise_as_ours(error: Exception, where: str, server: str, login: str, offset:
     """
     text = str(error)
     if isinstance(error, ValueError) or type(error).__name__ == "InvalidPathError":
-        hint = "obstore reads no objects with //, /./ or /../ in their names: rename them"
+        hint = "objects whose names contain //, /./ or /../ cannot be read: rename them"
         raise SourceError(sentence(error), shard=where, hint=hint) from None
     status = re.search(r"(?:status code: |\(code: )(\d{3})", text)
     code, message = _between("Code", text), _between("Message", text)

@@ -91,7 +91,7 @@ class DirectorySource(Source):
         folder = prefix.rpartition("/")[0]
         top = os.path.join(self._root, folder)
         if not os.access(top, os.R_OK | os.X_OK):
-            raise SourceError("the directory may not be read", shard=top)
+            raise SourceError("permission to read the directory was denied", shard=top)
         for path, folders, files in os.walk(top):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             relative = os.path.relpath(path, self._root or ".")

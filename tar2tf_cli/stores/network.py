@@ -39,7 +39,7 @@ _TLS_ALERT: Final = "\x15\x03"
 _MOST_TEXT: Final = 1 << 16
 _TRANSIENT: Final = (408, 425, 429, *(status for status in range(500, 600) if status not in (501, 505)))
 _MEANING: Final = {
-    401: "the server asks for credentials, or rejects these (401)",
+    401: "the server requires credentials, or rejected these (401)",
     403: "permission denied (403)",
     404: "no such object (404)",
     410: "no such object (410)",

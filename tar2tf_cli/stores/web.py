@@ -100,7 +100,7 @@ class WebClient:
         """Send a request, and go where the server redirects to; return the response and the server that sent it.
 
         Raises:
-            SourceError: as `send` does, and when the server redirects in a circle.
+            SourceError: as `send` does, and when the server redirects in a loop.
         """
         for _ in range(_REDIRECTS):
             response = self.send(method, url, headers)
@@ -109,7 +109,7 @@ class WebClient:
                 return response, server_of(url)
             response.drain_conn()
             url = urljoin(url, location)
-        raise SourceError("the server redirects in a circle")
+        raise SourceError("the server redirects in a loop")
 
     def _route(self, origin: str) -> _Route:
         from requests.utils import get_auth_from_url, get_environ_proxies, get_netrc_auth, select_proxy

@@ -66,7 +66,7 @@ def test_a_gap_is_a_fault_where_the_shard_should_be(tmp_path: Path, run: Callabl
                 "kind": "gap",
                 "record": None,
                 "offset": None,
-                "message": f"the numbering lacks 2 shards, up to {'train-4.record'}",
+                "message": f"2 shards, up to {'train-4.record'}, are missing from the numbering",
             }
         ]
     assert "not whole: 1 missing; 3 files, 6 records" in run(tmp_path).err

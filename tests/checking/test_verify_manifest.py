@@ -106,14 +106,18 @@ def change_feature(name: str, **described: Any) -> Callable[[dict[str, Any]], ob
 @pytest.mark.parametrize(
     ("change", "kind", "words"),
     [
-        (change_feature("cls", encoding="float"), "schema", "'cls' is int64, and float in the manifest"),
-        (change_feature("cls", shape=[2]), "schema", "'cls' holds 1 values, and 2 in the manifest"),
+        (change_feature("cls", encoding="float"), "schema", "'cls' is int64, but float in the manifest"),
+        (change_feature("cls", shape=[2]), "schema", "'cls' has 1 values, but 2 in the manifest"),
         (lambda whole: whole["features"].pop("json"), "schema", "'json' is not in the manifest"),
         (change_feature("png", encoding="bytes", shape=[], dtype="bytes", count=24), "schema", "lacks 'png'"),
-        (change_feature("jpg", count=23), "count", "24 examples have the feature 'jpg', and 23 in the manifest"),
-        (lambda whole: whole["totals"].update(records=25), "count", "total of records is 25; its shards make 24"),
+        (change_feature("jpg", count=23), "count", "24 examples have the feature 'jpg', but 23 in the manifest"),
+        (
+            lambda whole: whole["totals"].update(records=25),
+            "count",
+            "total of records is 25, but its shards have 24",
+        ),
         (lambda whole: whole["shards"][0].update(digest="crc32c:00000000"), "digest", "crc32c:00000000"),
-        (lambda whole: whole["shards"][0].update(records=5), "count", "6 records, and 5 in the manifest"),
+        (lambda whole: whole["shards"][0].update(records=5), "count", "6 records, but 5 in the manifest"),
     ],
 )
 def test_a_manifest_that_says_something_else_is_found(

@@ -89,7 +89,7 @@ def test_garbage_behind_the_end_is_damage(zeros, garbage, more):
     error = damage(whole + garbage + bytes(more))
     assert error.offset == len(whole) // BLOCK * BLOCK
     if error.offset + BLOCK <= len(whole) + len(garbage) + more:
-        assert "bytes behind the end of the archive" in str(error)
+        assert "bytes after the end of the archive" in str(error)
     else:
         assert "inside a header" in str(error)
 

@@ -129,7 +129,7 @@ class RemoteSinkSuite(SinkSuite):
 
         monkeypatch.setattr(sink._store, "put", damaged)
         self.publish(sink, parts, sink.inside(f"{place}/t-1.record"), b"whole")
-        with pytest.raises(SinkError, match="5 bytes were uploaded and 4 bytes arrived"):
+        with pytest.raises(SinkError, match="5 bytes were uploaded, but 4 bytes arrived"):
             sink.flush([""])
         assert os.listdir(parts)
         assert not open_sink(f"{place}/t-<>.record").exists(sink.inside(f"{place}/t-1.record"), now=True)
@@ -309,7 +309,7 @@ class RemoteSinkSuite(SinkSuite):
     @pytest.mark.parametrize("most", [0, 3])
     @pytest.mark.parametrize(
         ("fault", "words"),
-        [("refused", "permission denied"), ("full", "gave up after"), ("half", "bytes were uploaded and")],
+        [("refused", "permission denied"), ("full", "gave up after"), ("half", "bytes were uploaded, but")],
     )
     def test_a_refused_upload_is_told_and_the_same_command_continues(
         self, place: str, shards: Path, tmp_path: Path, fault: str, words: str, most: int

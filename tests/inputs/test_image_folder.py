@@ -142,7 +142,7 @@ def test_hidden_files_and_names_of_no_image_are_counted_and_stray_images_too(pho
     (photos / "n02" / "notes.txt").write_bytes(b"x")
     (photos / "stray.jpg").write_bytes(jpeg(1))
     done = run(photos, "-o", tmp_path / "t.record", "--json")
-    skipped = {"hidden": 3, "in no folder of a class": 1, "not named as an image": 1}
+    skipped = {"hidden": 3, "not in a class folder": 1, "no image suffix": 1}
     assert json.loads(done.stdout)["skipped"] == {"samples": 0, "members": skipped}
     assert json.loads((tmp_path / "t-manifest.json").read_text())["skipped"]["members"] == skipped
 
@@ -246,7 +246,7 @@ def test_a_folder_that_the_map_does_not_know_is_an_error(photos, tmp_path):
     ("text", "fault"),
     [
         ("", "has no classes"),
-        ("a\nb\na\n", "line 3 of the label map has 'a' for the second time"),
+        ("a\nb\na\n", "line 3 of the label map repeats 'a'"),
         ("a\n\twords\n", "line 2"),
         ('{"a": 3}', "the class 'a' has no label"),
         ('{"a": {"label": "3"}}', "not a whole number"),
@@ -358,7 +358,7 @@ def test_folders_named_as_splits_are_an_error_with_the_command_that_works(tmp_pa
     place = tmp_path / "my photos"
     done = tar2tf("convert", "--from", "imagefolder", place, "-o", tmp_path / "o" / "t.record", *options)
     assert done.returncode == 2
-    assert f"has the folder {splits[0]!r}, which is named as a split" in done.stderr
+    assert f"has the folder {splits[0]!r}, which is named like a split" in done.stderr
     assert f"tar2tf convert --from imagefolder '{place}/{splits[0]}' ..." in done.stderr
     assert not (tmp_path / "o").exists()
     run(place / splits[0], "-o", tmp_path / "o" / "t.record")
@@ -369,7 +369,7 @@ def test_folders_that_hold_only_folders_are_an_error_with_the_command_that_works
         folder_of(["cat", "dog"], tmp_path / "photos" / name)
     done = tar2tf("convert", "--from", "imagefolder", tmp_path / "photos", "-o", tmp_path / "t.record")
     assert done.returncode == 2
-    assert "has only folders in its folders: '2012' would be a class" in done.stderr
+    assert "its folders contain only folders: '2012' would be a class" in done.stderr
     assert f"tar2tf convert --from imagefolder {tmp_path}/photos/2012 ..." in done.stderr
     assert not (tmp_path / "t.record").exists()
     (tmp_path / "photos" / "2012" / "0.JPEG").write_bytes(jpeg(0))

@@ -113,7 +113,7 @@ def test_verify_of_paths_finds_damage_and_gaps(outs: list[Path], tmp_path: Path)
     assert tar2tf("verify", files[0], files[2]).returncode == 0, "the one between them is there, and was not named"
     files[1].unlink()
     done = tar2tf("verify", files[0], *files[2:])
-    assert (done.returncode, f"{files[1]}: the numbering lacks this shard (gap)" in done.stdout) == (1, True)
+    assert (done.returncode, f"{files[1]}: this shard is missing from the numbering (gap)" in done.stdout) == (1, True)
     (second / files[0].name).write_bytes(b"damage" * 99)
     done = tar2tf("verify", first, second)
     assert done.returncode == 1

@@ -132,7 +132,7 @@ def test_every_op_is_among_those_whose_grammar_is_tested() -> None:
     [
         ("resise:jpg,2x2", ["resise", "'resize'"]),
         ("decode", ["decode", "'ext'"]),
-        ("decode:jpg,3,1", ["decode", "2 values at most"]),
+        ("decode:jpg,3,1", ["decode", "at most 2 values"]),
         ("decode:jpg,png", ["decode", "channels must be a whole number, not 'png'"]),
         ("decode:jpg,4", ["decode", "channels must be 0 (as in the file), 1 (gray) or 3 (RGB), not 4"]),
         ("decode:exd=jpg", ["decode", "'exd'", "'ext'"]),

@@ -88,10 +88,10 @@ def test_exceptions_in_the_first_and_last_stage_name_the_stage(tar: Path) -> Non
 @pytest.mark.parametrize(
     ("method", "stage", "message"),
     [
-        ("with_samples_stage", lambda items: None, r"SamplesStage .* returned NoneType where an iterator is needed"),
-        ("with_samples_stage", lambda items: [7], r"SamplesStage .* gave int where a sample \(a dict\) is needed"),
+        ("with_samples_stage", lambda items: None, r"SamplesStage .* returned NoneType instead of an iterator"),
+        ("with_samples_stage", lambda items: [7], r"SamplesStage .* yielded int instead of a sample \(a dict\)"),
         ("with_samples_stage", lambda items: [{"jpg": b""}], r"gave a sample whose '__key__' is not a string"),
-        ("with_tfexamples_stage", lambda items: [{"jpg": b""}], r"gave dict where a TFExample is needed"),
+        ("with_tfexamples_stage", lambda items: [{"jpg": b""}], r"yielded dict instead of a TFExample"),
         (
             "with_tfexamples_stage",
             lambda items: [TFExample(x=5)],
@@ -138,7 +138,7 @@ def test_what_is_no_stage_input_or_output_is_refused_at_once(tmp_path: Path) -> 
         Pipeline().to_tf_record(io.StringIO())
     with pytest.raises(UsageError, match="int is not an output"):
         Pipeline().to_tf_record(1)
-    with pytest.raises(UsageError, match="names a directory"):
+    with pytest.raises(UsageError, match="has no file name"):
         Pipeline().to_tf_record(f"{tmp_path}/")
     with pytest.raises(UsageError, match="a template for several files"):
         TFRecordWriter("train-<>.record")

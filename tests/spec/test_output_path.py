@@ -90,10 +90,10 @@ def test_the_manifest_s_path_is_that_of_the_design(template, manifest):
         ("<inputs>.record", "a field <inputs> that does not exist; did you mean '<input>'?"),
         ("<x>", "a field <x> that does not exist"),
         ("<-1>", "a field <-1> that does not exist"),
-        ("<>-<>", "2 number fields; one is enough"),
-        ("{}-<00000>", "2 number fields; one is enough"),
-        ("out/", "names no file; such as 'out/train-<>.record'"),
-        ("", "names no file; such as 'out/train-<>.record'"),
+        ("<>-<>", "2 number fields, but may have only one"),
+        ("{}-<00000>", "2 number fields, but may have only one"),
+        ("out/", "has no file name; such as 'out/train-<>.record'"),
+        ("", "has no file name; such as 'out/train-<>.record'"),
     ],
 )
 @pytest.mark.parametrize("numbered", [False, True])

@@ -262,5 +262,5 @@ class TestHttpUsage:
                 assert "CA" in (caught.value.hint or "")
 
     def test_unknown_schemes_are_told_the_known_ones(self) -> None:
-        with pytest.raises(UsageError, match="ftp:// is not a kind of bucket"):
+        with pytest.raises(UsageError, match="ftp:// buckets are not supported"):
             open_source("ftp://host/x")

@@ -183,7 +183,7 @@ def bmp_layout(data: bytes) -> _BmpLayout:
     (pixels,) = struct.unpack_from("<i", data, 10)
     width, height, _, bits = struct.unpack_from("<iihh", data, 18)
     if bits // 8 not in (1, 3, 4):
-        raise ImageError(f"unsupported BMP: {bits} bits a pixel, where 8, 24 and 32 can be decoded")
+        raise ImageError(f"unsupported BMP: {bits} bits per pixel; only 8, 24 and 32 can be decoded")
     return _BmpLayout(pixels, width, height, bits // 8)
 
 
