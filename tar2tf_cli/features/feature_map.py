@@ -31,7 +31,7 @@ class MissingFeatureError(SampleError):
         self.name = name
         self.names = tuple(values)
         only = ", ".join(sorted(self.names))
-        super().__init__(f"has no feature {name!r}, which --type requires, only {only}", hint=_SKIP_HINT)
+        super().__init__(f"has no feature {name!r}, which --type requires, only {only}")
 
 
 def no_such_feature(name: str, names: Iterable[str], shard: str | None = None) -> UsageError:

@@ -192,7 +192,7 @@ class TarReader(_Buffer):
             return self._damage(message, "bad_header", offset)
         what, hint = foreign(self._buffer[:BLOCK]) or (None, None)
         first = f"the file is {what}, not a tar" if what else "the first block is not a tar header"
-        return self._damage(first, "bad_header", 0).at(hint=hint)
+        return self._damage(first, "bad_header", 0, hint=hint)
 
     def _unusual(self, header: bytes, size: int, offset: int, start: int) -> tuple[str, int] | None:
         """Name and size of a member whose header is not a plain one; None when it is not a regular file.
@@ -247,7 +247,7 @@ class TarReader(_Buffer):
             self._extended = True
             self._pax.update(records)
         elif meddling := records.keys() & {"path", "size"}:
-            raise self._damage(f"a global pax header sets the same {min(meddling)} for every member", "bad_header", offset)
+            raise self._damage(f"a global pax header sets one {min(meddling)} for all members", "bad_header", offset)
 
     def _end_of_archive(self) -> None:
         """At a zero block: it must be followed by another, and zeros up to the end or a further archive."""

@@ -210,11 +210,11 @@ FITTING = {"a": 300, "b": [1.0, 2.0, 3.0], "c": b"1234", "d": [b"x", b""]}
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"a": b"300"}, "'a' is bytes, and int64"),
-        ({"a": [1, 2]}, "'a' holds 2 values, and 1"),
+        ({"a": b"300"}, "'a' is bytes, but int64"),
+        ({"a": [1, 2]}, "'a' has 2 values, but 1"),
         ({"a": [5]}, ""),
-        ({"b": [1.0, 2.0]}, "'b' holds 2 values, and 3"),
-        ({"c": b"12345"}, "'c' holds 5 bytes, and 4"),
+        ({"b": [1.0, 2.0]}, "'b' has 2 values, but 3"),
+        ({"c": b"12345"}, "'c' has 5 bytes, but 4"),
         ({"d": [b""]}, ""),
         ({"e": b""}, "'e' is not in the manifest"),
         ({"b": None}, "lacks 'b'"),

@@ -65,10 +65,10 @@ class TestHttp(ManifestSuite):
         ran = run(url, "--json")
         if method == "GET":
             assert (ran.code, faults_of(ran)) == (1, [("photos-2.record", "damaged", "unreadable")])
-            assert "the server asks for credentials" in ran.out
+            assert "the server requires credentials" in ran.out
         else:
             assert (ran.code, ran.out) == (3, "")
-            assert f"error: {place}/photos-2.record: the server asks for credentials" in ran.err
+            assert f"error: {place}/photos-2.record: the server requires credentials" in ran.err
 
     def test_secrets_of_its_url_reach_the_shards_and_no_message(
         self,

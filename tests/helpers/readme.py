@@ -1,4 +1,4 @@
-"""The README and its blocks."""
+"""The README, and named blocks of it and of the pages in docs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def block(name: str) -> str:
-    """The fenced block behind `<!-- name -->` in the README."""
-    return re.search(rf"<!-- {name} -->\n```\w+\n(.*?)```", README, re.DOTALL).group(1)
+def block(name: str, page: str = "README.md") -> str:
+    """The fenced block of a page that follows `<!-- name -->`, or that has the name as its title."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = re.search(rf'(?:<!-- {name} -->\n```\w+|^```\w+ title="{name}")\n(.*?)```', text, re.DOTALL | re.MULTILINE)
+    assert found, f"{page} has no block {name}"
+    return found[1]

@@ -502,14 +502,14 @@ def test_a_tensor_is_what_tensorflow_decodes_crops_resizes_and_casts(photos, tmp
         assert (difference > 0).mean() < 0.01
 
 
-def test_the_readmes_example_parses_tensors_with_decode_raw(photos, tmp_path, monkeypatch):
+def test_the_documented_example_parses_tensors_with_decode_raw(photos, tmp_path, monkeypatch):
     from readme import block
 
     output = tmp_path / "folder" / "train-<00000>-of-<total>"
     run(photos, "-o", output, "--preset", "imagenet-tensor", "--image-size", "300")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    exec(block("imagefolder"), names)
+    exec(block("imagefolder", "docs/reference/image-folders.md"), names)
     images, labels = zip(*names["train"].as_numpy_iterator(), strict=True)
     assert {image.shape[1:] for image in images} == {(300, 300, 3)}
     assert {image.dtype.name for image in images} == {"uint8"}
@@ -570,7 +570,7 @@ def test_options_of_other_kinds_of_input_are_refused(photos, tmp_path, options, 
 def test_a_url_is_no_image_folder_and_no_list(tmp_path, kind):
     done = tar2tf("convert", "s3://bucket/photos", "-o", tmp_path / "t.record", "--from", *kind)
     assert done.returncode == 2
-    assert "reads local files, and s3://bucket/photos is a URL" in done.stderr
+    assert "reads local files, but s3://bucket/photos is a URL" in done.stderr
 
 
 def test_verify_finds_it_whole_and_inspect_shows_it(photos, tmp_path):

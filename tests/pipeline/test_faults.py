@@ -90,12 +90,12 @@ def test_exceptions_in_the_first_and_last_stage_name_the_stage(tar: Path) -> Non
     [
         ("with_samples_stage", lambda items: None, r"SamplesStage .* returned NoneType instead of an iterator"),
         ("with_samples_stage", lambda items: [7], r"SamplesStage .* yielded int instead of a sample \(a dict\)"),
-        ("with_samples_stage", lambda items: [{"jpg": b""}], r"gave a sample whose '__key__' is not a string"),
+        ("with_samples_stage", lambda items: [{"jpg": b""}], r"yielded a sample whose '__key__' is not a string"),
         ("with_tfexamples_stage", lambda items: [{"jpg": b""}], r"yielded dict instead of a TFExample"),
         (
             "with_tfexamples_stage",
             lambda items: [TFExample(x=5)],
-            r"gave a TFExample with int as 'x', which requires add_int64",
+            r"yielded a TFExample with int as 'x', which requires add_int64",
         ),
         (
             "with_tfexamples_stage",

@@ -74,10 +74,10 @@ def test_a_row_is_loaded_only_where_it_is_stored(toys, tmp_path):
     assert tar2tf("verify", tmp_path / "out" / "t-manifest.json").returncode == 0
 
 
-def test_the_readmes_example_runs_as_a_script(toys, tmp_path):
+def test_the_documented_example_runs_as_a_script(toys, tmp_path):
     from readme import block
 
-    (tmp_path / "toy.py").write_text(block("recorder"))
+    (tmp_path / "toy.py").write_text(block("toy.py", "docs/reference/examples.md"))
     done = subprocess.run([sys.executable, "toy.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == len(

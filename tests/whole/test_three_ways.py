@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -12,16 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from readme import ROOT
+from readme import ROOT, block
 from shards import PHOTOS, examples, shards_in, tar2tf, tree
-
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def block(name: str) -> str:
-    found = re.search(rf"<!-- {name} -->\n```\w+\n(.*?)```", README, re.DOTALL)
-    assert found, f"the README has no <!-- {name} -->"
-    return found[1]
 
 
 @pytest.fixture
