@@ -122,8 +122,8 @@ def _check_sums(path: str, manifest: Manifest, report: Report) -> FileReport:
     for name, number in manifest.totals.items():
         claimed = manifest.claimed.get(name, number)
         if claimed != number:
-            of = "inputs lists" if name == "inputs" else "shards make"
-            whole.add(Fault("count", f"the manifest's total of {name} is {claimed}; its {of} {number}"))
+            of = "it lists" if name == "inputs" else "its shards have"
+            whole.add(Fault("count", f"the manifest's total of {name} is {claimed}, but {of} {number}"))
     for contradiction in contradictions(manifest.features):
         whole.add(Fault("schema", contradiction))
     if report.ok:
