@@ -8,6 +8,8 @@ Tar2tfError                 exit code 3: input or output failed; the same comman
 │   ├── NothingFoundError       a bucket has none of the requested objects
 │   └── DamagedShardError       a file exists, but is not a whole tar or TFRecord
 ├── SampleError             one sample cannot become an example (`--on-error skip` skips it)
+│   ├── LinkError               an entry is a link that cannot be followed
+│   ├── NotAdjacentError        a key appears again after other keys
 │   └── ImageError              an image cannot be decoded, resized or encoded
 ├── StageError              a stage of a Pipeline raised, or returned something invalid
 ├── SinkError               an output cannot be written, flushed or published
@@ -29,6 +31,7 @@ __all__ = [
     "DamagedShardError",
     "ImageError",
     "Interrupted",
+    "NotAdjacentError",
     "NothingFoundError",
     "OutputExistsError",
     "Problem",
@@ -173,6 +176,10 @@ class LinkError(SampleError):
     """An entry is a link that cannot be followed."""
 
     kind = "link"
+
+
+class NotAdjacentError(SampleError):
+    """A key appears again after other keys: the shard must be read again to put its samples together."""
 
 
 class ImageError(SampleError):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from tar2tf_cli.checking.faults import Amount, Fault, FileReport
 from tar2tf_cli.errors import DamagedShardError, SampleError
-from tar2tf_cli.formats.tar import TarReader
-from tar2tf_cli.inputs.open_shard import OpenShard, TarRules
-from tar2tf_cli.samples.grouping import Grouper, no_samples
+from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.tar_samples import TarRules
 
 __all__ = ["check_tar"]
 
@@ -16,25 +17,25 @@ def check_tar(shard: OpenShard, rules: TarRules, report: FileReport) -> None:
 
     Raises:
         SourceError: when the file cannot be read for reasons other than damage.
+        NotAdjacentError: when the check must begin again with `regroup`.
     """
 
     def note(error: SampleError) -> None:
         kind, place = ("duplicate_key", error.member) if error.member else ("half_sample", f"sample {error.key}")
         report.add(Fault(error.kind or kind, f"{place}: {error.message}", None, error.offset))
 
-    tar = TarReader(shard, shard.name, headers_only=True, need_end=not rules.ignore_missing_end)
-    grouper = Grouper(shard.name, note, key_split=rules.key_split, regroup=rules.regroup, sizes_only=True)
-    tar.links = links = shard.links(grouper, sizes_only=True)
-    try:
-        for _ in grouper.samples(tar):
-            report.records += 1
-        report.examined = True
-    except DamagedShardError as error:
-        report.add(damage(error))
-    finally:
-        links.close()
-    if grouper.empty:
-        report.add(damage(no_samples(tar.skipped + grouper.skipped), last=False))
+    with closing(shard.samples(rules, note, sizes_only=True, every_byte=True)) as tar:
+        try:
+            for _ in tar.samples():
+                report.records += 1
+            report.examined = True
+        except DamagedShardError as error:
+            report.add(damage(error))
+        report.not_adjacent = tar.not_adjacent
+        try:
+            tar.check_end()
+        except DamagedShardError as error:
+            report.add(damage(error, last=False))
     report.good = Amount(report.records, report.bytes)
 
 

@@ -68,6 +68,7 @@ class FileReport:
         examined: whether the file was read to its end and every record was found.
         counts: number of faults of each kind, listed or not.
         good: the records without a fault; those with a wrong CRC are in `records`, too.
+        not_adjacent: number of samples of a tar whose members are not adjacent, which is not a fault.
         sequences: how many records are a tf.train.SequenceExample.
     """
 
@@ -81,6 +82,7 @@ class FileReport:
     examined: bool = False
     counts: Counter[str] = field(default_factory=Counter)
     good: Amount = field(default_factory=Amount)
+    not_adjacent: int = 0
     sequences: int = 0
 
     @property
@@ -112,6 +114,7 @@ class FileReport:
             "records": self.records,
             "bytes": self.bytes,
             "faults": [fault.to_json() for fault in self.faults],
+            **({"not_adjacent": self.not_adjacent} if self.not_adjacent else {}),
         }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from tar2tf_cli.engines.base import Task
 from tar2tf_cli.engines.gather import gather
 from tar2tf_cli.events import Events
-from tar2tf_cli.inputs.open_shard import TarRules
+from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.stores import ObjectInfo, Source
 
 __all__ = ["FileContext", "read_files"]

@@ -9,25 +9,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
 from tar2tf_cli.checking.content import Look, Stats, example_of, look_at, shortened
 from tar2tf_cli.checking.files import FileContext, read_files
-from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError
+from tar2tf_cli.errors import DamagedShardError, NotAdjacentError, SampleError, SourceError
 from tar2tf_cli.events import Events
-from tar2tf_cli.formats.compression import PlainStream
 from tar2tf_cli.formats.example_parser import ParsedFeature, parse
 from tar2tf_cli.formats.magic import foreign
-from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import RecordReader
-from tar2tf_cli.inputs.open_shard import Format, OpenShard, TarRules, list_files, nothing_found
+from tar2tf_cli.inputs.open_shard import Format, OpenShard, list_files, nothing_found
 from tar2tf_cli.inputs.paths import open_inputs
-from tar2tf_cli.samples.grouping import KEY, Grouper, Sample
+from tar2tf_cli.inputs.tar_samples import TarRules
+from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.stores import ObjectInfo
 
-__all__ = ["Contents", "ShardContents", "add_record", "add_sample", "inspect", "not_a_shard", "sample_grouper"]
+__all__ = ["Contents", "ShardContents", "add_record", "add_sample", "inspect", "not_a_shard"]
 
 _LOOKS: Final = 100
 """About how many values of each entry are examined, in all shards together."""
@@ -48,6 +47,7 @@ class ShardContents:
         entries: statistics of each entry or feature.
         faulty: number of faulty samples, which are not in `samples`, such as a key that appears again.
         foreign: number of records that are not a tf.train.Example.
+        not_adjacent: number of samples of a tar whose members are not adjacent.
         instead: what a file is that is not a shard, and what to do with it; None if it is unknown.
     """
 
@@ -59,6 +59,7 @@ class ShardContents:
     entries: dict[str, Stats] = field(default_factory=dict)
     faulty: int = 0
     foreign: int = 0
+    not_adjacent: int = 0
     instead: tuple[str, str] | None = None
 
     def stats(self, name: str) -> Stats:
@@ -68,9 +69,19 @@ class ShardContents:
             found = self.entries[name] = Stats()
         return found
 
+    def count_fault(self, error: SampleError) -> None:
+        """Count a faulty sample."""
+        self.faulty += 1
+
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
-        return {"path": self.path, "format": self.format, "samples": self.samples, "bytes": self.bytes}
+        return {
+            "path": self.path,
+            "format": self.format,
+            "samples": self.samples,
+            "bytes": self.bytes,
+            **({"not_adjacent": self.not_adjacent} if self.not_adjacent else {}),
+        }
 
 
 @dataclass(slots=True)
@@ -104,6 +115,11 @@ class Contents:
         return sum(shard.bytes for shard in self.shards)
 
     @property
+    def not_adjacent(self) -> int:
+        """The number of samples in tars whose members are not adjacent."""
+        return sum(shard.not_adjacent for shard in self.shards)
+
+    @property
     def entries(self) -> dict[str, Stats]:
         """Statistics of each entry or feature in all shards, sorted by name."""
         merged: dict[str, Stats] = {}
@@ -119,6 +135,7 @@ class Contents:
             "shards": [shard.to_json() for shard in self.shards],
             "samples": self.samples,
             "bytes": self.bytes,
+            **({"not_adjacent": self.not_adjacent} if self.not_adjacent else {}),
             "entries": {name: stats.to_json() for name, stats in self.entries.items()},
         }
 
@@ -204,6 +221,12 @@ class InspectShard:
         Raises:
             SourceError: when it is damaged or cannot be read.
         """
+        try:
+            return self._look(context, context.rules)
+        except NotAdjacentError:
+            return self._look(context, replace(context.rules, regroup=True))
+
+    def _look(self, context: FileContext, rules: TarRules) -> ShardContents:
         with OpenShard(context.source, self.item, context.on_bytes) as shard:
             contents = ShardContents(shard.name, self.item.name, shard.format)
             contents.instead = None if shard.format else foreign(shard.head)
@@ -211,7 +234,7 @@ class InspectShard:
                 if shard.damage:
                     raise shard.damage
                 if shard.format == "tar":
-                    _read_tar(shard, context, contents, self.looks)
+                    _read_tar(shard, rules, contents, self.looks)
                 elif shard.format == "tfrecord":
                     _read_records(shard, contents, self.looks)
             except DamagedShardError as error:
@@ -220,45 +243,29 @@ class InspectShard:
         return contents
 
 
-def _read_tar(shard: OpenShard, context: FileContext, contents: ShardContents, looks: int) -> None:
-    """Count all samples; if the tar is seekable, read only its headers, and then examine a few samples."""
-    direct = shard.plain if context.source.seekable and not context.rules.regroup else None
-    need_end = not context.rules.ignore_missing_end
-    tar = TarReader(direct or shard, shard.name, headers_only=direct is not None, need_end=need_end)
-    grouper = sample_grouper(shard.name, context.rules, contents, sizes_only=direct is not None)
+def _read_tar(shard: OpenShard, rules: TarRules, contents: ShardContents, looks: int) -> None:
+    """Count all samples; if they can be read by offset, read only the headers, and then examine a few samples."""
+    sizes_only = shard.seekable is not None and not rules.regroup
     wanted: deque[int] = deque()
-    tar.links = links = shard.links(grouper, sizes_only=direct is not None)
-    with closing(links):
-        for sample in grouper.samples(tar):
+    with closing(shard.samples(rules, contents.count_fault, sizes_only=sizes_only)) as tar:
+        for sample in tar.samples():
             contents.samples += 1
-            if direct is None:
+            if not sizes_only:
                 add_sample(contents, sample, looks)
             elif _add_sizes(contents, sample, looks):
-                wanted.append(grouper.offset)
-    if direct:
-        for sample in _samples_at(shard, direct, wanted, context.rules):
-            _look_at_sample(contents, sample, looks)
+                wanted.append(tar.grouper.offset)
+        contents.not_adjacent = tar.not_adjacent
+    for sample in _samples_at(shard, wanted, rules):
+        _look_at_sample(contents, sample, looks)
 
 
-def sample_grouper(name: str, rules: TarRules, contents: ShardContents, **options: bool) -> Grouper:
-    """A grouper that counts faulty samples."""
-
-    def count(error: SampleError) -> None:
-        contents.faulty += 1
-
-    return Grouper(name, count, key_split=rules.key_split, regroup=rules.regroup, **options)
-
-
-def _samples_at(shard: OpenShard, stream: PlainStream, offsets: deque[int], rules: TarRules) -> Iterator[Sample]:
+def _samples_at(shard: OpenShard, offsets: deque[int], rules: TarRules) -> Iterator[Sample]:
     """The samples at the given offsets of a tar; adjacent ones are read without seeking."""
     while offsets:
-        tar = TarReader(stream, shard.name, need_end=False)
-        tar.start_at(offsets[0])
-        grouper = sample_grouper(shard.name, rules, ShardContents("", ""), trusted=True)
-        tar.links = links = shard.links(grouper)
-        with closing(links):
-            for sample in grouper.samples(tar):
-                if not offsets or grouper.offset != offsets[0]:
+        with closing(shard.samples(rules, ShardContents("", "").count_fault, trusted=True)) as tar:
+            tar.seek(offsets[0])
+            for sample in tar.samples():
+                if not offsets or tar.grouper.offset != offsets[0]:
                     break
                 offsets.popleft()
                 yield sample

@@ -10,12 +10,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.checking.content import Stats, example_of, look_at
-from tar2tf_cli.checking.inspect import ShardContents, add_record, add_sample, not_a_shard, sample_grouper
+from tar2tf_cli.checking.inspect import ShardContents, add_record, add_sample, not_a_shard
 from tar2tf_cli.formats.magic import foreign
-from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import RecordReader
-from tar2tf_cli.inputs.open_shard import OpenShard, TarRules, list_files, nothing_found
+from tar2tf_cli.inputs.open_shard import OpenShard, list_files, nothing_found
 from tar2tf_cli.inputs.paths import open_inputs
+from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.samples.grouping import KEY
 
 if TYPE_CHECKING:
@@ -88,11 +88,8 @@ def first_samples(
 
 
 def _shown_samples(shard: OpenShard, rules: TarRules) -> Iterator[Shown]:
-    tar = TarReader(shard, shard.name, need_end=not rules.ignore_missing_end)
-    grouper = sample_grouper(shard.name, rules, ShardContents("", ""))
-    tar.links = links = shard.links(grouper)
-    with closing(links):
-        for number, sample in enumerate(grouper.samples(tar)):
+    with closing(shard.samples(rules, ShardContents("", "").count_fault, ahead=_AHEAD)) as tar:
+        for number, sample in enumerate(tar.samples()):
             contents = ShardContents("", "")
             add_sample(contents, sample, 1)
             yield Shown(shard.name, number, sample[KEY], contents.entries)
@@ -109,5 +106,7 @@ def _shown_records(shard: OpenShard, rules: TarRules) -> Iterator[Shown]:
         key = contents.entries.get(KEY)
         yield Shown(shard.name, number, key.example if key else None, contents.entries)
 
+
+_AHEAD: Final = 1 << 20  # of a compressed or remote tar, to find out whether members of samples are adjacent
 
 _READERS: Final = {"tar": _shown_samples, "tfrecord": _shown_records}

@@ -10,8 +10,8 @@ from tar2tf_cli.checking.verify_file import CheckRun
 from tar2tf_cli.checking.verify_manifest import open_document, verify_manifest
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.events import Events
-from tar2tf_cli.inputs.open_shard import TarRules
 from tar2tf_cli.inputs.paths import PathsSource, are_paths
+from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.spec.reach import Reach
 from tar2tf_cli.stores import open_source
 

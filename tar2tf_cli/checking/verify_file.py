@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tar2tf_cli.checking.check_tar import check_tar, damage
@@ -13,12 +13,13 @@ from tar2tf_cli.checking.example_checker import Checker, Expected
 from tar2tf_cli.checking.faults import Fault, FileReport
 from tar2tf_cli.checking.files import FileContext, read_files
 from tar2tf_cli.conversion.manifest import ShardEntry, digest
-from tar2tf_cli.errors import SourceError
+from tar2tf_cli.errors import NotAdjacentError, SourceError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.magic import foreign
 from tar2tf_cli.formats.tfrecord import RecordReader, crc32c
-from tar2tf_cli.inputs.open_shard import OpenShard, TarRules
+from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.stores import ObjectInfo, Source
 
 __all__ = ["CheckContext", "CheckFile", "CheckRun"]
@@ -64,6 +65,8 @@ class CheckFile:
                 report.bytes = shard.size
                 self._check(shard, context, report)
                 report.bytes = shard.size
+        except NotAdjacentError:
+            return self.run(replace(context, rules=replace(context.rules, regroup=True)))
         except SourceError as error:
             where = f"{error.member}: " if error.member else ""
             report.add(Fault("unreadable", f"{where}{error.message}", None, error.offset))

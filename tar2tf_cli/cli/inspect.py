@@ -57,7 +57,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     """
     from tar2tf_cli.checking.inspect import inspect
     from tar2tf_cli.checking.show import first_samples
-    from tar2tf_cli.inputs.open_shard import TarRules
+    from tar2tf_cli.inputs.tar_samples import TarRules
 
     rules = TarRules(options["key_split"], options["regroup"], options["ignore_missing_end"])
     where: dict[str, Any] = {"rules": rules, "paths": True, **reach_of(options)}
@@ -84,6 +84,8 @@ def _print_contents(contents: Contents, *, every_shard: bool) -> None:
     what = {"tar": "tar", "tfrecord": "TFRecord"}.get(contents.format, "tar and TFRecord")
     shards, samples = count(len(contents.shards), f"{what} shard"), count(contents.samples, _noun(contents))
     echo(f"{contents.bucket}: {shards}, {samples}, {size(contents.bytes)}")
+    if contents.not_adjacent:
+        echo(f"{count(contents.not_adjacent, 'sample')} with members that are not adjacent; convert puts them together")
     if len(contents.shards) > 1:
         _print_shards(contents, every_shard=every_shard)
     if contents.entries:

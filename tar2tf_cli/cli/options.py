@@ -197,11 +197,12 @@ input_options = _together(
         more="A member's base name is split into key and extension at its first dot, as by WebDataset, or at its last.",
     ),
     option(
-        "--regroup",
+        "--regroup/--no-regroup",
         group="Input",
-        is_flag=True,
-        help="Put samples together that are not adjacent.",
-        more="Each shard is buffered, so that members of a sample may have others between them.",
+        default=None,
+        help="Put together members that are not adjacent, or refuse.",
+        more="By default a shard is read again to put its samples together when a key appears again; standard input "
+        "cannot be. --regroup does so from the start; --no-regroup makes such a key an error.",
     ),
     option(
         "--ignore-missing-end",

@@ -47,7 +47,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     Exit code: 0 everything is whole, 1 faults were found, 2 wrong usage, 3 something cannot be read.
     """
     from tar2tf_cli.checking.verify import verify
-    from tar2tf_cli.inputs.open_shard import TarRules
+    from tar2tf_cli.inputs.tar_samples import TarRules
 
     rules = TarRules(options["key_split"], options["regroup"], options["ignore_missing_end"])
     with Terminal(quiet=options["quiet"], verbose=options["verbose"], progress=options["progress"]) as terminal:
@@ -110,6 +110,8 @@ def _print_summary(report: Report) -> None:
         message(f"{report.manifest} was skipped: verify it to check counts, digests and features as well")
     if sequences := sum(found.sequences for found in report.files):
         message(f"{count(sequences, 'record')} are tf.train.SequenceExamples")
+    if scattered := sum(found.not_adjacent for found in report.files):
+        message(f"note: {count(scattered, 'sample')} with members that are not adjacent, which convert puts together")
     if report.ok:
         message(f"whole: {total}")
         return

@@ -36,7 +36,7 @@ def trace(plan: Plan) -> list[Step]:
     """
     if not plan.source.repeatable or not plan.inputs:
         return []
-    with Reading(plan.conversion, plan.source, plan.inputs[0]) as reading:
+    with Reading(plan.conversion, plan.source, plan.inputs[0], ahead=True) as reading:
         sample = next(reading.samples(), None)
         if sample is None:
             return []

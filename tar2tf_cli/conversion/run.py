@@ -89,7 +89,7 @@ def _target(plan: Plan, manifest: Manifest, overwrite: bool, endpoint: str | Non
         inputs=plan.source.paths(plan.inputs),
         documents=[sink.inside(name) for name in plan.documents()],
         overwrite=overwrite,
-        resumable=plan.source.repeatable,
+        resumable=plan.source.resumable,
     )
     return Publisher(claim, events, lanes=list(conversion.split) or [item.stem for item in plan.inputs])
 

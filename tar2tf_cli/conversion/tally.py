@@ -64,6 +64,7 @@ class Tally:
         self._schema = Schema()
         self._samples = 0  # in all inputs so far; with `--limit`, not all are written
         self._split_noted = plan.conversion.input.key_split == "last"
+        self._regroup_noted = bool(plan.conversion.input.regroup)
         self.summary = Summary(shuffled=plan.conversion.shuffle, seed=plan.conversion.seed)
         self.summary.classes = plan.source.classes
         self.summary.skipped.update(plan.source.skipped)
@@ -94,6 +95,9 @@ class Tally:
         if report.split_differs and not self._split_noted:
             self._split_noted = True
             self._events.note(_split_note(report.split_differs))
+        if report.not_adjacent and not self._regroup_noted:
+            self._regroup_noted = True
+            self._events.note(_regroup_note(name, report.not_adjacent))
         check_most(self.summary.errors, self._plan.conversion.max_errors)
 
     @property
@@ -129,4 +133,12 @@ def _split_note(name: str) -> str:
     return (
         f"note: {name} is taken as key {key!r}, entry {entry!r}; with --key-split last it would be key {other_key!r}, "
         f"entry {other_entry!r}"
+    )
+
+
+def _regroup_note(name: str, count: int) -> str:
+    what = "1 sample" if count == 1 else f"{count:,} samples"
+    return (
+        f"note: members of {what} are not adjacent in {name}; shards like it are read again, to put their samples "
+        "together in the order in which the keys first appear"
     )

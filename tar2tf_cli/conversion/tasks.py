@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeAlias
 from tar2tf_cli.conversion.sharding import Piece, Shard
 from tar2tf_cli.conversion.spool import Spool, gzip_stream, spool_is_whole
 from tar2tf_cli.conversion.spool_index import SpoolIndex, load_index, save_index
-from tar2tf_cli.errors import SourceError, Tar2tfError, changed
+from tar2tf_cli.errors import NotAdjacentError, SourceError, Tar2tfError, changed
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.formats.record_file import WholeFile
 from tar2tf_cli.formats.tfrecord import FRAMING, RecordReader
@@ -100,8 +100,12 @@ class ReadInputs:
             if left.spool_crc is None or not os.path.exists(spool_path) or spool_is_whole(spool_path, left.spool_crc):
                 return left
         index = SpoolIndex()
-        measured = _measured(worker, number, index) if _may_be_direct(worker) else None
-        report = measured or _spooled(worker, number, index)
+        try:
+            measured = _measured(worker, number, index) if _may_be_direct(worker) else None
+            report = measured or _spooled(worker, number, index)
+        except NotAdjacentError:
+            index.clear()
+            report = _spooled(worker, number, index, regroup=True)
         save_index(index_path, index, report.to_json())
         return report
 
@@ -118,10 +122,11 @@ def _measured(worker: Worker, number: int, index: SpoolIndex) -> InputReport | N
 
     If entries are stored unchanged, the headers alone give the sizes.
     """
-    with worker.read(number, sizes_only=worker.conversion.keeps_entries) as reading:
-        if not reading.seekable:
+    limit = worker.conversion.limit
+    with worker.read(number, sizes_only=worker.conversion.keeps_entries, ahead=limit is not None) as reading:
+        if not reading.seekable or reading.regroups:
             return None
-        for size in islice(reading.sizes(), worker.conversion.limit):
+        for size in islice(reading.sizes(), limit):
             index.sizes.append(size)
             index.offsets.append(reading.offset)
             if len(index.sizes) == _PROBE and sum(index.sizes) < _PROBE * _LARGE_RECORD:
@@ -130,15 +135,21 @@ def _measured(worker: Worker, number: int, index: SpoolIndex) -> InputReport | N
     return reading.report
 
 
-def _spooled(worker: Worker, number: int, index: SpoolIndex) -> InputReport:
-    """Write an input's records to its spool, and fill in the index."""
+def _spooled(worker: Worker, number: int, index: SpoolIndex, *, regroup: bool = False) -> InputReport:
+    """Write an input's records to its spool, and fill in the index.
+
+    Raises:
+        NotAdjacentError: when members of samples are not adjacent, and `regroup` would put them together.
+    """
+    spec = worker.conversion
+    most = None if spec.shuffle else spec.limit
+    options = {"ahead": most is not None, "regroup": regroup}
     with (
-        worker.read(number, on_bytes=worker.on_bytes, threads=worker.threads) as reading,
+        worker.read(number, on_bytes=worker.on_bytes, threads=worker.threads, **options) as reading,
         WholeFile(worker.path(number, "spool"), lasting=False) as file,
     ):
-        spool = Spool(worker.conversion, worker.inputs[number].name, file, index)
-        spec = worker.conversion
-        for key, parts, size in islice(reading.records(), None if spec.shuffle else spec.limit):
+        spool = Spool(spec, worker.inputs[number].name, file, index)
+        for key, parts, size in islice(reading.records(), most):
             spool.add(key, parts, size)
         spool.finish()
     reading.report.spool_crc = file.crc
@@ -221,7 +232,8 @@ def _open_spool(worker: Worker, number: int) -> int:
     path = worker.path(number, "spool")
     if not os.path.exists(path):
         found = load_index(worker.path(number, "index"))
-        report = _spooled(worker, number, SpoolIndex())
+        regroup = found is not None and bool(found[1]["not_adjacent"])
+        report = _spooled(worker, number, SpoolIndex(), regroup=regroup)
         if found is None or report.spool_crc != found[1]["spool_crc"]:
             raise changed(worker.source.locate(worker.inputs[number].name))
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)

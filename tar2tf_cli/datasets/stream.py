@@ -116,7 +116,7 @@ class Stream:
 
         def samples() -> Iterator[Sample]:
             for item in self._plan.inputs:
-                with Reading(self._plan.conversion, self._plan.source, item) as reading:
+                with Reading(self._plan.conversion, self._plan.source, item, ahead=True) as reading:
                     shard["shard"] = reading.name
                     yield from _shuffled(reading.samples()) if self._shuffle else reading.samples()
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import Any, TypeAlias, TypeVar
+from dataclasses import replace
+from typing import Any, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.features.tf_example import TFExample, unfit
 from tar2tf_cli.flow.missing import MissingFeatures
 from tar2tf_cli.flow.sample_flow import Faults, OnFault, Steps, context_of, feature_map_of, flow
-from tar2tf_cli.formats.compression import PlainStream, open_stream
+from tar2tf_cli.formats.compression import open_stream
 from tar2tf_cli.formats.example import Encoder, Features
-from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import FRAMING, frame
-from tar2tf_cli.inputs.links import EntryLinks
 from tar2tf_cli.inputs.report import InputReport
-from tar2tf_cli.samples.grouping import KEY, Grouper, Sample, no_samples
+from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
+from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.spec.conversion import Conversion, Input
 from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.base import Placed
@@ -24,6 +23,9 @@ from tar2tf_cli.stores.base import Placed
 __all__ = ["Reading"]
 
 T = TypeVar("T")
+
+_AHEAD: Final = 32 << 20
+"""How much of a compressed or remote tar is looked at, before its samples are used at once."""
 
 Record: TypeAlias = tuple[str, list[bytes], int]
 """A record and the key of its sample: the key, the bytes in parts, and their total size."""
@@ -39,6 +41,8 @@ class Reading:
         on_bytes: called with the number of stored bytes after each read.
         sizes_only: the value of each entry is its size in bytes; the data is skipped if the stream is seekable.
         trusted: the input was read before, so keys of neighbouring samples are not checked again.
+        ahead: samples are used at once, and reading cannot begin again: decide before the first one about `regroup`.
+        regroup: put together samples whose members are not adjacent, whatever the conversion says.
         threads: how many threads turn samples into examples; the results do not depend on it.
         first: whether it is the conversion's first input: a typed feature that none of its samples has is wrong usage.
         on_fault: called with the error of each faulty sample; by default the error is raised or added to the report,
@@ -49,9 +53,11 @@ class Reading:
         steps: what is done to each sample.
         report: filled in as the input is read; complete once the reading is closed.
         seekable: whether samples can be read by their offset.
+        regroups: whether samples are put together whose members are not adjacent.
 
     Raises:
         SourceError: when the input cannot be opened or read, or is damaged.
+        NotAdjacentError: at a key that appears again; begin again with `regroup`.
     """
 
     def __init__(
@@ -63,6 +69,8 @@ class Reading:
         on_bytes: Callable[[int], None] | None = None,
         sizes_only: bool = False,
         trusted: bool = False,
+        ahead: bool = False,
+        regroup: bool = False,
         threads: int = 1,
         first: bool = False,
         on_fault: OnFault | None = None,
@@ -87,10 +95,13 @@ class Reading:
         samples = source.samples(item, self.report, self._fault, on_bytes)
         self._input: _Tar | _List
         if samples is None:
-            self._input = _Tar(conversion.input, source, item, self._fault, on_bytes, sizes_only, trusted)
+            options = {"sizes_only": sizes_only, "trusted": trusted, "ahead": _AHEAD if ahead else 0}
+            rules = replace(conversion.input, regroup=True) if regroup else conversion.input
+            self._input = _Tar(rules, source, item, self._fault, on_bytes, **options)
         else:
             self._input = _List(samples)
         self.seekable = self._input.seekable
+        self.regroups = self._input.regroups
 
     @property
     def offset(self) -> int:
@@ -162,19 +173,15 @@ class Reading:
 
     def __exit__(self, *exception: object) -> None:
         """Close the input; the report is now complete."""
-        self._input.close(self.report)
+        self._input.finish(self.report)
         del self._input  # breaks a reference cycle that would keep the buffers until garbage collection
 
     def _fault(self, error: SampleError | DamagedShardError) -> None:
         self._on_fault(error.at(**self.where()))
 
 
-class _Tar:
-    """A tar as samples: entries are its members.
-
-    Attributes:
-        seekable: whether samples can be read by their offset.
-    """
+class _Tar(TarSamples):
+    """A tar as samples: entries are its members."""
 
     def __init__(
         self,
@@ -183,63 +190,28 @@ class _Tar:
         item: ObjectInfo,
         fault: Callable[[SampleError], None],
         on_bytes: Callable[[int], None] | None,
-        sizes_only: bool,
-        trusted: bool,
+        **options: Any,
     ) -> None:
-        name = source.locate(item.name)
-        self._stream = open_stream(source.open(item), name, on_bytes)
-        self.seekable = source.seekable and isinstance(self._stream, PlainStream)
-        self._tar = TarReader(
-            self._stream, name, headers_only=sizes_only and self.seekable, need_end=not spec.ignore_missing_end
-        )
-        self._grouper = Grouper(
-            name, fault, key_split=spec.key_split, regroup=spec.regroup, sizes_only=sizes_only, trusted=trusted
-        )
-        self._links = self._tar.links = EntryLinks(source, item, self._grouper, sizes_only=sizes_only)
+        self._opened = open_stream(source.open(item), source.locate(item.name), on_bytes)
+        rules = TarRules(spec.key_split, spec.regroup, spec.ignore_missing_end)
+        super().__init__(source, item, self._opened, rules, fault, on_bytes=on_bytes, **options)
 
     @property
     def offset(self) -> int:
-        return self._grouper.offset
+        return self.grouper.offset
 
     @property
     def place(self) -> Mapping[str, Any]:
         """Where the current sample came from."""
-        return {"offset": self._grouper.offset}
+        return {"offset": self.grouper.offset}
 
-    def seek(self, offset: int) -> None:
-        self._tar.start_at(offset)
-
-    def samples(self) -> Iterator[Sample]:
-        return self._grouper.samples(self._tar)
-
-    def check_end(self) -> None:
-        """At the end of the samples, refuse a tar that held none."""
-        if self._grouper.empty:
-            raise no_samples(self._skipped())
-
-    def resume(self, error: DamagedShardError) -> bool:
-        """Continue at the next header after the damage, if there is one; the error then says what was not read."""
-        damaged = self._tar.offset
-        try:
-            resumed = self._tar.resume()
-        except DamagedShardError:
-            resumed = False
-        lost = self._tar.offset - damaged
-        self._grouper.resume(error.member)
-        if resumed or lost:
-            what = "the part up to the next member" if resumed else "the rest of the shard"
-            error.message += f"; {what} was not read ({lost:,} bytes)"
-        return resumed
-
-    def _skipped(self) -> Counter[str]:
-        return self._grouper.skipped + self._tar.skipped
-
-    def close(self, report: InputReport) -> None:
-        self._stream.close()
-        self._links.close()
-        report.skipped = self._skipped()
-        report.archives = self._tar.archives
-        report.split_differs = self._grouper.split_differs
+    def finish(self, report: InputReport) -> None:
+        self.close()
+        self._opened.close()
+        report.skipped = self.skipped
+        report.archives = self.archives
+        report.not_adjacent = self.not_adjacent
+        report.split_differs = self.grouper.split_differs
         report.errors.sort(key=lambda error: error["offset"] or 0)  # threads report their errors later
 
 
@@ -251,6 +223,7 @@ class _List:
     """
 
     seekable = False
+    regroups = False
     offset = 0
 
     def __init__(self, samples: Generator[Placed, None, None]) -> None:
@@ -271,5 +244,5 @@ class _List:
             self.place = place
             yield sample
 
-    def close(self, report: InputReport) -> None:
+    def finish(self, report: InputReport) -> None:
         self._samples.close()

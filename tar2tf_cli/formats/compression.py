@@ -61,6 +61,10 @@ class PlainStream:
         self._pending = b""
         self._raw.seek(offset)  # type: ignore[attr-defined]
 
+    def fileno(self) -> int:
+        """The file descriptor of a local input."""
+        return self._raw.fileno()  # type: ignore[attr-defined,no-any-return]
+
     def close(self) -> None:
         """Close the input."""
         self._raw.close()

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, Protocol, TypeAlias
 
-from tar2tf_cli.errors import AGAIN, DamagedShardError
+from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.bytestream import Readable
 from tar2tf_cli.formats.magic import foreign
+from tar2tf_cli.formats.tar_blocks import Blocks
 from tar2tf_cli.formats.tar_header import BLOCK, ZEROS, is_header, name_in, pax_records, size_in, text
-from tar2tf_cli.formats.tfrecord import MAX_RECORD
 
 __all__ = ["Links", "Member", "TarReader"]
 
@@ -48,57 +48,15 @@ _MOST_ZEROS: Final = 1 << 20  # GNU tar fills up records, of 10 KiB unless told 
 _ASK_FOR_END: Final = "fetch the shard again; if its writer ends archives in this way, pass --ignore-missing-end"
 
 
-class _Buffer:
-    """What is read of a stream ahead of where the reader of its blocks stands.
-
-    Args:
-        stream: where bytes come from.
-        seeks: whether much is skipped, so that a stream with `seek` is read in small pieces.
-    """
-
-    CHUNK: Final = 1 << 20
-
-    def __init__(self, stream: Readable, *, seeks: bool) -> None:
-        self._stream = stream
-        self._seek = getattr(stream, "seek", None) if seeks else None
-        self._chunk = 4096 if self._seek else self.CHUNK
-        self._buffer = b""
-        self._position = 0
-        self._base = 0  # offset in the tar of the buffer's first byte
-
-    @property
-    def offset(self) -> int:
-        """Bytes of the tar consumed so far."""
-        return self._base + self._position
-
-    def start_at(self, offset: int) -> None:
-        """Begin at the header at an offset instead of the first, in a stream that can seek."""
-        self._stream.seek(offset)  # type: ignore[attr-defined]
-        self._base = offset
-
-    def _read_more(self, size: int) -> int:
-        """Try to have `size` bytes buffered from the position on; returns how many there are."""
-        chunks = [self._buffer[self._position :]]
-        have = len(chunks[0])
-        while have < size:
-            chunk = self._stream.read(min(max(self._chunk, size - have), 16 * self.CHUNK))
-            if not chunk:
-                break
-            chunks.append(chunk)
-            have += len(chunk)
-        self._base += self._position
-        self._buffer, self._position = b"".join(chunks), 0
-        return have
-
-
-class TarReader(_Buffer):
+class TarReader(Blocks):
     """Iterates over the regular files of a tar stream; whatever else it holds is counted in `skipped`.
 
     Args:
         stream: the tar's bytes, already decompressed. With `headers_only`, a stream with `seek` is skipped
             through instead of read.
         name: what to call the shard in errors.
-        headers_only: do not read the members' data.
+        headers_only: do not return the members' data.
+        every_byte: read it all the same instead of seeking.
         need_end: whether the two zero blocks that end an archive must be there, with no more than 1 MiB of zeros.
 
     Attributes:
@@ -111,9 +69,16 @@ class TarReader(_Buffer):
         DamagedShardError: when the stream is not a whole tar; names shard, member and offset.
     """
 
-    def __init__(self, stream: Readable, name: str, *, headers_only: bool = False, need_end: bool = True) -> None:
-        super().__init__(stream, seeks=headers_only)
-        self._name = name
+    def __init__(
+        self,
+        stream: Readable,
+        name: str,
+        *,
+        headers_only: bool = False,
+        every_byte: bool = False,
+        need_end: bool = True,
+    ) -> None:
+        super().__init__(stream, name, seeks=headers_only and not every_byte)
         self._headers_only = headers_only
         self._need_end = need_end
         self._pax: dict[str, str] = {}
@@ -286,27 +251,6 @@ class TarReader(_Buffer):
         if self._extended:
             raise self._damage("the member that an extended header describes is missing", "truncated", self.offset)
 
-    def _take(self, size: int, name: str, offset: int) -> bytes:
-        """The data of a member that is not all buffered; what follows it in the last chunk stays buffered."""
-        if size > MAX_RECORD:
-            raise self._damage(
-                f"is {size:,} bytes long; a tf.train.Example holds at most 2 GiB", "too_large", offset, member=name
-            )
-        padded = size + (-size & 511)
-        chunks = [self._buffer[self._position : self._position + padded]]
-        self._position += len(chunks[0])
-        missing = padded - len(chunks[0])
-        while missing:
-            chunk = self._stream.read(min(max(self._chunk, missing), 16 * self.CHUNK))
-            if not chunk:
-                raise self._cut(name, offset)
-            self._base += len(self._buffer)
-            taken = min(missing, len(chunk))
-            chunks.append(chunk[:taken])
-            self._buffer, self._position = chunk, taken
-            missing -= taken
-        return b"".join(chunks)[:size]
-
     def _fill_header(self) -> bool:
         have = self._read_more(BLOCK)
         if 0 < have < BLOCK:
@@ -314,27 +258,3 @@ class TarReader(_Buffer):
                 raise self._not_a_header(0)
             raise self._damage("the shard ends inside a header", "truncated", self.offset)
         return have > 0
-
-    def _skip(self, padded: int, name: str) -> None:
-        """Move behind a member's data; seeks where the stream can."""
-        offset = self.offset
-        end = offset + padded
-        if self._seek and end - self._base - len(self._buffer) > self._chunk:
-            try:
-                self._seek(end - 1)  # one byte early, so that a cut at the member's end shows
-            except (OSError, OverflowError):  # no file is that long
-                raise self._cut(name, offset - BLOCK) from None
-            self._base, self._buffer, self._position = end - 1, b"", 0
-        while end > self._base + len(self._buffer):
-            self._position = len(self._buffer)
-            if not self._read_more(1):
-                raise self._cut(name, offset - BLOCK)
-        self._position = end - self._base
-
-    def _cut(self, name: str, offset: int) -> DamagedShardError:
-        return self._damage("the shard ends inside this member: it is cut short", "truncated", offset, member=name)
-
-    def _damage(
-        self, message: str, kind: str, offset: int, *, member: str | None = None, hint: str | None = AGAIN
-    ) -> DamagedShardError:
-        return DamagedShardError(message, kind=kind, shard=self._name, member=member, offset=offset, hint=hint)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import closing, suppress
-from typing import IO, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from tar2tf_cli.errors import DamagedShardError, LinkError, write_errors
-from tar2tf_cli.formats.compression import PlainStream, ShardStream, open_stream
+from tar2tf_cli.errors import DamagedShardError, LinkError
+from tar2tf_cli.formats.compression import open_stream
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import MAX_RECORD
+from tar2tf_cli.inputs.seekable_tar import SeekableTar
 from tar2tf_cli.samples.grouping import Grouper
 from tar2tf_cli.stores.base import ObjectInfo, Source
 
 __all__ = ["EntryLinks"]
 
-_PIECE: Final = 1 << 20
 _AGAIN: Final = "make the shard again with tar --dereference --hard-dereference"
 
 _Place: TypeAlias = tuple[int, int]  # offset and size of a member's data
@@ -31,15 +30,23 @@ class EntryLinks:
         item: the shard.
         grouper: decides which names are entries, and receives the errors of other links.
         sizes_only: whether to return sizes without data.
+        tar: the shard, if it has been opened by offset already.
     """
 
-    def __init__(self, source: Source, item: ObjectInfo, grouper: Grouper, *, sizes_only: bool = False) -> None:
-        self._source = source
-        self._item = item
-        self._name = source.locate(item.name)
+    def __init__(
+        self,
+        source: Source,
+        item: ObjectInfo,
+        grouper: Grouper,
+        *,
+        sizes_only: bool = False,
+        tar: SeekableTar | None = None,
+    ) -> None:
+        self._name = name = source.locate(item.name)
+        self._can_open = tar is not None or source.repeatable
+        self._tar = tar or SeekableTar(lambda: open_stream(source.open(item), name), name, seekable=source.seekable)
         self._grouper = grouper
         self._sizes_only = sizes_only
-        self._file: PlainStream | IO[bytes] | None = None
         self._members: dict[str, _Place] = {}
         self._scanned = 0
         self.wants = grouper.wants
@@ -57,7 +64,7 @@ class EntryLinks:
         """Return the position of the data of the hard link at an offset."""
         if target is None:
             raise LinkError("is a symbolic link, and entries must be files", hint=_AGAIN)
-        if not self._source.repeatable:
+        if not self._can_open:
             message = f"is a hard link to {target!r}, and this input can be read only once"
             raise LinkError(message, hint="save the input to a file and read that")
         self._scan(offset)
@@ -72,7 +79,7 @@ class EntryLinks:
         """Find the members before an offset, continuing the last scan."""
         start, self._scanned = self._scanned, max(self._scanned, end)
         while start < end:
-            reader = TarReader(self._opened(), self._name, headers_only=True, need_end=False)
+            reader = TarReader(self._tar.view(), self._name, headers_only=True, need_end=False)
             reader.start_at(start)
             reader.links = _EarlierLinks(self._members, end)
             try:
@@ -89,41 +96,17 @@ class EntryLinks:
                     return
                 start = reader.offset
 
-    def _opened(self) -> PlainStream | IO[bytes]:
-        """Return the tar as a seekable stream."""
-        if self._file is None:
-            stream = open_stream(self._source.open(self._item), self._name)
-            if self._source.seekable and isinstance(stream, PlainStream):
-                self._file = stream
-            else:
-                import tempfile
-
-                with closing(stream), write_errors(tempfile.gettempdir()):
-                    self._file = _copied(stream, tempfile.TemporaryFile())  # noqa: SIM115  # closed by `close`
-        return self._file
-
     def _read(self, offset: int, size: int) -> bytes:
-        file, pieces = self._opened(), []
-        file.seek(offset)
-        while size and (data := file.read(size)):
+        view, pieces = self._tar.view(), []
+        view.seek(offset)
+        while size and (data := view.read(size)):
             pieces.append(data)
             size -= len(data)
         return b"".join(pieces)
 
     def close(self) -> None:
         """Close the second stream."""
-        if self._file:
-            self._file.close()
-            self._file = None
-
-
-def _copied(stream: ShardStream, file: IO[bytes]) -> IO[bytes]:
-    """Copy a stream to a file, up to any damage, which the first reader of the shard reports."""
-    with suppress(DamagedShardError):
-        while data := stream.read(_PIECE):
-            file.write(data)
-    file.flush()
-    return file
+        self._tar.close()
 
 
 class _Reached(Exception):

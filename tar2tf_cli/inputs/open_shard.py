@@ -5,32 +5,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
-from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError
+from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SampleError, SourceError, UsageError
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.compression import PlainStream, open_stream
 from tar2tf_cli.formats.tar_header import BLOCK, is_header
 from tar2tf_cli.formats.tfrecord import length_crc
-from tar2tf_cli.inputs.links import EntryLinks
-from tar2tf_cli.samples.grouping import KeySplit
+from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import ObjectInfo, Source
 
-__all__ = ["Format", "OpenShard", "TarRules", "is_folder", "list_files", "nothing_found", "sniff"]
+__all__ = ["Format", "OpenShard", "is_folder", "list_files", "nothing_found", "sniff"]
 
 Format: TypeAlias = Literal["tar", "tfrecord", "manifest"]
-
-
-@dataclass(frozen=True, slots=True)
-class TarRules:
-    """How tars are read; each field means the same as the option of `convert`."""
-
-    key_split: KeySplit = "first"
-    regroup: bool = False
-    ignore_missing_end: bool = False
 
 
 def list_files(source: Source, templates: Sequence[str]) -> Sequence[ObjectInfo]:
@@ -83,7 +71,6 @@ class OpenShard:
         format: the detected format; None when it is unknown.
         damage: why the first bytes could not be read.
         plain: the stream, when the input is not compressed.
-        links: follows the links of a tar, for its grouper.
     """
 
     def __init__(
@@ -94,7 +81,8 @@ class OpenShard:
         wrap: Callable[[ByteStream], ByteStream] = lambda raw: raw,
     ) -> None:
         self.name = source.locate(item.name)
-        self.links = partial(EntryLinks, source, item)
+        self._source = source
+        self._item = item
         self._size = item.size
         raw = wrap(source.open(item))
         try:
@@ -112,6 +100,15 @@ class OpenShard:
     def size(self) -> int:
         """Size in bytes as stored; if it is unknown, the number of bytes read so far."""
         return self._stream.consumed if self._size is None else self._size
+
+    @property
+    def seekable(self) -> PlainStream | None:
+        """The stream, when it can be read by offset."""
+        return self.plain if self._source.seekable else None
+
+    def samples(self, rules: TarRules, fault: Callable[[SampleError], None], **options: Any) -> TarSamples:
+        """The samples of a tar; `options` are those of TarSamples."""
+        return TarSamples(self._source, self._item, self.seekable or self, rules, fault, **options)
 
     def read(self, size: int, /) -> bytes:
         """At most `size` bytes; b"" only at the end."""

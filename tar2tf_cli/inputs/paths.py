@@ -34,7 +34,7 @@ class PathsSource(TarsSource):
 
     def __init__(self, paths: Sequence[str], *, every: bool) -> None:
         self._named = {path for path in paths if not os.path.isdir(path)}
-        super().__init__(list(_files(paths, every=every)), repeatable=True)
+        super().__init__(list(_files(paths, every=every)))
         seen: set[str] = set()
         for item in self.list(()):
             where = os.path.abspath(item.name)

@@ -23,6 +23,7 @@ class InputReport:
         described: CSV rows that describe the stored examples, if the input is a list of examples.
         archives: number of tar archives in the input, end to end.
         split_differs: a member that the other key rule would name differently, if any.
+        not_adjacent: number of samples whose members are not adjacent and were put together.
         spool_crc: CRC-32C of the spool; None when there is no spool and the input is read again.
     """
 
@@ -33,6 +34,7 @@ class InputReport:
     described: str = ""
     archives: int = 1
     split_differs: str | None = None
+    not_adjacent: int = 0
     spool_crc: int | None = None
 
     def to_json(self) -> dict[str, Any]:

@@ -29,15 +29,21 @@ class TarsSource(Source):
 
     Args:
         tars: the tars in order.
-        repeatable: whether it can be known that a later run makes the same of them.
+        resumable: whether it can be known that a later run makes the same of them.
     """
 
-    def __init__(self, tars: Sequence[Tar], *, repeatable: bool) -> None:
+    def __init__(self, tars: Sequence[Tar], *, resumable: bool = True) -> None:
         self._tars = {_place(*tar): tar for tar in tars}
         self._inputs = [replace(item, name=_place(source, item)) for source, item in tars]
         self.bucket = _together(tars)
         self.seekable = all(source.seekable for source, _ in tars)
-        self.repeatable = repeatable and all(source.repeatable for source, _ in tars)
+        self.repeatable = all(source.repeatable for source, _ in tars)
+        self._resumable = resumable and self.repeatable
+
+    @property
+    def resumable(self) -> bool:
+        """Whether all tars can be read again, and are treated in the same way."""
+        return self._resumable
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """List the tars, named by path or URL."""

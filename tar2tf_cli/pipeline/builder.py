@@ -88,7 +88,7 @@ class Pipeline:
         self,
         *inputs: Readable | Iterable[Readable],
         key_split: KeySplit = "first",
-        regroup: bool = False,
+        regroup: bool | None = None,
         ignore_missing_end: bool = False,
     ) -> Pipeline:
         """Read tars, one after another; gzip is detected by content.
@@ -97,7 +97,8 @@ class Pipeline:
             inputs: paths, URLs and folders as for `tar2tf convert`, or files open for reading bytes, such as pipes
                 and sockets; these are read from their current position and left open.
             key_split: whether a member's name is split into key and extension at the first or the last dot.
-            regroup: buffer each tar, so that members of a sample need not be adjacent.
+            regroup: put together samples whose members are not adjacent, from the start (True) or when a key appears
+                again (None), or make it an error (False); an open file can only be read again with True.
             ignore_missing_end: accept tars without end-of-archive blocks.
 
         Raises:
@@ -109,7 +110,7 @@ class Pipeline:
         self,
         *inputs: Readable | Iterable[Readable],
         key_split: KeySplit = "first",
-        regroup: bool = False,
+        regroup: bool | None = None,
         ignore_missing_end: bool = False,
     ) -> Pipeline:
         """Read tars that must be compressed with gzip; otherwise the same as `from_tar`."""

@@ -87,7 +87,7 @@ def write_shards(recipe: Recipe, output: Output, *, overwrite: bool) -> Pipeline
     conversion = _conversion(recipe, output)
     try:
         if recipe.by_tar:
-            source: Source = TarsSource(tars, repeatable=unknown is None)
+            source: Source = TarsSource(tars, resumable=unknown is None)
             done = _convert(_with_stages(conversion, recipe), source, recipe.workers, overwrite=overwrite)
         else:
             source = _stages_source(recipe, tars, repeatable=unknown is None)

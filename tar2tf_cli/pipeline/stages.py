@@ -139,7 +139,7 @@ class FromTars(Stage):
         conversion = Conversion(self.how, Output(STDOUT))
         try:
             for source, item in items:
-                with Reading(conversion, source, item, on_fault=run.fault) as reading:
+                with Reading(conversion, source, item, on_fault=run.fault, ahead=True) as reading:
                     run.shard = reading.name
                     yield from reading.samples()
                 run.report.skipped += reading.report.skipped

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Literal, TypeAlias
 
-from tar2tf_cli.errors import DamagedShardError, LinkError, SampleError
+from tar2tf_cli.errors import DamagedShardError, LinkError, NotAdjacentError, SampleError
 from tar2tf_cli.formats.tar import Member
 
 __all__ = ["KEY", "Grouper", "KeySplit", "Sample", "no_samples", "split_name"]
@@ -17,7 +17,7 @@ KEY: Final = "__key__"
 Sample: TypeAlias = dict[str, Any]
 """`__key__` (str: the member path without extension) and one entry per extension; bytes as they come."""
 
-_SORT: Final = "make the shard again with its members sorted, or pass --regroup, which buffers a shard"
+_SORT: Final = "make the shard again with its members sorted, or pass --regroup, which reads the shard twice"
 
 KeySplit: TypeAlias = Literal["first", "last"]
 
@@ -42,7 +42,7 @@ class Grouper:
     Args:
         shard: what to call the shard in errors.
         key_split: where a name is split into key and extension.
-        regroup: buffer the whole shard, so that members of one sample may stand apart.
+        strict: whether a key that appears again makes a faulty sample, or else ends the reading of the shard.
         sizes_only: entries are sizes in bytes (int) instead of data.
         trusted: do not compare samples with each other, as that was done before.
         report: called with each faulty sample; when it returns, the sample is skipped.
@@ -52,6 +52,7 @@ class Grouper:
         split_differs: the first member that the other key rule would name differently.
         offset: where the header of the current sample's first member lies.
         empty: whether the members have come to their end, and made no sample, not even a faulty one.
+        required: entries without which a sample is faulty, as members were lost to damage.
     """
 
     def __init__(
@@ -60,14 +61,14 @@ class Grouper:
         report: Callable[[SampleError], None],
         *,
         key_split: KeySplit = "first",
-        regroup: bool = False,
+        strict: bool = True,
         sizes_only: bool = False,
         trusted: bool = False,
     ) -> None:
         self._shard = shard
         self._report = report
         self._key_split: KeySplit = key_split
-        self._regroup = regroup
+        self.strict = strict
         self._sizes_only = sizes_only
         self._trusted = trusted
         self._extensions: dict[str, str] = {}  # without dots, so that both key rules agree on them
@@ -79,10 +80,11 @@ class Grouper:
         self._faulty = False
         self._broken: set[str] = set()  # keys of samples with a link that could not be followed
         self.empty = False
+        self.required: frozenset[str] = frozenset()
 
     def resume(self, member: str | None) -> None:
         """After damage, skip what is left of the member's sample, or the next sample where no member is known."""
-        self._cut = self._split(member)[0] if member else ""
+        self._cut = self.split(member)[0] if member else ""
 
     def wants(self, name: str) -> bool:
         """Whether a member of this name is an entry of a sample."""
@@ -90,11 +92,15 @@ class Grouper:
 
     def lacks(self, error: LinkError) -> None:
         """Take note of an entry that is a link which cannot be followed: its sample is faulty."""
-        self._faulty = True
         key = split_name(error.member or "", self._key_split)[0]
         if key not in self._broken:
-            self._broken.add(key)
+            self.skip(key)
             self._report(error.at(shard=self._shard, key=key))
+
+    def skip(self, key: str) -> None:
+        """Skip the sample with a key, which is known to be faulty."""
+        self._faulty = True
+        self._broken.add(key)
 
     def samples(self, members: Iterable[Member]) -> Iterator[Sample]:
         """The samples of a shard's members, in the order of their first members.
@@ -102,11 +108,14 @@ class Grouper:
         Raises:
             SampleError: through `report`, for a key that appears again, a member that appears twice and a last sample
                 that lacks what all others have.
+            NotAdjacentError: at a key that appears again, unless it is reported.
         """
-        groups = self._regrouped(members) if self._regroup else self._adjacent(members)
+        groups = self._grouped(members)
+        if self.required:
+            groups = self._complete(groups)
         return groups if self._trusted else self._whole(groups)
 
-    def _adjacent(self, members: Iterable[Member]) -> Iterator[Sample]:
+    def _grouped(self, members: Iterable[Member]) -> Iterator[Sample]:
         seen, sizes_only, trusted, extensions = self._seen, self._sizes_only, self._trusted, self._extensions
         broken = self._broken
         sample: Sample = {}
@@ -115,7 +124,7 @@ class Grouper:
             if name.startswith(prefix) and (known := extensions.get(name[len(prefix) :])):
                 key, extension = current, known
             else:
-                key, extension = self._split(name)
+                key, extension = self.split(name)
                 if not key:
                     continue
             if key != current:
@@ -126,8 +135,7 @@ class Grouper:
                 good = not cut and (trusted or seen.add(key))
                 current, prefix, sample, first = key, key + ".", {KEY: key}, offset
                 if not good and not cut:
-                    message = f"the key {key!r} appears again; its members are not adjacent"
-                    self._fault(message, name, offset, _SORT)
+                    self._again(key, name, offset)
                 if extension == KEY:
                     good = False
                     self._taken(name, extension, offset)
@@ -139,22 +147,15 @@ class Grouper:
             self.offset = first
             yield sample
 
-    def _regrouped(self, members: Iterable[Member]) -> Iterator[Sample]:
-        samples: dict[str, tuple[int, Sample]] = {}
-        bad: set[str] = set()
-        for name, data, size, offset in members:
-            key, extension = self._split(name)
-            if not key:
-                continue
-            _, sample = samples.setdefault(key, (offset, {KEY: key}))
-            if extension in sample:
-                bad.add(key)
-                self._taken(name, extension, offset)
-            sample[extension] = size if self._sizes_only else data
-        for key in list(samples):
-            self.offset, sample = samples.pop(key)
-            if key not in bad and key not in self._broken:
+    def _complete(self, samples: Iterator[Sample]) -> Iterator[Sample]:
+        """The samples that have all required entries."""
+        for sample in samples:
+            missing = sorted(self.required - sample.keys())
+            if not missing:
                 yield sample
+                continue
+            message = f"lacks {', '.join(missing)}, which may have been in the part of the shard that was not read"
+            self._fault(message, None, self.offset, "fetch or make the shard again", key=sample[KEY])
 
     def _whole(self, samples: Iterator[Sample]) -> Iterator[Sample]:
         """Hold each sample back by one, to compare the last with what all others have in common."""
@@ -193,7 +194,8 @@ class Grouper:
         else:
             yield held
 
-    def _split(self, name: str) -> tuple[str, str]:
+    def split(self, name: str) -> tuple[str, str]:
+        """Key and extension of a member; both empty when it is not an entry of a sample, which is counted."""
         if "._" in name or "__meta__" in name:
             reason = _unwanted(name)
             if reason:
@@ -207,6 +209,12 @@ class Grouper:
         elif name.endswith(extension):
             self._extensions[extension] = extension
         return key, extension
+
+    def _again(self, key: str, member: str, offset: int) -> None:
+        message = f"the key {key!r} appears again; its members are not adjacent"
+        if not self.strict:
+            raise NotAdjacentError(message, shard=self._shard, key=key, member=member, offset=offset)
+        self._fault(message, member, offset, _SORT)
 
     def _taken(self, name: str, extension: str, offset: int) -> None:
         message, hint = "the same member appears twice in one sample", "make the shard again with one of the two"

@@ -40,6 +40,8 @@ class Input:
         bucket: a directory, a file or a URL, as text or a path.
         template: names of shards in it, one text or several.
         kind: what the bucket holds; `from` on the command line, in spec files and in manifests.
+        regroup: whether samples whose members are not adjacent are put together from the start, or are an error; by
+            default a shard is read again to put them together when a key appears again.
         labels: path of the label map of an image folder, or `imagenet`.
         example_class: the subclass of `recorder.Example` that makes examples from rows, or `FILE.py:CLASS`.
         example_args: keyword arguments for its methods.
@@ -53,7 +55,7 @@ class Input:
     bucket: Checked[PathText, str] = Checked(check.text)
     template: Checked[Texts, tuple[str, ...]] = Checked(check.texts, ())
     key_split: Exact[KeySplit] = Checked(check.one_of("first", "last"), "first")
-    regroup: Exact[bool] = Checked(check.flag, False)
+    regroup: Exact[bool | None] = Checked(check.flag, None)
     ignore_missing_end: Exact[bool] = Checked(check.flag, False)
     kind: Exact[Kind] = Checked(check.one_of("tar", "imagefolder", "examples"), "tar")
     labels: Checked[PathText | None, str | None] = Checked(check.text, None)
@@ -67,7 +69,7 @@ class Input:
         check_url(self.bucket)
         if self.kind != "tar" and is_remote(self.bucket):
             raise UsageError(f"--from {self.kind} reads local files, but {without_secrets(self.bucket)} is a URL")
-        if self.kind != "tar" and (self.regroup or self.ignore_missing_end or self.key_split != "first"):
+        if self.kind != "tar" and (self.regroup is not None or self.ignore_missing_end or self.key_split != "first"):
             raise UsageError("--key-split, --regroup and --ignore-missing-end are only for tars")
         if self.labels is not None and self.kind != "imagefolder":
             raise UsageError("--labels names the classes of an image folder", hint="add --from imagefolder")

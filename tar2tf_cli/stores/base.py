@@ -79,6 +79,11 @@ class Source(Protocol):
     classes: Sequence[str] = ()
 
     @property
+    def resumable(self) -> bool:
+        """Whether a later run can know that the inputs are the same."""
+        return self.repeatable
+
+    @property
     def identity(self) -> dict[str, Any]:
         """What identifies a conversion besides its spec and inputs."""
         return {}

@@ -70,13 +70,14 @@ def test_a_half_sample_is_found(tmp_path: Path, run: Callable[..., Ran]) -> None
     assert "jpg" in fault["message"]
 
 
-def test_a_key_that_comes_back_is_found_unless_regrouped(tmp_path: Path, run: Callable[..., Ran]) -> None:
+def test_a_key_that_comes_back_is_a_fault_only_if_asked_for(tmp_path: Path, run: Callable[..., Ran]) -> None:
     members = sorted(some_members(3), key=lambda member: member[0][-3:])
     path = write(tmp_path / "x.tar", a_tar(members))
-    faults = run(path, "--json").json["files"][0]["faults"]
+    faults = run(path, "--json", "--no-regroup").json["files"][0]["faults"]
     assert [fault["kind"] for fault in faults] == ["duplicate_key"] * 3
     assert faults[0]["offset"] == a_tar(members).index(b"0000.jpg")
     assert run(path, "--regroup").code == 0
+    assert run(path).code == 0
 
 
 def test_a_member_that_comes_twice_is_found(tmp_path: Path) -> None:

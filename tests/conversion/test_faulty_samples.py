@@ -43,9 +43,9 @@ def test_the_key_ends_at_the_first_or_the_last_dot(tmp_path: Path) -> None:
     assert "--key-split" not in last.stderr
 
 
-def test_members_of_one_sample_that_stand_apart_need_regroup(tmp_path: Path) -> None:
+def test_members_of_one_sample_that_stand_apart_are_an_error_if_asked_for(tmp_path: Path) -> None:
     bucket = scattered(tmp_path / "in")
-    done = tar2tf("convert", bucket, "-o", tmp_path / "out" / "x.record")
+    done = tar2tf("convert", bucket, "-o", tmp_path / "out" / "x.record", "--no-regroup")
     assert done.returncode == 3
     assert "scattered-0.tar" in done.stderr
     assert "'0000'" in done.stderr
@@ -152,7 +152,7 @@ def test_repeated_and_missing_entries_are_faulty_samples(tmp_path: Path) -> None
     members = [("a.cls", b"1"), ("a.cls", b"2"), ("b.cls", b"1"), ("c.jpg", b"x"), ("b.jpg", b"again"), ("d.cls", b"4")]
     write_members(tmp_path / "in.tar", members)
     errors = tmp_path / "e.jsonl"
-    options = ["--type", "cls=int64", "--on-error", "skip", "--errors", errors]
+    options = ["--type", "cls=int64", "--on-error", "skip", "--errors", errors, "--no-regroup"]
     done = tar2tf("convert", tmp_path / "in.tar", "-o", tmp_path / "x.record", *options)
     assert done.returncode == 1
     faults = [json.loads(line) for line in errors.read_text().splitlines()]

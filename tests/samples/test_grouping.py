@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import example as example_of
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 from webdataset.tariterators import group_by_keys
 
 from makers import tar_of
-from tar2tf_cli.errors import DamagedShardError, SampleError
+from tar2tf_cli.errors import DamagedShardError, NotAdjacentError, SampleError
 from tar2tf_cli.formats.tar import Member, TarReader
 from tar2tf_cli.samples.grouping import KEY, Grouper, _SeenKeys, split_name
+from tar2tf_cli.samples.regrouping import Runs
 
 folders = st.sampled_from(["", "d/", "d.e/f/", "./", "d._e/"])
 bases = st.sampled_from(["a", "b", "ab", "B", "é", "a b", "a_"])
@@ -31,19 +33,33 @@ def fail(error: SampleError) -> None:
     raise error
 
 
-def samples_of(names: list[str], **options: object) -> list[dict[str, object]]:
-    return list(Grouper("x.tar", fail, **options).samples(members_of(names)))
+def grouped(grouper: Grouper, names: list[str], regroup: bool) -> Iterator[tuple[dict[str, object], int]]:
+    """Samples and their offsets; to regroup them, members are read from a tar, where each takes up two blocks."""
+    if not regroup:
+        for sample in grouper.samples(members_of(names)):
+            yield sample, grouper.offset
+        return
+    data = tar_of([(name, b"%d" % place) for place, name in enumerate(names)])
+    runs = Runs(grouper)
+    runs.scan(TarReader(io.BytesIO(data), "x.tar", headers_only=True))
+    tar = TarReader(io.BytesIO(data), "x.tar")
+    members = ((name, data, size, 1000 + offset // 1024) for name, data, size, offset in runs.members(tar))
+    for sample in grouper.samples(members):
+        yield sample, grouper.offset
+
+
+def samples_of(names: list[str], *, regroup: bool = False, **options: object) -> list[dict[str, object]]:
+    return [sample for sample, _ in grouped(Grouper("x.tar", fail, **options), names, regroup)]
 
 
 def keys_of(names: list[str], **options: object) -> list[str]:
     return [sample[KEY] for sample in samples_of(names, **options)]
 
 
-def faults(names: list[str], **options: object) -> tuple[list[SampleError], list[str]]:
+def faults(names: list[str], *, regroup: bool = False) -> tuple[list[SampleError], list[str]]:
     """Errors, each skipped, and the keys of the samples that are left."""
     errors: list[SampleError] = []
-    grouper = Grouper("x.tar", errors.append, **options)
-    return errors, [sample[KEY] for sample in grouper.samples(members_of(names))]
+    return errors, [sample[KEY] for sample, _ in grouped(Grouper("x.tar", errors.append), names, regroup)]
 
 
 # --- As WebDataset does it ---
@@ -142,9 +158,9 @@ def test_the_last_dot_rule_groups_what_the_first_tells_apart():
     assert samples_of(names) == [{KEY: "a", "0.jpg": b"0", "0.cls": b"1", "1.jpg": b"2", "1.cls": b"3"}]
 
 
-def differs(names: list[str], **options: object) -> str | None:
+def differs(names: list[str], *, regroup: bool, **options: object) -> str | None:
     grouper = Grouper("x.tar", fail, **options)
-    list(grouper.samples(members_of(names)))
+    list(grouped(grouper, names, regroup))
     return grouper.split_differs
 
 
@@ -176,8 +192,8 @@ def test_the_first_member_that_the_other_rule_would_name_differently_is_kept(rul
 )
 @pytest.mark.parametrize("regroup", [False, True])
 def test_what_is_no_part_of_a_sample_is_counted_and_does_not_part_it(name, reason, regroup):
-    grouper = Grouper("x.tar", fail, regroup=regroup)
-    samples = list(grouper.samples(members_of(["a.jpg", name, "a.cls", name])))
+    grouper = Grouper("x.tar", fail)
+    samples = [sample for sample, _ in grouped(grouper, ["a.jpg", name, "a.cls", name], regroup)]
     assert samples == [{KEY: "a", "jpg": b"0", "cls": b"2"}]
     assert grouper.skipped == {reason: 2}
 
@@ -197,6 +213,14 @@ def test_a_key_that_comes_back_is_an_error_with_shard_key_and_remedy():
     assert (error.shard, error.key, error.member, error.offset) == ("x.tar", "a", "a.cls", 1003)
     assert "the key 'a' appears again; its members are not adjacent" in str(error)
     assert "--regroup" in str(error)
+
+
+def test_a_key_that_comes_back_can_end_the_reading_of_a_shard():
+    grouper = Grouper("x.tar", fail, strict=False)
+    samples = grouper.samples(members_of(["a.jpg", "b.jpg", "c.jpg", "a.cls", "d.jpg"]))
+    assert [next(samples)[KEY] for _ in "ab"] == ["a", "b"]
+    with pytest.raises(NotAdjacentError, match="the key 'a' appears again"):
+        next(samples)
 
 
 def test_a_key_that_comes_back_is_passed_over_where_faults_are():
@@ -285,15 +309,14 @@ def test_a_trusted_shard_is_not_compared_again():
 @pytest.mark.parametrize("trusted", [False, True])
 @pytest.mark.parametrize("regroup", [False, True])
 def test_the_offset_is_that_of_the_current_sample_s_first_member(regroup, trusted):
-    grouper = Grouper("x.tar", fail, regroup=regroup, trusted=trusted)
+    grouper = Grouper("x.tar", fail, trusted=trusted)
     names = ["._x.jpg", "a.jpg", "a.cls", "README", "b.jpg", "b.cls", "c.jpg", "c.cls"]
-    found = [(sample[KEY], grouper.offset) for sample in grouper.samples(members_of(names))]
+    found = [(sample[KEY], offset) for sample, offset in grouped(grouper, names, regroup)]
     assert found == [("a", 1001), ("b", 1004), ("c", 1006)]
 
 
-@pytest.mark.parametrize("regroup", [False, True])
-def test_entries_may_be_sizes(regroup):
-    grouper = Grouper("x.tar", fail, regroup=regroup, sizes_only=True)
+def test_entries_may_be_sizes():
+    grouper = Grouper("x.tar", fail, sizes_only=True)
     assert list(grouper.samples([("a.jpg", b"", 700, 0), ("a.cls", b"", 1, 1536)])) == [
         {KEY: "a", "jpg": 700, "cls": 1}
     ]

@@ -45,6 +45,18 @@ def tars(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
+def scattered_tar(path: Path, size: int, entry: int) -> Path:
+    """A tar whose classes all come first, and then its JPEG-like entries."""
+    data = bytes(range(256)) * (entry // 256)
+    with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w", format=tarfile.USTAR_FORMAT) as tar:
+        for name, content in (("cls", b"7"), ("jpg", data)):
+            for number in range(size // entry):
+                info = tarfile.TarInfo(f"{number:06d}.{name}")
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+    return path
+
+
 def anonymous(pid: int) -> int:
     """Anonymous resident bytes of a process; 0 when it is gone."""
     try:
@@ -82,3 +94,11 @@ def test_memory_does_not_grow_with_the_shard(way: str, tars: dict[str, Path], tm
     (tmp_path / "x.record").unlink()
     assert 5e6 < peaks["300 MB"] < MOST, peaks
     assert peaks["300 MB"] < 1.15 * peaks["30 MB"], peaks
+
+
+@pytest.mark.parametrize("name", ["in.tar", "in.tar.gz"])
+def test_samples_that_are_not_adjacent_are_put_together_in_little_memory(name: str, tmp_path: Path) -> None:
+    tar = scattered_tar(tmp_path / name, 200_000_000, 100_000)
+    peak = peak_of_each_process(tar, "-o", tmp_path / "x.record", "-j", "1")
+    (tmp_path / "x.record").unlink()
+    assert 5e6 < peak < MOST, peak

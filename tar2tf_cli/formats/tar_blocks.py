@@ -1,0 +1,104 @@
+"""The blocks of a tar: what is buffered of a stream, members' data taken from it or skipped."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tar2tf_cli.errors import AGAIN, DamagedShardError
+from tar2tf_cli.formats.bytestream import Readable
+from tar2tf_cli.formats.tar_header import BLOCK
+from tar2tf_cli.formats.tfrecord import MAX_RECORD
+
+__all__ = ["Blocks"]
+
+
+class Blocks:
+    """What is read of a tar ahead of where the reader of its blocks stands.
+
+    Args:
+        stream: where bytes come from.
+        name: what to call the shard in errors.
+        seeks: whether much is skipped, so that a stream with `seek` is read in small pieces.
+    """
+
+    CHUNK: Final = 1 << 20
+
+    def __init__(self, stream: Readable, name: str, *, seeks: bool) -> None:
+        self._stream = stream
+        self._name = name
+        self._seek = getattr(stream, "seek", None) if seeks else None
+        self._chunk = self._most = 4096 if self._seek else self.CHUNK
+        self._buffer = b""
+        self._position = 0
+        self._base = 0  # offset in the tar of the buffer's first byte
+
+    @property
+    def offset(self) -> int:
+        """Bytes of the tar consumed so far."""
+        return self._base + self._position
+
+    def start_at(self, offset: int, end: int | None = None) -> None:
+        """Go to the header at an offset, in a stream that can seek; what follows `end` is hardly read ahead."""
+        self._stream.seek(offset)  # type: ignore[attr-defined]
+        self._base, self._buffer, self._position = offset, b"", 0
+        if end is not None:
+            self._chunk = min(end - offset, self._most)
+
+    def _read_more(self, size: int) -> int:
+        """Try to have `size` bytes buffered from the position on; returns how many there are."""
+        chunks = [self._buffer[self._position :]]
+        have = len(chunks[0])
+        while have < size:
+            chunk = self._stream.read(min(max(self._chunk, size - have), 16 * self.CHUNK))
+            if not chunk:
+                break
+            chunks.append(chunk)
+            have += len(chunk)
+        self._base += self._position
+        self._buffer, self._position = b"".join(chunks), 0
+        return have
+
+    def _take(self, size: int, name: str, offset: int) -> bytes:
+        """The data of a member that is not all buffered; what follows it in the last chunk stays buffered."""
+        if size > MAX_RECORD:
+            raise self._damage(
+                f"is {size:,} bytes long; a tf.train.Example holds at most 2 GiB", "too_large", offset, member=name
+            )
+        padded = size + (-size & 511)
+        chunks = [self._buffer[self._position : self._position + padded]]
+        self._position += len(chunks[0])
+        missing = padded - len(chunks[0])
+        while missing:
+            chunk = self._stream.read(min(max(self._chunk, missing), 16 * self.CHUNK))
+            if not chunk:
+                raise self._cut(name, offset)
+            self._base += len(self._buffer)
+            taken = min(missing, len(chunk))
+            chunks.append(chunk[:taken])
+            self._buffer, self._position = chunk, taken
+            missing -= taken
+        return b"".join(chunks)[:size]
+
+    def _skip(self, padded: int, name: str) -> None:
+        """Move behind a member's data; seeks where the stream can."""
+        offset = self.offset
+        end = offset + padded
+        if self._seek and end - self._base - len(self._buffer) > self._chunk:
+            try:
+                self._seek(end - 1)  # one byte early, so that a cut at the member's end shows
+            except (OSError, OverflowError):  # no file is that long
+                raise self._cut(name, offset - BLOCK) from None
+            self._base, self._buffer, self._position = end - 1, b"", 0
+        while end > self._base + len(self._buffer):
+            self._position = len(self._buffer)
+            if not self._read_more(1):
+                raise self._cut(name, offset - BLOCK)
+        self._position = end - self._base
+
+    def _cut(self, name: str, offset: int) -> DamagedShardError:
+        return self._damage("the shard ends inside this member: it is cut short", "truncated", offset, member=name)
+
+    def _damage(
+        self, message: str, kind: str, offset: int, *, member: str | None = None, hint: str | None = AGAIN
+    ) -> DamagedShardError:
+        return DamagedShardError(message, kind=kind, shard=self._name, member=member, offset=offset, hint=hint)

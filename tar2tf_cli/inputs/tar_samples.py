@@ -1,0 +1,237 @@
+"""The samples of one tar: its reader, grouper and links, and a second reading if members are not adjacent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from io import BytesIO
+
+from tar2tf_cli.errors import DamagedShardError, NotAdjacentError, SampleError
+from tar2tf_cli.formats.bytestream import ByteStream, Readable
+from tar2tf_cli.formats.compression import PlainStream
+from tar2tf_cli.formats.tar import TarReader
+from tar2tf_cli.inputs.links import EntryLinks
+from tar2tf_cli.inputs.seekable_tar import FileView, SeekableTar
+from tar2tf_cli.samples.grouping import Grouper, KeySplit, Sample, no_samples
+from tar2tf_cli.samples.regrouping import Runs
+from tar2tf_cli.stores.base import ObjectInfo, Source
+
+__all__ = ["TarRules", "TarSamples"]
+
+
+@dataclass(frozen=True, slots=True)
+class TarRules:
+    """How tars are read; each field means the same as the option of `convert`."""
+
+    key_split: KeySplit = "first"
+    regroup: bool | None = None
+    ignore_missing_end: bool = False
+
+
+class TarSamples:
+    """Reads the samples of a tar.
+
+    If members of a sample are not adjacent, the rules decide: `regroup` puts all samples together from the start, or
+    makes a key that appears again a fault. If it is None, such a key raises NotAdjacentError, and the caller begins
+    again with `regroup`; where that is not possible, as the input can be read only once, it is a fault.
+
+    Args:
+        source: the source of the tar.
+        item: the tar.
+        stream: the open tar, decompressed.
+        rules: how it is read.
+        fault: called with the error of each faulty sample; when it returns, the sample is skipped.
+        sizes_only: entries are sizes in bytes; the data of a plain local tar is not even read.
+        every_byte: read the data, too, as any of it may be unreadable.
+        trusted: the tar was read before, so its samples are not compared again.
+        ahead: decide about `regroup` before the first sample, as the caller cannot begin again: by the headers of a
+            plain local tar, or by that many bytes of any other. A key that appears again behind them is a fault.
+        on_bytes: called with the number of bytes after each read of a tar that is regrouped.
+
+    Attributes:
+        grouper: groups the members; knows the offset of the current sample.
+        seekable: whether samples can be read by offset.
+        regroups: whether samples are put together whose members are not adjacent.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        item: ObjectInfo,
+        stream: ByteStream,
+        rules: TarRules,
+        fault: Callable[[SampleError], None],
+        *,
+        sizes_only: bool = False,
+        every_byte: bool = False,
+        trusted: bool = False,
+        ahead: int = 0,
+        on_bytes: Callable[[int], None] | None = None,
+    ) -> None:
+        self._name = name = source.locate(item.name)
+        self._sizes_only = sizes_only
+        self.seekable = source.seekable and isinstance(stream, PlainStream)
+        self._on_bytes = on_bytes if self.seekable else None
+        regroup = rules.regroup
+        if regroup is None and not source.repeatable:
+            regroup = False
+        elif regroup is None and ahead:
+            stream, regroup = self._looked_ahead(stream, rules, ahead)
+        self.grouper = Grouper(
+            name,
+            fault,
+            key_split=rules.key_split,
+            strict=regroup is not None,
+            sizes_only=sizes_only,
+            trusted=trusted,
+        )
+        self.regroups = bool(regroup)
+        self._runs = Runs(self.grouper) if regroup else None
+        self._whole = SeekableTar(lambda: stream, name, seekable=source.seekable) if regroup else None
+        self._scanned = False
+        self._lost = False
+        self._tar = TarReader(
+            self._whole.view() if self._whole else stream,
+            name,
+            headers_only=sizes_only or self.regroups,
+            every_byte=every_byte,
+            need_end=not rules.ignore_missing_end,
+        )
+        self._links = EntryLinks(source, item, self.grouper, sizes_only=sizes_only, tar=self._whole)
+        self._tar.links = self._links
+
+    @property
+    def not_adjacent(self) -> int:
+        """The number of samples whose members are not adjacent, if they are put together."""
+        return self._runs.not_adjacent if self._runs else 0
+
+    @property
+    def skipped(self) -> Counter[str]:
+        """The number of skipped members, by reason."""
+        return self.grouper.skipped + self._tar.skipped
+
+    @property
+    def archives(self) -> int:
+        """The number of archives that the tar holds, end to end."""
+        return self._tar.archives
+
+    def seek(self, offset: int) -> None:
+        """Start at a sample's offset instead of the beginning."""
+        self._tar.start_at(offset)
+
+    def samples(self) -> Iterator[Sample]:
+        """The samples, in the order of their first members.
+
+        Raises:
+            NotAdjacentError: at a key that appears again, if the caller can begin again.
+            DamagedShardError: when the tar is not whole; after `resume`, call this again.
+        """
+        return self._put_together(self._runs) if self._runs else self.grouper.samples(self._tar)
+
+    def check_end(self) -> None:
+        """At the end of the samples, refuse a tar that has none."""
+        if self.grouper.empty:
+            raise no_samples(self.skipped)
+
+    def resume(self, error: DamagedShardError) -> bool:
+        """Whether to go on behind damage, at the next header; the error then says what was not read."""
+        damaged = self._tar.offset
+        try:
+            resumed = self._tar.resume()
+        except DamagedShardError:
+            resumed = False
+        lost = self._tar.offset - damaged
+        if resumed or lost:
+            what = "the part up to the next member" if resumed else "the rest of the shard"
+            error.message += f"; {what} was not read ({lost:,} bytes)"
+        if not self._runs:
+            self.grouper.resume(error.member)
+            return resumed
+        if error.member:
+            self.grouper.skip(self.grouper.split(error.member)[0])
+        self._lost = self._lost or not (error.member and resumed)
+        first, self._scanned = not self._scanned, self._scanned or not resumed
+        return first
+
+    def close(self) -> None:
+        """Close what was opened beside the stream."""
+        self._links.close()
+        if self._whole:
+            self._whole.close()
+
+    def _put_together(self, runs: Runs) -> Iterator[Sample]:
+        """The samples of a tar whose members are not adjacent: all headers are read first, then members by offset."""
+        if not self._scanned:
+            self._scan(runs)
+            self._scanned = True
+        if self._lost:
+            self.grouper.required = frozenset(name for name, count in runs.entries.items() if 4 * count > runs.samples)
+        tar = TarReader(self._view(), self._name, headers_only=self._sizes_only, need_end=False)
+        tar.links = self._links
+        yield from self.grouper.samples(runs.members(tar))
+
+    def _scan(self, runs: Runs) -> None:
+        damage = None
+        try:
+            runs.scan(self._tar)
+        except DamagedShardError as error:
+            damage = error
+        if self._whole and self._whole.damage and (damage is None or damage.kind == "truncated"):
+            damage = self._whole.damage  # which cut the copy short
+        if damage:
+            raise damage
+
+    def _view(self) -> FileView:
+        assert self._whole
+        return self._whole.view(self._on_bytes)
+
+    def _looked_ahead(self, stream: ByteStream, rules: TarRules, size: int) -> tuple[ByteStream, bool]:
+        """A stream that is still at its first byte, and whether members of its samples are not adjacent."""
+        if self.seekable and isinstance(stream, PlainStream):
+            adjacent = _are_adjacent(stream, rules)
+            stream.seek(0)
+            return stream, not adjacent
+        peeked = _Peeked(stream, size)
+        return peeked, not _are_adjacent(BytesIO(peeked.head), rules)
+
+
+def _are_adjacent(stream: Readable, rules: TarRules) -> bool:
+    """Whether no key appears again in a tar, as far as it is whole."""
+    grouper = Grouper("", lambda error: None, key_split=rules.key_split, strict=False, sizes_only=True)
+    try:
+        for _ in grouper.samples(TarReader(stream, "", headers_only=True, need_end=False)):
+            pass
+    except NotAdjacentError:
+        return False
+    except DamagedShardError:
+        pass
+    return True
+
+
+class _Peeked:
+    """A stream whose first bytes have been read, and are read again."""
+
+    def __init__(self, stream: ByteStream, size: int) -> None:
+        self._stream = stream
+        self._damage: DamagedShardError | None = None
+        pieces: list[bytes] = []
+        try:
+            while size > 0 and (data := stream.read(min(size, 1 << 20))):
+                pieces.append(data)
+                size -= len(data)
+        except DamagedShardError as error:
+            self._damage = error
+        self.head = b"".join(pieces)
+        self._position = 0
+        self.close = stream.close
+
+    def read(self, size: int, /) -> bytes:
+        if self._position < len(self.head):
+            data = self.head[self._position : self._position + size]
+            self._position += len(data)
+            return data
+        self.head, self._position = b"", 0
+        if self._damage:
+            raise self._damage
+        return self._stream.read(size)
