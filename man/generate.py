@@ -1,8 +1,9 @@
-"""Generates the man pages and shell completions from the commands: `python man/generate.py`."""
+"""Generates man pages, shell completions and the schema of spec files from the code: `python man/generate.py`."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from tar2tf_cli import __version__
 from tar2tf_cli.cli import cli
 from tar2tf_cli.cli.options import grouped
 from tar2tf_cli.ops import OPS
+from tar2tf_cli.spec.schema import spec_schema
 
 ROOT = Path(__file__).parent.parent
 
@@ -57,6 +59,7 @@ def generated() -> dict[Path, str]:
             raise LookupError(name)
         page = "\n".join(_command_page(click.Context(command, parent=context, info_name=name)))
         files[ROOT / "man" / f"tar2tf-{name}.1"] = page
+    files[ROOT / "docs" / "spec.schema.json"] = json.dumps(spec_schema(), indent=1) + "\n"
     shells: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
     for shell, complete in shells.items():
         source = complete(cli, {}, "tar2tf", "_TAR2TF_COMPLETE")

@@ -16,7 +16,7 @@ from tar2tf_cli import __version__
 
 __all__ = ["cli", "main"]
 
-_COMMANDS: Final = ("convert", "inspect", "verify")
+_COMMANDS: Final = ("convert", "inspect", "verify", "ops", "schema")
 
 
 class _Lazy(click.Group):
@@ -153,7 +153,22 @@ def _run(args: list[str] | None) -> int:
             error.show()
             return error.exit_code
         context = getattr(error, "ctx", None)
-        text = error.format_message().rstrip(".")
         hint = f"see {context.command_path if context else 'tar2tf'} -h"
-        raise UsageError(text[:1].lower() + text[1:], hint=hint) from None
+        raise UsageError(_message(error, context), hint=hint) from None
     return int(code or 0)
+
+
+def _message(error: click.ClickException, context: click.Context | None) -> str:
+    """What is wrong, in the words of our own errors."""
+    from tar2tf_cli.errors import meant
+
+    if isinstance(error, click.NoSuchOption):
+        params = context.command.get_params(context) if context else []
+        known = [name for param in params for name in (*param.opts, *param.secondary_opts) if name.startswith("-")]
+        return f"there is no option {error.option_name!r}{meant(error.option_name, known)}"
+    if isinstance(error, click.MissingParameter) and error.param:
+        return f"no {error.param.name} is given"
+    if isinstance(error, click.BadParameter) and error.param:
+        return f"{'/'.join(error.param.opts)}: {error.message.rstrip('.')}"
+    text = error.format_message().rstrip(".")
+    return text[:1].lower() + text[1:]

@@ -165,7 +165,7 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
 @output_options
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> int:
-    """Convert tar shards, image folders or rows of CSV to TFRecord shards.
+    """Convert tars, image folders or CSV rows to TFRecord shards.
 
     \b
     tar2tf convert shards 'train-{0000..0146}.tar' -o 'out/train-<>.record'

@@ -29,6 +29,8 @@ __all__ = ["command"]
 _MOST_SHARDS: Final = 20
 _MOST_ENTRIES: Final = 100
 _MOST_EXAMPLE: Final = 60
+_SHRINK: Final = {6: 10, 2: 22, 0: 24}  # of the columns of the table of entries: example, kind, name
+_DROP: Final = (6, 3, 5, 4)  # and those left out where they do not fit: example, min, max, mean
 
 
 @click.command("inspect", cls=Command)
@@ -67,7 +69,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
             _print_sample(shown)
         return 0
     if most and bucket == "-":
-        raise click.UsageError("Standard input can be read only once: use either -n or --json.")
+        raise click.UsageError("standard input can be read only once: use either -n or --json")
     with Terminal(quiet=options["quiet"], verbose=False, progress=options["progress"]) as terminal:
         contents = inspect(bucket, template, workers=options["num_workers"], events=terminal, **where)
     if as_json:
@@ -114,7 +116,7 @@ def _print_entries(contents: Contents) -> None:
     name = "feature" if contents.format == "tfrecord" else "entry"
     heading = (name, "count", "kind", "min", "mean", "max", "example")
     echo("")
-    for line in table([heading, *rows], right={1, 3, 4, 5}, shrink={6: 6, 2: 16, 0: 8}, width=terminal_width()):
+    for line in table([heading, *rows], right={1, 3, 4, 5}, shrink=_SHRINK, drop=_DROP, width=terminal_width()):
         echo(line)
     if len(entries) > _MOST_ENTRIES:
         echo(f"and {len(entries) - _MOST_ENTRIES:,} more; --json lists them all")

@@ -63,6 +63,13 @@ class Command(click.Command):
         super().__init__(*args, **settings)
         self._terms = terms
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # so that the hint names this command
+            raise
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the groups without blank lines between them, so that a page holds them."""
         groups = {group: list(self._lines(params, ctx)) for group, params in grouped(self.get_params(ctx)).items()}

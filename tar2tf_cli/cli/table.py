@@ -14,6 +14,7 @@ from tar2tf_cli.cli.output import printable
 __all__ = ["table", "terminal_width"]
 
 _GAP: Final = "  "
+_LEAST: Final = 4
 
 
 def table(
@@ -21,6 +22,7 @@ def table(
     *,
     right: Collection[int] = (),
     shrink: Mapping[int, int] | None = None,
+    drop: Sequence[int] = (),
     width: int | None = None,
     indent: str = "",
 ) -> Iterator[str]:
@@ -29,20 +31,39 @@ def table(
     Args:
         rows: cells; the first row may be a heading. Control characters become escapes.
         right: indexes of the columns that are right-aligned.
-        shrink: minimum widths of the columns that may be cut with an ellipsis, in the order in which they are cut.
+        shrink: widths down to which columns may be cut with an ellipsis, in the order in which they are cut; if nothing
+            else helps, they are cut further.
+        drop: indexes of the columns that are left out while the others do not fit, in this order.
         width: maximum width of a line in terminal columns; None for no limit.
         indent: text before each line.
     """
     cells = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
-    surplus = 0 if width is None else len(indent) + sum(widths) + len(_GAP) * (len(widths) - 1) - width
-    for column, least in (shrink or {}).items():
-        cut = min(max(surplus, 0), max(widths[column] - least, 0))
-        widths[column] -= cut
-        surplus -= cut
+    kept, shrink = list(range(len(widths))), shrink or {}
+    if width is not None:
+        for column in drop:
+            if _surplus([min(widths[c], shrink.get(c, widths[c])) for c in kept], indent, width) > 0:
+                kept.remove(column)
+        _cut(widths, kept, shrink, indent, width)
     for row in cells:
-        parts = [_fitted(cell, widths[column], column in right) for column, cell in enumerate(row)]
+        parts = [_fitted(row[column], widths[column], column in right) for column in kept]
         yield (indent + _GAP.join(parts)).rstrip()
+
+
+def _surplus(widths: Sequence[int], indent: str, width: int) -> int:
+    """How many columns a line is wider than a width."""
+    return len(indent) + sum(widths) + len(_GAP) * (len(widths) - 1) - width
+
+
+def _cut(widths: list[int], kept: Sequence[int], shrink: Mapping[int, int], indent: str, width: int) -> None:
+    """Reduce the widths of the columns that may shrink until a line fits, if it can."""
+    surplus = max(_surplus([widths[column] for column in kept], indent, width), 0)
+    for limits in (shrink, dict.fromkeys(shrink, _LEAST)):
+        for column, least in limits.items():
+            if column in kept:
+                cut = min(surplus, max(widths[column] - least, 0))
+                widths[column] -= cut
+                surplus -= cut
 
 
 def terminal_width() -> int | None:

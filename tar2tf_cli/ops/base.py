@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import ProblemsError, SampleError, UsageError, meant
 from tar2tf_cli.formats.image import DEFAULT_MAX_PIXELS
+from tar2tf_cli.ops.rules import JsonSchema, Rule
 from tar2tf_cli.samples.grouping import Sample
 
 __all__ = ["OPS", "Op", "OpContext", "Samples", "apply_ops", "keyword_aliases", "missing_entry", "parse_op", "register"]
@@ -42,6 +43,7 @@ class Op:
     """An op. Subclasses are frozen dataclasses with a `name`, a `usage` for `--op`, `examples` of it, and `apply`.
 
     Attributes:
+        checks: the rule for each field.
         unlocked: whether the work is done by libraries that release the GIL.
         only: what it works on, samples or examples; None for both.
     """
@@ -49,6 +51,7 @@ class Op:
     name: ClassVar[str]
     usage: ClassVar[str]
     examples: ClassVar[tuple[str, ...]] = ()
+    checks: ClassVar[Mapping[str, Rule[Any]]] = {}
     unlocked: ClassVar[bool] = False
     only: ClassVar[Kind | None] = "sample"
 
@@ -74,6 +77,18 @@ class Op:
     def more(cls) -> str:
         """Return the details: the second paragraph, if there is one."""
         return next((text for text in cls._paragraphs()[1:] if not text.startswith("Args:")), "")
+
+    @classmethod
+    def schema(cls) -> JsonSchema:
+        """Return the JSON Schema of VALUE in `NAME: VALUE` of a spec file."""
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+        rules = {field.name: cls.checks[field.name].schema for field in fields}
+        required = [field.name for field in fields if field.default is dataclasses.MISSING]
+        mapping = {"type": "object", "properties": rules, "required": required, "additionalProperties": False}
+        if not rules:
+            return {"anyOf": [{"type": "null"}, mapping]}
+        values = {"type": "array", "items": [*rules.values()], "minItems": len(required), "maxItems": len(rules)}
+        return {"anyOf": [{"type": "string"}, mapping, values]}
 
     @classmethod
     def _paragraphs(cls) -> list[str]:

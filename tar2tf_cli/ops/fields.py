@@ -9,15 +9,22 @@ from typing import Any, ClassVar, Final
 
 from tar2tf_cli.errors import SampleError, meant
 from tar2tf_cli.ops.base import Kind, Op, OpContext, register
-from tar2tf_cli.ops.rules import text
+from tar2tf_cli.ops.rules import JsonSchema, text
 from tar2tf_cli.samples.grouping import KEY, Sample
 
 __all__ = ["DropEmpty", "Keep", "NameRule", "Rename", "keep", "move_first", "names_with"]
 
 
+ONE_OR_SEVERAL: Final[JsonSchema] = {
+    "anyOf": [text.schema, {"type": "array", "items": text.schema, "minItems": 1}],
+}
+
+
 @register
 class Rename(Op):
     """Rename the first source that is present.
+
+    It becomes the entry NAME; a sample that has none of the sources is faulty.
 
     In Python, Rename({"image": ["jpg", "jpeg"]}), Rename(image=["jpg", "jpeg"]) and Rename(image="jpg;jpeg") mean
     the same.
@@ -56,6 +63,10 @@ class Rename(Op):
         if not isinstance(value, dict):
             raise ValueError("takes a mapping of names to sources")
         return cls(value)
+
+    @classmethod
+    def schema(cls) -> JsonSchema:
+        return {"anyOf": [text.schema, {"type": "object", "minProperties": 1, "additionalProperties": ONE_OR_SEVERAL}]}
 
     def canonical(self) -> dict[str, Any]:
         return {self.name: {name: list(sources) for name, sources in self.renames.items()}}
@@ -153,6 +164,10 @@ class Keep(Op):
     @classmethod
     def from_value(cls, value: Any) -> Op:
         return cls.parse(value) if isinstance(value, str) else cls(*(value if isinstance(value, list) else [value]))
+
+    @classmethod
+    def schema(cls) -> JsonSchema:
+        return ONE_OR_SEVERAL
 
     def canonical(self) -> dict[str, Any]:
         return {self.name: list(self.rules)}

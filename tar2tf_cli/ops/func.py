@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final
 
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.ops.base import Op, OpContext, register
+from tar2tf_cli.ops.rules import JsonSchema
 from tar2tf_cli.samples.grouping import KEY, Sample
 
 __all__ = ["Func", "is_identified", "label", "load_object", "source_digest"]
@@ -67,6 +68,10 @@ class Func(Op):
         if not isinstance(value, str):
             raise ValueError(f"takes MODULE:NAME or FILE.py:NAME, not {value!r}")
         return cls(value)
+
+    @classmethod
+    def schema(cls) -> JsonSchema:
+        return {"type": "string", "pattern": ":"}
 
     def canonical(self) -> dict[str, Any]:
         return {self.name: self.label, **({"digest": self._digest} if self._digest else {})}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from tar2tf_cli.errors import ImageError, SampleError
 from tar2tf_cli.formats import image, npy
 from tar2tf_cli.ops.base import Op, OpContext, keyword_aliases, register
-from tar2tf_cli.ops.rules import one_of, text, whole
+from tar2tf_cli.ops.rules import Rule, one_of, rule, text, whole
 from tar2tf_cli.samples.grouping import KEY, Sample
 
 if TYPE_CHECKING:
@@ -21,15 +22,15 @@ _PYTHON_TYPES: Final = {float: "float32", int: "int32", bool: "bool"}
 
 @dataclass(frozen=True)
 class _ImageOp(Op):
-    """An op on the decoded image in the entry `ext`; `_checks` has the rules for the other fields."""
+    """An op on the decoded image in the entry `ext`."""
 
     unlocked = True
-    _checks: ClassVar[dict[str, Any]] = {}
+    checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text}
 
     ext: str
 
     def __post_init__(self) -> None:
-        for name, check in {"ext": text, **self._checks}.items():
+        for name, check in self.checks.items():
             object.__setattr__(self, name, check(getattr(self, name), name))
 
     def apply(self, sample: Sample, context: OpContext) -> Sample:
@@ -53,6 +54,7 @@ class _ImageOp(Op):
         return value
 
 
+@rule(enum=list(image.CHANNELS))
 def _channels(channels: Any, label: str) -> int:
     number = whole()(channels, label)
     if number not in image.CHANNELS:
@@ -73,7 +75,7 @@ class Decode(_ImageOp):
     name: ClassVar[str] = "decode"
     usage: ClassVar[str] = "decode:EXT[,CHANNELS]"
     examples: ClassVar[tuple[str, ...]] = ("decode:jpg", "decode:jpg,3", "decode:npy")
-    _checks: ClassVar = {"channels": _channels}
+    checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text, "channels": _channels}
 
     channels: Any = 0
 
@@ -98,6 +100,7 @@ class Decode(_ImageOp):
             raise SampleError(f"decode: {error}") from None
 
 
+@rule(enum=list(image.DTYPES))
 def _dtype_name(dtype: Any, label: str) -> str:
     """Return the name of a dtype, given as a name, a Python type, or a NumPy or TensorFlow dtype."""
     name = _PYTHON_TYPES.get(dtype) if isinstance(dtype, type) else None
@@ -107,7 +110,7 @@ def _dtype_name(dtype: Any, label: str) -> str:
 
 @dataclass(frozen=True)
 class _DtypeOp(_ImageOp):
-    _checks: ClassVar = {"dtype": _dtype_name}
+    checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text, "dtype": _dtype_name}
 
     dtype: Any
 
@@ -142,6 +145,13 @@ class Cast(_DtypeOp):
         return image.cast(pixels, self.dtype)
 
 
+@rule(
+    anyOf=[
+        {"type": "array", "items": whole(1).schema, "minItems": 2, "maxItems": 2},
+        {"type": "string", "pattern": "^[1-9][0-9]*(x[1-9][0-9]*)?$"},
+        whole(1).schema,
+    ]
+)
 def _size(size: Any, label: str) -> tuple[int, int]:
     """Parse height and width from `224x224`, (224, 224) or, for a square, `224` or 224."""
     several = not isinstance(size, str) and hasattr(size, "__iter__")
@@ -166,7 +176,7 @@ class Resize(_ImageOp):
     name: ClassVar[str] = "resize"
     usage: ClassVar[str] = "resize:EXT,HEIGHTxWIDTH"
     examples: ClassVar[tuple[str, ...]] = ("resize:jpg,224x224", "resize:jpg,224")
-    _checks: ClassVar = {"size": _size}
+    checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text, "size": _size}
 
     size: Any
 
@@ -174,6 +184,7 @@ class Resize(_ImageOp):
         return image.resize(pixels, *self.size)
 
 
+@rule(type="number")
 def _angle(angle: Any, label: str) -> float:
     try:
         degrees = float(angle or 0)
@@ -195,7 +206,7 @@ class Rotate(_ImageOp):
     name: ClassVar[str] = "rotate"
     usage: ClassVar[str] = "rotate:EXT[,ANGLE]"
     examples: ClassVar[tuple[str, ...]] = ("rotate:jpg,90", "rotate:jpg")
-    _checks: ClassVar = {"angle": _angle}
+    checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text, "angle": _angle}
 
     angle: Any = 0.0
 
@@ -226,7 +237,7 @@ class Encode(_ImageOp):
     name: ClassVar[str] = "encode"
     usage: ClassVar[str] = "encode:EXT,jpeg|png[,quality=Q]"
     examples: ClassVar[tuple[str, ...]] = ("encode:jpg,jpeg", "encode:jpg,jpeg,quality=90", "encode:png,png")
-    _checks: ClassVar = {"format": one_of("jpeg", "png"), "quality": whole(1, 100)}
+    checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text, "format": one_of("jpeg", "png"), "quality": whole(1, 100)}
 
     format: Literal["jpeg", "png"] = "jpeg"
     quality: Any = 95

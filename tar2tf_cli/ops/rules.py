@@ -4,14 +4,40 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import meant
 
-__all__ = ["one_of", "refusal", "text", "whole"]
+__all__ = ["JsonSchema", "Rule", "one_of", "refusal", "rule", "text", "whole"]
+
+Kept = TypeVar("Kept", covariant=True)
+JsonSchema: TypeAlias = "Mapping[str, Any]"
 
 
+class Rule(Generic[Kept]):
+    """A rule and, as a JSON Schema of draft 7, the values that it accepts in a spec file.
+
+    Args:
+        check: called with a value and its name in errors; returns what is stored, or raises ValueError.
+        schema: describes the values in the form in which they should be written; the check may accept others.
+    """
+
+    def __init__(self, check: Callable[[Any, str], Kept], schema: JsonSchema) -> None:
+        self._check = check
+        self.schema = schema
+        self.__doc__ = check.__doc__
+
+    def __call__(self, value: Any, label: str) -> Kept:
+        return self._check(value, label)
+
+
+def rule(**schema: Any) -> Callable[[Callable[[Any, str], Kept]], Rule[Kept]]:
+    """Make a rule of the function below, with a JSON Schema of what it accepts."""
+    return lambda check: Rule(check, schema)
+
+
+@rule(type="string", minLength=1)
 def text(value: Any, label: str) -> str:
     """Accept text that is not empty, or a path."""
     given = os.fspath(value) if isinstance(value, os.PathLike) else value
@@ -20,10 +46,12 @@ def text(value: Any, label: str) -> str:
     return given
 
 
-def whole(least: int | None = None, most: int | None = None) -> Callable[[Any, str], int]:
+def whole(least: int | None = None, most: int | None = None) -> Rule[int]:
     """Accept a whole number within limits."""
+    limits = {"minimum": least, "maximum": most}
 
-    def rule(value: Any, label: str) -> int:
+    @rule(type="integer", **{name: limit for name, limit in limits.items() if limit is not None})
+    def check(value: Any, label: str) -> int:
         try:
             number = int(value) if isinstance(value, str) else operator.index(value)
         except (TypeError, ValueError):
@@ -36,18 +64,19 @@ def whole(least: int | None = None, most: int | None = None) -> Callable[[Any, s
             raise ValueError(f"{label} must be {most:,} or less, not {number}")
         return number
 
-    return rule
+    return check
 
 
-def one_of(*choices: str) -> Callable[[Any, str], Any]:
+def one_of(*choices: str) -> Rule[Any]:
     """Accept one of several words."""
 
-    def rule(value: Any, label: str) -> str:
+    @rule(enum=list(choices))
+    def check(value: Any, label: str) -> str:
         if value not in choices:
             raise ValueError(refusal(label, value, choices))
         return str(value)
 
-    return rule
+    return check
 
 
 def refusal(label: str, value: Any, choices: Sequence[Any]) -> str:

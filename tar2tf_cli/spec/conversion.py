@@ -38,7 +38,10 @@ class Input:
 
     Attributes:
         bucket: a directory, a file or a URL, as text or a path.
-        template: names of shards in it, one text or several.
+        template: names of shards in it, one text or several, with braces or a glob.
+        key_split: whether a member's key ends at the first or the last dot of its base name.
+        regroup: put samples together whose members are not adjacent.
+        ignore_missing_end: accept tars without the blocks that end an archive.
         kind: what the bucket holds; `from` on the command line, in spec files and in manifests.
         regroup: whether samples whose members are not adjacent are put together from the start, or are an error; by
             default a shard is read again to put them together when a key appears again.
@@ -89,6 +92,10 @@ class Output:
         path: the shards' path, with `<>` or `<00000>` where their numbers go; `-` is standard output, and an existing
             device or pipe is written to in the same way.
         max_shard_size: the largest size of a shard on disk in bytes, framing included; or text such as 100MB.
+        num_shards: how many shards to write, of equal count; not with the other limits.
+        records_per_shard: the most records of a shard.
+        compression: compresses each shard.
+        index: write `SHARD.idx` beside each shard, with the offset and size of each record.
 
     Raises:
         UsageError: for an invalid value, or credentials in the path, which the message does not repeat.
@@ -143,11 +150,19 @@ class Conversion:
     Attributes:
         input: an `Input`, or its bucket.
         output: an `Output`, or its path.
-        ops: a list of ops, each an op, text as for `--op`, or a mapping as in a spec file.
+        ops: a list of ops, applied in order: each an op, text as for `--op`, or a mapping as in a spec file.
         select: a mapping of features to selections, or text as for `--select`; None for every entry.
+        preset: a known set of features.
+        image_size: height and width in pixels for the preset imagenet-tensor, which then crops and scales.
+        max_pixels: an image with more pixels (height x width) is a faulty sample when it is decoded.
         types: types of features, by name; the others follow from their values.
+        record_to_example: a function from a sample to its example, in Python only.
+        shuffle: shuffle all records, across all shards.
         seed: the random seed for shuffling and random ops.
+        limit: convert at most this many samples: the first ones, or with shuffle random ones.
         split: the fraction of the samples in each split, by name.
+        on_error: what to do with a faulty sample.
+        max_errors: fail after more faulty samples than this.
         retry_for: for how many seconds failed requests to stores are repeated without progress; by default
             TAR2TF_RETRY_FOR, else 60.
         example_ops: what a `Pipeline` does to examples, after select, preset and types.

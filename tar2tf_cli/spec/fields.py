@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import Problem, ProblemsError, UsageError
-from tar2tf_cli.features.presets import find_preset
+from tar2tf_cli.features.presets import PRESETS, find_preset
 from tar2tf_cli.features.types import TYPES
 from tar2tf_cli.ops.base import Op, parse_op
-from tar2tf_cli.ops.rules import one_of, refusal, text, whole
+from tar2tf_cli.ops.rules import JsonSchema, one_of, refusal, rule, text, whole
 from tar2tf_cli.ops.select import Selection, parse_select
 
 __all__ = ["Checked", "Exact", "fields_of", "one_of", "parse_size", "problems_of", "text", "whole"]
@@ -25,13 +25,13 @@ class Checked(Generic[Given, Kept]):
     """A field of a frozen dataclass: accepts a `Given` value, stores it as `Kept` by a rule.
 
     Args:
-        rule: called with a value and its name in errors; returns the value to store, which it accepts too.
+        check: called with a value and its name in errors; returns the value to store, which it accepts too.
         default: the default value; if it is None, the field accepts None.
         recorded: whether it can change the output, and so belongs in the manifest.
     """
 
-    def __init__(self, rule: Callable[[Any, str], Kept], default: Any = _REQUIRED, *, recorded: bool = True) -> None:
-        self._rule = rule
+    def __init__(self, check: Callable[[Any, str], Kept], default: Any = _REQUIRED, *, recorded: bool = True) -> None:
+        self._check = check
         self.default = default
         self.recorded = recorded
         self.name = ""
@@ -47,6 +47,12 @@ class Checked(Generic[Given, Kept]):
             raise AttributeError(self.name)
         return self.default  # type: ignore[no-any-return]
 
+    @property
+    def schema(self) -> JsonSchema:
+        """The JSON Schema of its values in a spec file, with the default if that is one of them."""
+        schema: JsonSchema = getattr(self._check, "schema", {})
+        return {**schema, "default": self.default} if type(self.default) in (bool, int, str) else schema
+
     def __set__(self, instance: object, value: Given) -> None:
         instance.__dict__[self.name] = self.check(value)
 
@@ -59,7 +65,7 @@ class Checked(Generic[Given, Kept]):
         if value is None and self.default is None:
             return None  # type: ignore[return-value]
         try:
-            return self._rule(value, label or self.name)
+            return self._check(value, label or self.name)
         except ValueError as error:
             raise UsageError(str(error)) from None
 
@@ -73,6 +79,10 @@ def fields_of(kind: type) -> dict[str, Checked[Any, Any]]:
     return {name: field for name, field in vars(kind).items() if isinstance(field, Checked)}
 
 
+_TEXTS: Final = {"anyOf": [text.schema, {"type": "array", "items": text.schema}]}
+
+
+@rule(**_TEXTS)
 def texts(value: Any, label: str) -> tuple[str, ...]:
     """Accept one text, or several."""
     items = value if isinstance(value, (list, tuple)) else [value]
@@ -81,6 +91,7 @@ def texts(value: Any, label: str) -> tuple[str, ...]:
     return tuple(items)
 
 
+@rule(type="boolean")
 def flag(value: Any, label: str) -> bool:
     """Accept true or false."""
     if not isinstance(value, int) or value not in (0, 1):
@@ -88,6 +99,7 @@ def flag(value: Any, label: str) -> bool:
     return bool(value)
 
 
+@rule(anyOf=[whole(1).schema, {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? *([kKMGTPE]i?)?[bB]?$"}])
 def parse_size(value: Any, label: str = "max_shard_size") -> int:
     """Parse a size in bytes: `100MB` (10^8), `100MiB` (binary) or a number.
 
@@ -108,6 +120,7 @@ def parse_size(value: Any, label: str = "max_shard_size") -> int:
     return size
 
 
+@rule(type="array", items={"$ref": "#/definitions/op"})
 def ops(value: Any, label: str) -> tuple[Op, ...]:
     """Parse a list of ops, each as for `parse_op`."""
     if not isinstance(value, (list, tuple)):
@@ -115,11 +128,27 @@ def ops(value: Any, label: str) -> tuple[Op, ...]:
     return tuple(_each(enumerate(value), lambda _, item: parse_op(item)).values())
 
 
+@rule(
+    anyOf=[
+        *_TEXTS["anyOf"],
+        {"type": "object", "additionalProperties": {"$ref": "#/definitions/selection"}, "minProperties": 1},
+    ]
+)
 def select(value: Any, label: str) -> dict[str, Selection]:
     """Parse features and the selection for each."""
     return parse_select(value)
 
 
+_PAIR: Final = f"[^=,]+=({'|'.join(TYPES)})"
+
+
+@rule(
+    anyOf=[
+        {"type": "object", "additionalProperties": {"enum": list(TYPES)}},
+        {"type": "string", "pattern": f"^{_PAIR}(,{_PAIR})*$"},
+        {"type": "array", "items": {"type": "string", "pattern": f"^{_PAIR}(,{_PAIR})*$"}},
+    ]
+)
 def types(value: Any, label: str) -> dict[str, Any]:
     """Parse the types of features by name, or texts such as `NAME=TYPE,NAME=TYPE`."""
 
@@ -132,6 +161,12 @@ def types(value: Any, label: str) -> dict[str, Any]:
     return {str(name): kind for name, kind in _each(pairs.items(), known).items()}
 
 
+@rule(
+    anyOf=[
+        {"type": "object", "additionalProperties": {"type": "number", "exclusiveMinimum": 0, "maximum": 1}},
+        {"type": "string", "pattern": "^[^=,/]+=[0-9.]+(,[^=,/]+=[0-9.]+)*$"},
+    ]
+)
 def split(value: Any, label: str) -> dict[str, float]:
     """Parse the fraction of samples in each split, by name, or a text such as `train=0.9,val=0.1`."""
     form = f"{label} %r is not NAME=FRACTION, such as train=0.9,val=0.1"
@@ -150,6 +185,10 @@ def split(value: Any, label: str) -> dict[str, float]:
     return fractions
 
 
+_ARGUMENT: Final = {"type": "string", "pattern": "^[^=]+="}
+
+
+@rule(anyOf=[{"type": "object"}, _ARGUMENT, {"type": "array", "items": _ARGUMENT}])
 def arguments(value: Any, label: str) -> dict[str, Any]:
     """Parse keyword arguments, or texts such as `NAME=VALUE`, where VALUE may be JSON."""
     if isinstance(value, Mapping):
@@ -166,6 +205,7 @@ def arguments(value: Any, label: str) -> dict[str, Any]:
     return parsed
 
 
+@rule(type="array", items=whole(0).schema, minItems=2, maxItems=2)
 def rows(value: Any, label: str) -> tuple[int, int]:
     """Accept a first row and an exclusive end."""
     numbers = [whole(0)(item, label) for item in value] if isinstance(value, (list, tuple)) else []
@@ -174,6 +214,7 @@ def rows(value: Any, label: str) -> tuple[int, int]:
     return numbers[0], numbers[1]
 
 
+@rule(enum=list(PRESETS))
 def preset(value: Any, label: str) -> str:
     """Accept the name of a preset."""
     find_preset(value)
@@ -187,6 +228,7 @@ def function(value: Any, label: str) -> Callable[..., Any]:
     return value  # type: ignore[no-any-return]
 
 
+@rule(type="string", pattern=":")
 def loadable(value: Any, label: str) -> str | type:
     """Accept a class, or text that names one."""
     return value if isinstance(value, type) else text(value, label)

@@ -22,10 +22,10 @@ from tar2tf_cli.errors import Problem, SourceError, UsageError, meant
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.fields import Checked, fields_of, problems_of
 
-__all__ = ["SECTIONS", "SpecError", "build", "load", "overlaid", "read", "spec_fields"]
+__all__ = ["IDENTITY", "SECTIONS", "SpecError", "build", "load", "overlaid", "problems", "read", "spec_fields"]
 
 SECTIONS: Final[dict[Any, type]] = {"input": Input, "output": Output}
-_IDENTITY: Final = ("digest", "fields")
+IDENTITY: Final = ("digest", "fields")
 """Additional keys in a manifest's input, which show whether labels or the example class changed."""
 
 
@@ -95,8 +95,8 @@ def read(path: str, flags: Mapping[str, Any] | None = None) -> Conversion:
         UsageError: when the resulting options contradict each other.
     """
     document, spec_error = load(path)
-    if problems := list(_problems(Conversion, document)):
-        raise spec_error(problems)
+    if found := list(problems(document)):
+        raise spec_error(found)
     return build(overlaid(document, flags or {}))
 
 
@@ -136,8 +136,13 @@ def _known(kind: type, document: Mapping[str, Any]) -> dict[str, Any]:
     return {field.name: document[name] for name, field in spec_fields(kind).items() if name in document}
 
 
+def problems(document: Mapping[Any, Any]) -> Iterator[Problem]:
+    """Yield every problem of a spec."""
+    return _problems(Conversion, document)
+
+
 def _problems(kind: type, document: Mapping[Any, Any], section: str = "") -> Iterator[Problem]:
-    """Yield every problem of a spec, or of a section of it."""
+    """Yield every problem of a section, or of a whole spec."""
     fields = spec_fields(kind)
     for name, value in document.items():
         inner = SECTIONS.get(name) if kind is Conversion else None
@@ -150,5 +155,5 @@ def _problems(kind: type, document: Mapping[Any, Any], section: str = "") -> Ite
                 fields[name].check(value, name)
             except UsageError as error:
                 yield from (((name, *path), message) for path, message in problems_of(error))
-        elif kind is not Input or name not in _IDENTITY:
+        elif kind is not Input or name not in IDENTITY:
             yield (name,), f"there is no key {name!r}{section}{meant(name, fields)}"

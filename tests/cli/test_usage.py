@@ -15,6 +15,7 @@ from shards import (
     tar2tf,
 )
 from tar2tf_cli.cli import cli
+from tar2tf_cli.ops import OPS
 
 # --- Help and near misses ---
 
@@ -190,3 +191,70 @@ def test_a_dry_run_does_not_wait_for_stdin(tmp_path: Path) -> None:
         os.close(read), os.close(write)
     assert "1 input" in done.stdout
     assert not list(tmp_path.iterdir())
+
+
+# --- Errors look alike ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        (["convrt"], "there is no command 'convrt'; did you mean 'convert'?", "see tar2tf -h"),
+        (["--versoin"], "there is no option '--versoin'; did you mean '--version'?", "see tar2tf -h"),
+        (
+            ["convert", "x", "--max-shard-sze"],
+            "there is no option '--max-shard-sze'; did you mean '--max-shard-size'?",
+            "",
+        ),
+        (["convert", "x", "--key-spl", "last"], "there is no option '--key-spl'; did you mean '--key-split'?", ""),
+        (["inspect", "-x"], "there is no option '-x'", "see tar2tf inspect -h"),
+        (["convert", "x", "-o"], "option '-o' requires an argument", "see tar2tf convert -h"),
+        (["convert", "x", "--shuffle=3"], "option '--shuffle' does not take a value", "see tar2tf convert -h"),
+        (["convert", "x", "-o", "y", "-j", "0"], "-j/--num-workers must be 1 or more, not 0", None),
+        (["inspect", "x", "-n", "two"], "-n must be a whole number, not 'two'", None),
+        (["convert", "x", "-o", "y", "--on-error", "x"], "--on-error must be 'fail' or 'skip', not 'x'", None),
+        (["verify"], "no bucket is given", "see tar2tf verify -h"),
+        (["ops", "resise"], "there is no op 'resise'; did you mean 'resize'?", None),
+        (["convert", "x", "-o", "y", "--op", "resise"], "there is no op 'resise'; did you mean 'resize'?", None),
+        (["schema", "x"], "got unexpected extra argument", "see tar2tf schema -h"),
+    ],
+)
+def test_wrong_usage_looks_like_every_other_error(
+    arguments: list[str], message: str, hint: str | None, tmp_path: Path
+) -> None:
+    done = tar2tf(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    first, *rest = done.stderr.splitlines()
+    assert first.startswith(f"error: {message}")
+    assert not first.endswith(".")
+    assert len(rest) <= 1
+    assert all(line.startswith("  ") for line in rest)
+    if hint is not None:
+        assert hint in rest[0]
+
+
+def test_an_environment_variable_that_is_wrong_names_its_option() -> None:
+    done = tar2tf("convert", "x", "-o", "y", env={"TAR2TF_JSON": "perhaps"})
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: --json: 'perhaps' is not a valid boolean")
+
+
+# --- Ops ---
+
+
+def test_ops_prints_every_op_with_usage_meaning_and_examples() -> None:
+    printed = tar2tf("ops").stdout
+    listed = json.loads(tar2tf("ops", "--json").stdout)
+    assert [item["name"] for item in listed] == list(OPS)
+    for item, op in zip(listed, OPS.values(), strict=True):
+        assert f"{op.usage}\n  {op.help()}\n" in printed
+        assert item["examples"] == list(op.examples)
+        for example in op.examples:
+            assert f"    --op {example}\n" in printed
+    assert max(map(len, printed.splitlines())) <= 80
+
+
+def test_ops_prints_those_that_are_named() -> None:
+    printed = tar2tf("ops", "rotate", "cast").stdout
+    assert [line.partition(":")[0] for line in printed.splitlines() if line[:1] not in ("", " ")] == ["rotate", "cast"]

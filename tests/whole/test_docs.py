@@ -28,12 +28,13 @@ GENERATED = generator().generated()
 
 
 @pytest.mark.parametrize("path", GENERATED, ids=lambda path: path.name)
-def test_man_pages_and_completions_are_what_the_commands_generate(path):
+def test_man_pages_schema_and_completions_are_what_the_code_generates(path):
     assert path.read_text(encoding="utf-8") == GENERATED[path], "run python man/generate.py"
 
 
 def test_nothing_else_is_among_them():
-    assert set(GENERATED) == {path for folder in ("man", "completions") for path in (ROOT / folder).glob("tar2tf*")}
+    present = {path for folder in ("man", "completions") for path in (ROOT / folder).glob("tar2tf*")}
+    assert set(GENERATED) == {*present, *(ROOT / "docs").glob("*.json")}
 
 
 def test_the_help_names_the_default_of_max_pixels():

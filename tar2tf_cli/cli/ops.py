@@ -1,0 +1,67 @@
+"""`tar2tf ops`: prints the ops with their fields and examples, as text or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tar2tf_cli.cli.options import Command, option
+from tar2tf_cli.cli.output import print_json
+from tar2tf_cli.cli.table import terminal_width
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from tar2tf_cli.ops import Op
+
+__all__ = ["command"]
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from tar2tf_cli.cli.complete import op_names
+
+    return op_names(incomplete)
+
+
+@click.command("ops", cls=Command)
+@click.argument("name", nargs=-1, shell_complete=_complete)
+@option("--json", "as_json", is_flag=True, help="Print the ops as JSON.")
+def command(name: tuple[str, ...], as_json: bool) -> int:
+    """Show the ops, which change samples on their way into records.
+
+    \b
+    tar2tf ops
+    tar2tf ops resize rotate
+    tar2tf convert shards -o small.record --op decode:jpg --op resize:jpg,64x64
+
+    Each is shown as written after --op of tar2tf convert. In a spec file, an item of ops is the same text, or
+    NAME: FIELDS, such as resize: {ext: jpg, size: [64, 64]}. NAME selects ops; by default all are shown.
+    """
+    from tar2tf_cli.errors import UsageError, meant
+    from tar2tf_cli.ops import OPS
+
+    for wanted in name:
+        if wanted not in OPS:
+            raise UsageError(f"there is no op {wanted!r}{meant(wanted, OPS)}", hint=f"ops: {', '.join(OPS)}")
+    chosen = [OPS[wanted] for wanted in name or OPS]
+    if as_json:
+        print_json([_document(op) for op in chosen])
+    else:
+        click.echo("\n\n".join("\n".join(_lines(op)) for op in chosen))
+    return 0
+
+
+def _document(op: type[Op]) -> dict[str, Any]:
+    return {"name": op.name, "usage": op.usage, "help": op.help(), "more": op.more(), "examples": list(op.examples)}
+
+
+def _lines(op: type[Op]) -> Iterator[str]:
+    yield op.usage
+    width = min(terminal_width() or 80, 100)
+    for text in filter(None, (op.help(), op.more())):
+        yield from wrap(text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    for example in op.examples:
+        yield f"    --op {example}"
