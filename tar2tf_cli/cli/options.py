@@ -207,7 +207,7 @@ input_options = _together(
         "--regroup/--no-regroup",
         group="Input",
         default=None,
-        help="Put together members that are not adjacent, or refuse.",
+        help="Join members that are not adjacent, or refuse.",
         more="By default a shard is read again to put its samples together when a key appears again; standard input "
         "cannot be. --regroup does so from the start; --no-regroup makes such a key an error.",
     ),

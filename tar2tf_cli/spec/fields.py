@@ -99,7 +99,6 @@ def flag(value: Any, label: str) -> bool:
     return bool(value)
 
 
-@rule(anyOf=[whole(1).schema, {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? *([kKMGTPE]i?)?[bB]?$"}])
 def parse_size(value: Any, label: str = "max_shard_size") -> int:
     """Parse a size in bytes: `100MB` (10^8), `100MiB` (binary) or a number.
 
@@ -118,6 +117,12 @@ def parse_size(value: Any, label: str = "max_shard_size") -> int:
     if size <= 0:
         raise UsageError(f"{label}: {value!r} is not a size; write 100MB, 1GiB or a number of bytes above 0")
     return size
+
+
+size: Final = rule(anyOf=[whole(1).schema, {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? *([kKMGTPE]i?)?[bB]?$"}])(
+    parse_size
+)
+"""Accept a size in bytes."""
 
 
 @rule(type="array", items={"$ref": "#/definitions/op"})

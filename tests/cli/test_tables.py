@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -90,3 +91,33 @@ def test_looks_are_shared_among_shards(monkeypatch: pytest.MonkeyPatch, tmp_path
         write(tmp_path / f"{number}.tar", a_tar((f"{sample:03d}.cls", b"1") for sample in range(50)))
     monkeypatch.setattr(inspection, "_LOOKS", 10)
     assert look_into(tmp_path).entries["cls"].kinds.total() == 12
+
+
+def test_columns_are_left_out_where_the_others_would_be_cut_too_short() -> None:
+    rows = [
+        ("entry", "count", "kind", "min", "example"),
+        ("a-long-name.json", "1,000", "image/jpeg 30x20x3", "7 B", "x" * 60),
+    ]
+    settings = {"right": {1, 3}, "shrink": {4: 10, 2: 20, 0: 24}, "drop": (4, 3)}
+    assert [line.split()[-1] for line in table(rows, **settings, width=200)] == ["example", "x" * 60]
+    assert [line.split()[-1] for line in table(rows, **settings, width=70)] == ["example", "x" * 19 + "…"]
+    assert [line.split()[-1] for line in table(rows, **settings, width=50)] == ["min", "B"]
+    assert [line.split()[-1] for line in table(rows, **settings, width=46)] == ["kind", "30x20x3"]
+    assert list(table(rows, **settings, width=30))[1] == "a-long-name.json  1,000  imag…"
+    assert all(len(line) <= 20 for line in table(rows, **settings, width=20))
+
+
+def test_a_terminal_of_60_columns_shows_whole_names_and_kinds(
+    tmp_path: Path, run_inspect: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = ("annotations.json", b'{"a": [1, 2, 3]}'), ("caption.txt", b"a man on a surfboard"), ("cls", b"7")
+    path = write(
+        tmp_path / "a.tar", a_tar([(f"{number:04d}.{name}", data) for number in range(9) for name, data in entries])
+    )
+    monkeypatch.setattr("tar2tf_cli.cli.inspect.terminal_width", lambda: 60)
+    lines = run_inspect(path).out.splitlines()
+    assert max(map(columns, lines[1:])) <= 60
+    table = "\n".join(lines[2:])
+    assert "…" not in table.replace('{"a": [1, …', "").replace("a man on a…", "")
+    for name, _ in entries:
+        assert re.search(rf"^{re.escape(name)} +9 +(json|text) ", table, re.MULTILINE)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import assume, given, settings
 from hypothesis import example as example_of
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tar2tf_cli.errors import NothingFoundError, UsageError
@@ -156,7 +156,11 @@ def folder(tmp_path_factory):
 @example_of("[[]1].tar")
 def test_globs_match_the_files_that_bash_matches_in_its_order(folder, pattern):
     script = 'IFS=; for path in $1; do [ -f "$path" ] && printf "%s\\n" "$path"; done; true'
-    regex = glob_regex(pattern)
+    try:
+        regex = glob_regex(pattern)
+    except UsageError as error:
+        assume("bad character range" not in error.message)  # is refused, as a test below says
+        raise
     matches = sorted(name for name in NAMES if regex.match(name))
     wanted = bash(script, pattern, folder=folder) if is_glob(pattern) else [pattern] if pattern in NAMES else []
     assert matches == wanted
