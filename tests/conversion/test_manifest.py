@@ -140,7 +140,7 @@ def test_a_damaged_manifest_is_replaced_only_when_asked(out: Path) -> None:
         (put("features", "cls", "dtype", value="float32"), "'cls' is a list of int64, which cannot hold float32"),
         (put("features", "cls", "dtype", value="bytes"), "'cls' is a list of int64, which cannot hold bytes"),
         (put("features", "jpg", "dtype", value="uint8"), "'jpg' is a list of bytes, which cannot hold uint8"),
-        (put("features", "jpg", "shape", value=[2]), "'jpg' holds 1 values, and 2 in the manifest"),
+        (put("features", "jpg", "shape", value=[2]), "'jpg' has 1 values, but 2 in the manifest"),
     ],
 )
 def test_verify_finds_a_dtype_or_shape_that_the_shards_do_not_have(
