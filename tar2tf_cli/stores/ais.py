@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
@@ -39,6 +40,27 @@ _PASSING: Final = re.compile(
     r"i/o timeout|is being (restarted|shut down)|broken pipe|unexpected EOF|EOF$"
 )
 """Errors that the cluster answers with 400 while a node restarts."""
+
+_SETTLING: Final = 10.0  # seconds after which objects can be found again when a node has left or joined
+
+
+class _Nodes:
+    """The cluster's map of nodes, as this process has seen it.
+
+    Args:
+        version: the version of the map.
+    """
+
+    def __init__(self, version: str | None) -> None:
+        self._version = version
+        self._since = -_SETTLING
+
+    def settled(self, version: str | None) -> bool:
+        """Whether the map, in its present version, has been the same for a while, so that objects are where it says."""
+        now = time.monotonic()
+        if version != self._version:
+            self._version, self._since = version, now
+        return now - self._since >= _SETTLING
 
 
 class AisStore(Store):
@@ -81,7 +103,7 @@ class AisStore(Store):
             )
         self.lists_versions = provider == "ais"
         self._endpoint = (address if "://" in address else f"http://{address}").rstrip("/")
-        self._shown = without_secrets(self._endpoint)
+        self._proxy = server_of(self._endpoint)
 
     def connect(self) -> WebClient:
         """Make a client with the user's token and certificates."""
@@ -90,7 +112,8 @@ class AisStore(Store):
         return WebClient(token, verify=verify, cert=cert, timeout=timeouts(), tls_hint=TLS_HINT)
 
     def listing(self, prefix: str) -> Iterable[ObjectInfo]:
-        """List page by page, in the cluster's order."""
+        """List page by page, in the cluster's order; not while a node leaves or joins, as objects would be missing."""
+        nodes = self._map()
         asked = {"prefix": self.root + prefix, "props": "name,size,checksum,version", "pagesize": self.PAGE}
         while True:
             page = self._list(asked)
@@ -100,13 +123,21 @@ class AisStore(Store):
                 yield ObjectInfo(name, int(entry.get("size", 0)), version if self.lists_versions else None)
             asked |= {"uuid": page.get("uuid", ""), "continuation_token": page.get("continuation_token", "")}
             if not asked["continuation_token"]:
-                return
+                break
+        if self._map() != nodes:
+            raise Transient("a node left or joined during the listing", self._proxy)
+
+    def _map(self) -> str | None:
+        """Return the version of the cluster's map of nodes; None when the token does not allow to read it."""
+        response = self.client.send("GET", f"{self._endpoint}/v1/daemon?what=smap")
+        document = _parsed(response.read().decode())
+        return str(document["version"]) if "version" in document else None
 
     def _list(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         body = json.dumps({"action": "list", "value": asked}).encode()
         url = f"{self._endpoint}/v1/buckets/{quote(self._name)}?{self._query()}"
         response = self.client.send("GET", url, {"Content-Type": "application/json"}, body)
-        text = self._checked(response, self._endpoint, self.bucket).read()
+        text = self._checked(response, self._proxy, self.bucket).read()
         try:
             page = json.loads(text)
         except ValueError as error:
@@ -129,11 +160,14 @@ class AisStore(Store):
         response, node = self._request("GET", item.name, {"Range": f"bytes={start}-"} if start else {})
         return body_of(response, start, node, self._version(response.headers), _checksum(response.headers))
 
+    def _look_at_map(self) -> _Nodes:
+        return _Nodes(self._map())
+
     def put(self, name: str, path: str) -> None:
         """Send the bytes to the target that the proxy names, in answer to a request without them."""
         where, length = self.locate(name), {"Content-Length": str(os.stat(path).st_size)}  # which the proxy signs
         response = self.client.send("PUT", self._url(name), {**length, "Connection": "close"})
-        self._checked(response, self._endpoint, where).close()
+        self._checked(response, self._proxy, where).close()
         target = response.headers.get("Location")
         if not target:
             raise self._no_cluster("it does not redirect uploads")
@@ -166,8 +200,14 @@ class AisStore(Store):
         self, method: str, name: str, headers: Mapping[str, str] | None = None, **parameters: str
     ) -> tuple[BaseHTTPResponse, str]:
         """Send a request about an object; return the response and the node that answered."""
+        nodes = self.of_process(self._look_at_map)
         response, node = self.client.follow(method, self._url(name, **parameters), headers)
-        return self._checked(response, node, self.locate(name)), node
+        try:
+            return self._checked(response, node, self.locate(name)), node
+        except NoSuchObject:
+            if nodes.settled(self._map()):
+                raise
+        raise Transient("a node left or joined", self._proxy)
 
     def _version(self, headers: Mapping[str, str]) -> str | None:
         """Return the checksum; for a cloud bucket the ETag, as the checksum exists only while the object is cached."""
@@ -186,6 +226,11 @@ class AisStore(Store):
         text = text_of(response) or response.headers.get("Hdr-Error", "")  # the latter in answer to HEAD
         status, document = response.status, _parsed(text)
         message = _message(document) or (text if HTTP_TO_HTTPS.search(text) else "")
+        if node == self._proxy and str(document.get("node")).startswith("t["):
+            hint = "give the address of a proxy with --endpoint or AIS_ENDPOINT"
+            raise SourceError(
+                f"the endpoint is a target of the cluster, {document['node']}", shard=self._proxy, hint=hint
+            )
         if status == 404 and message and not _is_of_object(document):
             missing = "" if "bucket" in message else "no such bucket: "
             raise SourceError(missing + message, shard=where)
@@ -195,12 +240,12 @@ class AisStore(Store):
             raise self._no_cluster(f"it answered {status}")
         if status == 416:
             raise changed(where)
-        hint = LOGIN if status in (401, 403) else None
-        check_status(status, message, where, hint, server=node, headers=response.headers)
+        login = LOGIN if status in (401, 403) else None
+        check_status(status, message, where, login, server=node, headers=response.headers)
 
     def _no_cluster(self, why: str) -> SourceError:
         hint = "check --endpoint or AIS_ENDPOINT"
-        return SourceError(f"the endpoint is not an AIStore cluster: {why}", shard=self._shown, hint=hint)
+        return SourceError(f"the endpoint is not an AIStore cluster: {why}", shard=self._proxy, hint=hint)
 
 
 def _is_of_object(document: Mapping[str, Any]) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
-from tar2tf_cli.errors import Tar2tfError, UsageError
+from tar2tf_cli.errors import SourceError, Tar2tfError, UsageError
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores import network
 from tar2tf_cli.stores.base import ObjectInfo
@@ -228,6 +228,15 @@ class AzureStore(CloudStore):
         """Use Azure's own variables."""
         config = self._signing | ({"endpoint": self._endpoint} if self._endpoint else {})
         return stores.AzureStore(self._name, config=config, **options)
+
+    def fetch(self, item: ObjectInfo, start: int) -> Body:
+        """Send one streamed GET; Azure refuses a deleted object as it does one that was replaced."""
+        try:
+            return super().fetch(item, start)
+        except SourceError as error:
+            if item.version and self.head(item.name) is None:
+                raise NoSuchObject(error.message, shard=error.shard) from None
+            raise
 
 
 KINDS: Final[dict[str, Callable[[str, str | None], CloudStore]]] = {"s3": S3Store, "gs": GcsStore, "az": AzureStore}

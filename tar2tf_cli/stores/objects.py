@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from tar2tf_cli.errors import SourceError
+from tar2tf_cli.errors import NothingFoundError, SourceError
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.spec.templates import expand, is_glob, is_numbered, resolve
 from tar2tf_cli.stores.base import ObjectInfo, Source
-from tar2tf_cli.stores.transfer import Body, ResumingStream, persist
+from tar2tf_cli.stores.transfer import Body, NoSuchObject, ResumingStream, persist
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -28,7 +28,7 @@ _LIST_FROM: Final = 16
 _PARALLEL: Final = 16
 
 _READ: Final = 1 << 20
-_connecting: Final = threading.Lock()
+_connecting: Final = threading.RLock()
 
 Inputs: TypeAlias = list[ObjectInfo]
 Found: TypeAlias = dict[str, ObjectInfo]
@@ -136,7 +136,16 @@ class Store(ABC):
 
     def open(self, item: ObjectInfo) -> ResumingStream:
         """Return a stream of an object's bytes, which resumes after failures."""
-        return ResumingStream(lambda start: self.fetch(item, start), item, self.locate(item.name), self.retry_for)
+        return ResumingStream(lambda start: self._fetch(item, start), item, self.locate(item.name), self.retry_for)
+
+    def _fetch(self, item: ObjectInfo, start: int) -> Body:
+        try:
+            return self.fetch(item, start)
+        except NoSuchObject as error:
+            if item.version is None:
+                raise
+            hint = "the same command continues when it is back"
+            raise SourceError("was deleted after it had been listed", shard=error.shard, hint=hint) from None
 
     def parent(self) -> tuple[Self, str] | None:
         """Return the store at the parent folder, and the root's name in it; None at the top of the bucket."""
@@ -178,7 +187,9 @@ class ObjectSource(Source):
 
         try:
             chosen = resolve(templates, listing, found.__contains__, numbers=self._store.numbers)
-        except SourceError as error:
+        except NothingFoundError as error:
+            if not (templates or found):
+                error.message = "there is no such object or folder" if self._store.root else "is empty"
             raise error.at(shard=self.bucket) from None
         if not self._store.lists_versions:
             self._look_up([name for name in chosen if found[name].version is None], found)

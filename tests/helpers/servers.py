@@ -174,55 +174,92 @@ def _ask(url: str, **params: str) -> requests.Response:
     return requests.get(url, params=params, timeout=2)
 
 
+@dataclass
+class Node:
+    """A node of a cluster, which a test may kill and start again.
+
+    Attributes:
+        url: where it listens.
+    """
+
+    url: str
+    command: list[str]
+    environment: dict[str, str]
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=self.environment)
+
+    def kill(self) -> None:
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+
+
 @contextmanager
-def ais_cluster(folder: Path, targets: int = 2, s3: str | None = None, guard: Guard | None = None) -> Iterator[str]:
+def ais_cluster(
+    folder: Path,
+    targets: int = 2,
+    s3: str | None = None,
+    guard: Guard | None = None,
+    nodes: list[Node] | None = None,
+) -> Iterator[str]:
     """The endpoint of an AIStore: AIS_ENDPOINT, or a proxy and targets of our own in a folder.
 
     Args:
         s3: the endpoint of the S3 that is behind a cluster of our own.
         guard: of a cluster of our own.
+        nodes: an empty list for the nodes, the proxy first, of a cluster of our own.
 
     Raises:
         FileNotFoundError: when there is neither.
         PermissionError: when the nodes cannot be kept to a loopback.
     """
-    if (endpoint := os.environ.get("AIS_ENDPOINT")) and not guard:
+    if (endpoint := os.environ.get("AIS_ENDPOINT")) and not guard and nodes is None:
         yield endpoint
         return
     config = {"backend": {"aws": {}} if s3 else {}, **(guard.config if guard else {})}
     variables = {"S3_ENDPOINT": s3} if s3 else {}
-    with private_network(), _own_cluster(folder, targets, config, variables, guard) as endpoint:
+    nodes = [] if nodes is None else nodes
+    with private_network(), _own_cluster(folder, targets, config, variables, guard, nodes) as endpoint:
         yield endpoint
 
 
 @contextmanager
 def _own_cluster(
-    folder: Path, targets: int, config: dict[str, Any], variables: dict[str, str], guard: Guard | None
+    folder: Path,
+    targets: int,
+    config: dict[str, Any],
+    variables: dict[str, str],
+    guard: Guard | None,
+    nodes: list[Node],
 ) -> Iterator[str]:
     binary = go_command("aisnode")
     if binary is None:
         raise FileNotFoundError(AIS_MISSING)
     ports = free_ports(3 * (targets + 1))
-    url = f"{'https' if guard else 'http'}://127.0.0.1:{ports[0]}"
+    host = f"{'https' if guard else 'http'}://127.0.0.1"
+    url = f"{host}:{ports[0]}"
     ask = guard.ask if guard else _ask
-    processes: list[subprocess.Popen[bytes]] = []
     try:
         for number in range(targets + 1):
             command = _ais_command(binary, folder, url, number, targets, ports[3 * number : 3 * number + 3], config)
             unwanted = ("KUBERNETES_SERVICE_HOST", "AWS_CA_BUNDLE")
             environment = {key: value for key, value in os.environ.items() if key not in unwanted}
             environment |= variables
-            log = (folder / f"node-{number}.out").open("wb")
-            processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
-            log.close()
+            nodes.append(Node(f"{host}:{ports[3 * number]}", command, environment, folder / f"node-{number}.out"))
+            nodes[-1].start()
             if number == 0:
-                wait_for(lambda: ask(f"{url}/v1/health").ok, processes[0])
-        wait_for(lambda: len(ask(f"{url}/v1/daemon", what="smap").json()["tmap"]) == targets, processes[0])
-        wait_for(lambda: ask(f"{url}/v1/health", prr="true").ok, processes[0])
+                wait_for(lambda: ask(f"{url}/v1/health").ok, nodes[0].process)
+        wait_for(lambda: len(ask(f"{url}/v1/daemon", what="smap").json()["tmap"]) == targets, nodes[0].process)
+        wait_for(lambda: ask(f"{url}/v1/health", prr="true").ok, nodes[0].process)
         yield url
     finally:
-        for process in reversed(processes):
-            end(process)
+        for node in reversed(nodes):
+            if node.process:
+                end(node.process)
 
 
 def ais_token(signing_key: str, seconds: float, **claims: Any) -> str:

@@ -14,7 +14,7 @@ import pytest
 from shards import tar2tf
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.inputs.open_shard import list_files
-from tar2tf_cli.stores import ObjectInfo, Source, open_source, read_with_folder
+from tar2tf_cli.stores import ObjectInfo, Source, open_source, open_store, read_with_folder
 
 BIG = os.urandom(1 << 20) * 5 + b"the end"
 
@@ -46,6 +46,9 @@ class SourceSuite:
 
     def put(self, bucket: str, name: str, data: bytes) -> None:
         raise NotImplementedError
+
+    def delete(self, bucket: str, name: str) -> None:
+        open_store(bucket, endpoint=self.endpoint).remove(name)
 
     @pytest.fixture
     def bucket(self) -> str:
@@ -137,6 +140,22 @@ class SourceSuite:
         (item,) = list_files(source, ())  # as `inspect` and `verify` do
         assert source.locate(item.name) == f"{bucket}/x.tar"
         assert read_all(source, item) == tar_of(3)
+
+    def test_an_object_deleted_after_the_listing_is_told(self, bucket: str) -> None:
+        source = self.fill(bucket, x=b"x")
+        (item,) = source.list(["x.tar"])
+        self.delete(bucket, "x.tar")
+        with pytest.raises(SourceError, match=r"was deleted after it had been listed|No such file") as caught:
+            read_all(source, item)
+        assert (caught.value.shard or "").endswith("x.tar")
+
+    def test_the_url_of_what_is_not_there_is_told(self, bucket: str) -> None:
+        source = open_source(f"{bucket}/nothing/x.tar", endpoint=self.endpoint) if "://" in bucket else None
+        if source is None or not self.can_list:
+            pytest.skip("no URL, or no listing")
+        with pytest.raises(SourceError, match="there is no such object or folder") as caught:
+            source.list([])
+        assert caught.value.shard == f"{bucket}/nothing/x.tar"
 
     def test_a_missing_object_cannot_be_opened(self, bucket: str) -> None:
         source = self.fill(bucket, x=b"x")

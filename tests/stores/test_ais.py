@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -12,9 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from manifest_suite import WritableManifestSuite
-from servers import AWS_MISSING, ais_cluster, faulty_server, free_ports, knows_aws, moto_server, private_network
+from servers import (
+    AWS_MISSING,
+    Node,
+    ais_cluster,
+    faulty_server,
+    free_ports,
+    knows_aws,
+    moto_server,
+    private_network,
+    wait_for,
+)
 from shards import tar2tf
 from sink_suite import RemoteSinkSuite
 from sources import BIG, SourceSuite, read_all, tar_of
@@ -22,7 +34,11 @@ from tar2tf_cli.errors import SinkError, SourceError, UsageError
 from tar2tf_cli.sinks.objects import ObjectSink
 from tar2tf_cli.stores import ObjectInfo, open_source, open_store
 from tar2tf_cli.stores import transfer as resume
+from tar2tf_cli.stores.ais import AisStore
 from tar2tf_cli.stores.objects import ObjectSource
+
+NODES: list[Node] = []
+"""The nodes of the cluster, if it is one of our own."""
 
 AWS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_REGION": "us-east-1"}
 
@@ -37,7 +53,8 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             if knows_aws():
                 stack.enter_context(private_network())
                 os.environ |= {"S3_ENDPOINT": stack.enter_context(moto_server()), **AWS}
-            cluster = ais_cluster(tmp_path_factory.mktemp("ais"), s3=os.environ.get("S3_ENDPOINT"))
+            folder, s3 = tmp_path_factory.mktemp("ais"), os.environ.get("S3_ENDPOINT")
+            cluster = ais_cluster(folder, s3=s3, nodes=None if "AIS_ENDPOINT" in os.environ else NODES)
             os.environ["AIS_ENDPOINT"] = stack.enter_context(cluster)
         except (FileNotFoundError, PermissionError) as error:
             pytest.skip(str(error))
@@ -49,6 +66,40 @@ def client(endpoint: str) -> Any:
     from aistore.sdk import Client
 
     return Client(endpoint)
+
+
+class _Guard(BaseHTTPRequestHandler):
+    status: int
+    message: str
+
+    def do_GET(self) -> None:
+        body = json.dumps({"status": self.status, "message": self.message}).encode()
+        self.send_response(self.status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def guard() -> Iterator[Any]:
+    """A proxy that answers every request in the same words."""
+    _Guard.status, _Guard.message = 401, "token expired"
+    server = HTTPServer(("127.0.0.1", 0), _Guard)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+PASSING = [
+    "p[qzAt47111]: no storage targets in the cluster",
+    'p[a]: failed to call t[b] list[S4_0], err: Get "http://10.0.0.1:5/v1": dial tcp: connect: connection refused',
+]
 
 
 @pytest.fixture
@@ -203,7 +254,111 @@ class TestEndpoint:
         assert names == ["t-1.record", "t-manifest.json"]
 
 
+class TestOutages:
+    """What a node that dies and comes back does to a run."""
+
+    @pytest.fixture
+    def target(self, endpoint: str) -> Iterator[Node]:
+        if not NODES:
+            pytest.skip("the cluster at AIS_ENDPOINT is not ours to kill")
+        yield NODES[1]
+        if NODES[1].process and NODES[1].process.poll() is not None:
+            NODES[1].start()
+        ready = f"{NODES[1].url}/v1/health?readiness=true"
+        wait_for(lambda: requests.get(ready, timeout=2).ok)
+
+    @pytest.mark.parametrize("moment", range(2))
+    def test_a_target_killed_while_shards_are_read_and_written_changes_no_byte(
+        self, ais: Any, bucket: str, target: Node, tmp_path: Path, moment: int
+    ) -> None:
+        (tmp_path / "in").mkdir()
+        for number in range(24):
+            data = tar_of(100, 4000, first=100 * number)
+            put(ais, f"in/{number:02d}.tar", data)
+            (tmp_path / "in" / f"{number:02d}.tar").write_bytes(data)
+        options = ("--records-per-shard", "70", "-j", "2")
+        expected = tmp_path / "out"
+        assert tar2tf("convert", tmp_path / "in", "-o", f"{expected}/t-<>.record", *options).returncode == 0
+        pause = random.uniform(0.05, 0.6)
+        timers = threading.Timer(pause, target.kill), threading.Timer(pause + 1, target.start)
+        for timer in timers:
+            timer.start()
+        command = ("convert", f"{bucket}/in", "-o", f"{bucket}/out/t-<>.record", *options)
+        done = tar2tf(*command, env={"XDG_CACHE_HOME": str(tmp_path / "cache")})
+        for timer in timers:
+            timer.join()
+        assert done.returncode == 0, f"killed after {pause:.3f} s: {done.stderr}"
+        source = open_source(f"{bucket}/out")
+        found = {item.name: read_all(source, item) for item in source.list(["*.record"])}
+        assert found == {path.name: path.read_bytes() for path in expected.glob("*.record")}
+        assert tar2tf("verify", f"{bucket}/out/t-manifest.json").returncode == 0
+
+    def test_a_listing_waits_for_a_dead_target(self, ais: Any, bucket: str, target: Node) -> None:
+        for number in range(20):
+            put(ais, f"{number:02d}.tar", b"x")
+        target.kill()
+        timer = threading.Timer(0.5, target.start)
+        timer.start()
+        try:
+            assert len(open_source(bucket).list(["*.tar"])) == 20
+        finally:
+            timer.join()
+
+    def test_a_target_that_stays_away_is_named(self, ais: Any, bucket: str, target: Node, tmp_path: Path) -> None:
+        for number in range(12):
+            put(ais, f"{number:02d}.tar", tar_of(3, first=3 * number))
+        source = open_source(bucket, retry_for=0.2)
+        items = source.list(["*.tar"])
+        target.kill()
+        with pytest.raises(SourceError, match=f"{target.url}: Connection refused; gave up after") as caught:
+            [read_all(source, item) for item in items]
+        assert "the same command continues" in (caught.value.hint or "")
+        with pytest.raises(SourceError, match=r"failed to call t\[.*gave up after"):
+            source.list(["*.tar"])
+
+    def test_a_listing_while_a_node_joins_is_not_taken(
+        self, ais: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        put(ais, "x.tar", b"x")
+        versions = iter("1233")
+        monkeypatch.setattr(AisStore, "_map", lambda self: next(versions))
+        assert len(open_source(bucket).list(["*.tar"])) == 1
+        assert not list(versions)
+
+    def test_an_object_that_moves_between_nodes_is_waited_for(
+        self, ais: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store, versions = open_store(bucket), iter("1222")
+        monkeypatch.setattr(AisStore, "_map", lambda self: next(versions))
+        for _ in range(2):
+            with pytest.raises(resume.Transient, match="a node left or joined"):
+                store.head("x.tar")
+        monkeypatch.setattr("tar2tf_cli.stores.ais._SETTLING", 0)
+        assert store.head("x.tar") is None
+
+    @pytest.mark.parametrize("message", PASSING)
+    def test_what_a_cluster_says_while_it_starts_is_passed_over(self, guard: Any, message: str) -> None:
+        _Guard.status, _Guard.message = 400, message
+        with pytest.raises(SourceError, match="gave up after 1 attempt"):
+            open_source("ais://b", endpoint=f"http://127.0.0.1:{guard.server_port}", retry_for=0).list(["*.tar"])
+
+
 class TestErrors:
+    def test_an_endpoint_that_is_a_target_is_told_apart(self, ais: Any, bucket: str, endpoint: str) -> None:
+        if not NODES:
+            pytest.skip("the targets of the cluster at AIS_ENDPOINT are not known")
+        put(ais, "x.tar", b"x")
+        for template in ("*.tar", "x.tar"):
+            with pytest.raises(SourceError, match="the endpoint is a target of the cluster") as caught:
+                open_source(bucket, endpoint=NODES[1].url).list([template])
+            assert "proxy" in (caught.value.hint or "")
+
+    def test_http_and_https_mixed_up_is_told(self, ais: Any, bucket: str, endpoint: str) -> None:
+        other = endpoint.replace("http:", "https:")
+        with pytest.raises(SourceError, match="the server speaks http, not https") as caught:
+            open_source(bucket, endpoint=other).list(["*.tar"])
+        assert caught.value.hint == f"write {endpoint}"
+
     def test_a_missing_bucket_is_named(self, endpoint: str) -> None:
         with pytest.raises(SourceError, match="does not exist") as caught:
             open_source("ais://no-such-bucket").list(["*.tar"])
@@ -261,33 +416,8 @@ def test_uris_are_read_as_the_cluster_reads_them(bucket: str, where: tuple[str, 
     assert store._endpoint == "http://proxy:8080"
 
 
-class _Guard(BaseHTTPRequestHandler):
-    message: str
-
-    def do_GET(self) -> None:
-        body = json.dumps({"status": 401, "message": self.message}).encode()
-        self.send_response(401)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 class TestTokens:
     """What a cluster of its own does not show; `test_ais_tokens` has the rest."""
-
-    @pytest.fixture
-    def guard(self) -> Iterator[Any]:
-        _Guard.message = "token expired"
-        server = HTTPServer(("127.0.0.1", 0), _Guard)
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        yield server
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
     def refused(self, guard: Any) -> None:
         with pytest.raises(SourceError, match=r"401.*token expired") as caught:

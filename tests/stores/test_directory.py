@@ -29,6 +29,9 @@ class TestDirectory(SourceSuite):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
 
+    def delete(self, bucket: str, name: str) -> None:
+        Path(bucket, name).unlink()
+
 
 def append(path: Path) -> None:
     with path.open("ab") as file:

@@ -32,6 +32,9 @@ class TestHttp(SourceSuite):
     def put(self, bucket: str, name: str, data: bytes) -> None:
         self.web.objects[f"bucket/{name}"] = data
 
+    def delete(self, bucket: str, name: str) -> None:
+        del self.web.objects[f"bucket/{name}"]
+
 
 @pytest.mark.usefixtures("hurry")
 class TestAFaultyServer:
