@@ -152,6 +152,14 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
     help="Write SHARD.idx beside each shard.",
     more="It has the offset and size of each record.",
 )
+@option(
+    "--update",
+    group="Output",
+    is_flag=True,
+    help="Redo only what changed inputs changed.",
+    more="Shards none of whose inputs were added, removed or changed since the last run are kept. The result is that "
+    "of a new run.",
+)
 @option("--overwrite", group="Output", is_flag=True, help="Replace what this conversion did not write.")
 @option(
     "--spec",
@@ -216,6 +224,7 @@ def command(ctx: click.Context, /, **options: Any) -> int:
             conversion,
             workers=options["num_workers"],
             overwrite=options["overwrite"],
+            update=options["update"],
             events=terminal,
             **where,
         )

@@ -23,6 +23,7 @@ def _document(summary: Summary) -> dict[str, Any]:
     return {
         "manifest": summary.manifest,
         "up_to_date": summary.up_to_date,
+        "kept": summary.kept,
         "inputs": summary.inputs,
         "records": summary.records,
         "bytes": summary.bytes,
@@ -56,7 +57,8 @@ def _print_totals(summary: Summary, path: str) -> None:
     elif summary.up_to_date:
         message(f"up to date: {done} in {count(len(summary.shards), 'shard')}, manifest {summary.manifest}")
     else:
-        message(f"{done} in {count(len(summary.shards), 'shard')}, manifest {summary.manifest}")
+        kept = f" ({summary.kept:,} kept)" if summary.kept else ""
+        message(f"{done} in {count(len(summary.shards), 'shard')}{kept}, manifest {summary.manifest}")
     if summary.shuffled:
         message(f"shuffled {count(summary.records, 'record')} across all shards, seed {summary.seed}")
     if summary.classes:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, Final
 
-from tar2tf_cli.conversion.manifest_model import MANIFEST
+from tar2tf_cli.conversion.lineage import lineage_lines, origins_of, reports_of
+from tar2tf_cli.conversion.manifest_model import MANIFEST, check_lineage
+from tar2tf_cli.conversion.sharding import Origin
 from tar2tf_cli.errors import DamagedShardError, UsageError, read_failed
+from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.output_path import PathTemplate
 from tar2tf_cli.stores import ObjectInfo
 
@@ -18,17 +23,23 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class ShardEntry:
-    """A shard: path relative to the manifest's folder, records, bytes on disk, and digest `crc32c:XXXXXXXX`."""
+    """A shard: path relative to the manifest's folder, records, bytes on disk, and digest `crc32c:XXXXXXXX`.
+
+    Attributes:
+        origins: what it holds of each input; empty if that is not known.
+    """
 
     path: str
     records: int
     bytes: int
     digest: str
     split: str | None = None
+    origins: Sequence[Origin] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON; without `split` if there is none."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        """As plain JSON; without `split` if there is none, and without the origins."""
+        whole = {"path": self.path, "records": self.records, "bytes": self.bytes, "digest": self.digest}
+        return whole if self.split is None else {**whole, "split": self.split}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +53,7 @@ class Manifest:
         features: dtype, shape, encoding and count of each feature (`Schema.describe`).
         skipped: how many members were skipped, by reason, and how many samples.
         documents: paths of other files that were written, such as a label map, relative to the manifest's folder.
+        reports: what each input gave; empty if that is not known.
         claimed: the totals that the document itself gives; for a manifest to be written, `to_bytes` computes them.
     """
 
@@ -51,6 +63,7 @@ class Manifest:
     features: dict[str, dict[str, Any]] = field(default_factory=dict)
     skipped: dict[str, Any] = field(default_factory=dict)
     documents: list[str] = field(default_factory=list)
+    reports: list[InputReport] = field(default_factory=list)
     claimed: dict[str, int] = field(default_factory=dict)
 
     def identity(self) -> dict[str, Any]:
@@ -98,7 +111,11 @@ class Manifest:
             "skipped": self.skipped,
             **({"documents": self.documents} if self.documents else {}),
         }
-        return json.dumps(whole, indent=1, ensure_ascii=True).encode("ascii") + b"\n"
+        text = json.dumps(whole, indent=1, ensure_ascii=True)
+        if self.reports:
+            lineage = lineage_lines(self.reports, [shard.origins for shard in self.shards])
+            text = text.removesuffix("\n}") + f',\n "lineage": {lineage}\n}}'
+        return text.encode("ascii") + b"\n"
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> Manifest:
@@ -119,13 +136,21 @@ class Manifest:
             raise DamagedShardError(message, kind="manifest", shard=path, hint="upgrade tar2tf, or convert again")
         try:
             MANIFEST(whole, "")
+            check_lineage(whole)
         except ValueError as error:
             message, hint = f"is a damaged manifest: {error}", "restore it from a copy, or convert again"
             raise DamagedShardError(message, kind="manifest", shard=path, hint=hint) from None
-        known = ShardEntry.__slots__
-        shards = [ShardEntry(**{name: shard[name] for name in known if name in shard}) for shard in whole["shards"]]
+        lineage = whole.get("lineage")
+        origins: Iterable[Sequence[Origin]] = origins_of(lineage) if lineage else repeat(())
+        shards = [
+            ShardEntry(
+                shard["path"], shard["records"], shard["bytes"], shard["digest"], shard.get("split"), tuple(pieces)
+            )
+            for shard, pieces in zip(whole["shards"], origins, strict=False)
+        ]
         described = whole["features"], whole["skipped"], whole.get("documents", [])
-        return cls(whole["spec"], whole["inputs"], shards, *described, claimed=whole.get("totals", {}))
+        reports = [*reports_of(lineage)] if lineage else []
+        return cls(whole["spec"], whole["inputs"], shards, *described, reports, whole.get("totals", {}))
 
     @classmethod
     def load(cls, path: str) -> Manifest | None:

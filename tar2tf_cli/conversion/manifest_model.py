@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-__all__ = ["MANIFEST", "contradictions", "shape_features"]
+__all__ = ["MANIFEST", "check_lineage", "contradictions", "shape_features"]
 
 Rule: TypeAlias = Callable[[Any, str], None]
 """Called with a value and its path in the document, such as `shards[0].records`; raises ValueError if it is wrong."""
@@ -142,9 +142,10 @@ _SHARD: Final = _object(
     },
     {"split": _text},
 )
+_NAMES: Final = list(dict.fromkeys(dtype for dtypes in _DTYPES.values() for dtype in dtypes))
 _FEATURE: Final = _object(
     {
-        "dtype": _one_of(*dict.fromkeys(dtype for dtypes in _DTYPES.values() for dtype in dtypes)),
+        "dtype": _one_of(*_NAMES),
         "shape": _list(_or_null(_count)),
         "encoding": _one_of(*_DTYPES),
     },
@@ -152,6 +153,18 @@ _FEATURE: Final = _object(
 )
 _TOTALS: Final = _object({}, dict.fromkeys(("inputs", "shards", "records", "bytes"), _count))
 _SKIPPED: Final = _object({"samples": _count, "members": _map(_count)})
+
+_LOOK: Final = _object({"dtype": _one_of(*_NAMES), "shape": _list(_or_null(_count)), "encoding": _one_of(*_DTYPES)})
+_GAVE: Final = _object(
+    {"samples": _count, "faulty": _count, "skipped": _map(_count), "schema": _count, "counts": _map(_count)}
+)
+_LINEAGE: Final = _object(
+    {
+        "schemas": _list(_map(_LOOK)),
+        "inputs": _list(_GAVE),
+        "shards": _list(_list(_tuple(_count, _count, _count, _count))),
+    }
+)
 
 MANIFEST: Final = _object(
     {
@@ -161,9 +174,31 @@ MANIFEST: Final = _object(
         "features": _map(_FEATURE),
         "skipped": _SKIPPED,
     },
-    {"totals": _TOTALS, "documents": _list(_text)},
+    {"totals": _TOTALS, "documents": _list(_text), "lineage": _LINEAGE},
 )
 """The whole document; raises ValueError with the path of the first value that is wrong."""
+
+
+def check_lineage(whole: dict[str, Any]) -> None:
+    """Refuse a lineage that does not agree with the rest of its manifest.
+
+    Raises:
+        ValueError: when it does not; names the place.
+    """
+    lineage = whole.get("lineage")
+    if lineage is None:
+        return
+    for name in ("inputs", "shards"):
+        if len(lineage[name]) != len(whole[name]):
+            raise ValueError(f"lineage.{name} has {len(lineage[name])} entries, and {name} {len(whole[name])}")
+    for number, given in enumerate(lineage["inputs"]):
+        if given["schema"] >= len(lineage["schemas"]):
+            raise ValueError(f"lineage.inputs[{number}].schema is {given['schema']}, which is not in lineage.schemas")
+    for number, (pieces, shard) in enumerate(zip(lineage["shards"], whole["shards"], strict=True)):
+        if not pieces or any(source >= len(whole["inputs"]) for source, *_ in pieces):
+            raise ValueError(f"lineage.shards[{number}] has no input, or one that is not there")
+        if sum(records for _, records, *_ in pieces) != shard["records"]:
+            raise ValueError(f"lineage.shards[{number}] has other numbers of records than shards[{number}]")
 
 
 def contradictions(features: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -46,6 +46,25 @@ class Plan:
         spec = self.conversion
         return None if spec.ops or spec.split or spec.on_error == "skip" else self.source.count
 
+    @property
+    def whole(self) -> str | None:
+        """What makes each shard depend on all inputs, so that `--update` has to convert everything again; or None."""
+        spec, source = self.conversion, self.source
+        reasons = {
+            "--shuffle": spec.shuffle,
+            "--num-shards": spec.output.num_shards,
+            "--limit": spec.limit is not None,
+            "<total>": "total" in spec.output.template.fields,
+            "an input that can be read only once": not source.resumable,
+            f"--from {spec.input.kind}": None in source.documents.values(),
+        }
+        return next((reason for reason, applies in reasons.items() if applies), None)
+
+    @property
+    def tracked(self) -> bool:
+        """Whether the manifest says which records came from which input."""
+        return not self.conversion.output.is_stream and self.whole is None
+
     def threads(self, cpus: int) -> int:
         """How many threads should work on each input, so that a few large inputs keep all CPUs busy."""
         if self.source.threads or not self.work.gains_by_threads:

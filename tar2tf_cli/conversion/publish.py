@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
+from tar2tf_cli.conversion.former import Former
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
-from tar2tf_cli.conversion.sharding import Shard
+from tar2tf_cli.conversion.sharding import Origin, Shard
 from tar2tf_cli.conversion.takeover import OVERWRITE, Claim, Takeover, finished, journal_entry
 from tar2tf_cli.conversion.tasks import ShardReport
 from tar2tf_cli.conversion.working_folder import WorkingFolder
@@ -34,6 +35,7 @@ class Publisher:
         manifest: path or URL of the manifest, as shown to users.
         folder: the working folder.
         sealed: shards that are whole, by lane and number; on entering, those left by an interrupted run.
+        former: the earlier conversion that is brought up to date; None to convert everything.
 
     Raises:
         OutputExistsError: on entering, when a file that this conversion does not claim is in the way.
@@ -51,7 +53,9 @@ class Publisher:
         self._published: dict[str, int] = {}
         self._found: set[str] = set()
         self._stale: set[str] = set()
+        self._origins: dict[tuple[str, int], Sequence[Origin]] = {}
         self.sealed: dict[tuple[str, int], ShardReport] = {}
+        self.former: Former | None = None
         self.up_to_date: Manifest | None = None
         self.manifest: str | None = claim.where
         self._begun = False
@@ -77,6 +81,9 @@ class Publisher:
             return
         takeover = Takeover(self._claim, self._working_folder)
         self._found, self._stale, self.sealed = takeover.found, takeover.stale, takeover.sealed
+        self.former = takeover.former
+        if takeover.note:
+            self._events.note(takeover.note)
         if self.sealed:
             self._events.resumed(len(self.sealed))
 
@@ -100,7 +107,8 @@ class Publisher:
             self._working_folder.note(journal_entry(self._claim, shard, report))
             self.sealed[shard.place] = report
         self._entries.setdefault(shard.lane, {})[shard.number] = report
-        if self._claim.by_total:
+        self._origins[shard.place] = shard.origins
+        if self._claim.by_total or self.former:  # what is there stays valid until all of the new is whole
             for path in filter(os.path.exists, self.unsynced(shard)):
                 self._sink.stage(path)
         else:
@@ -119,6 +127,7 @@ class Publisher:
         with write_errors(claim.where):
             if claim.by_total:
                 self._working_folder.note({"paths": [entry.path for entry in manifest.shards]})
+            if claim.by_total or self.former:
                 self._sink.flush(())
             for lane in self._entries:
                 self._publish(lane)
@@ -137,7 +146,8 @@ class Publisher:
             split = lane if "split" in self._claim.template.fields else None
             for number, report in sorted(self._entries[lane].items()):
                 path = self._path(Shard(lane, number)).removeprefix(self._claim.prefix)
-                shards.append(ShardEntry(path, report.records, report.size, digest(report.crc), split))
+                origins = self._origins[lane, number]
+                shards.append(ShardEntry(path, report.records, report.size, digest(report.crc), split, origins))
         return shards
 
     def _path(self, shard: Shard) -> str:
@@ -163,20 +173,27 @@ class Publisher:
             if os.path.normpath(final) not in self._found and self._sink.exists(final, now=True):
                 where = self._sink.locate(final)
                 raise OutputExistsError("another program wrote it during the conversion", shard=where, hint=OVERWRITE)
-        if not self._begun:
-            self._sink.remove(self._claim.manifest)  # from here on, an older manifest would be wrong
-            self._begun = True
+        self._begin_to_replace()
         for suffix in suffixes:
             if not suffix or self._sink.part_size(part + suffix) is not None:
                 self._sink.publish(part + suffix, path + suffix)
 
+    def _begin_to_replace(self) -> None:
+        """Remove an older manifest, which would be wrong from here on."""
+        if not self._begun:
+            self._sink.remove(self._claim.manifest)
+            self._sink.flush([self._claim.root])
+            self._begun = True
+
     def _remove_stale(self, written: set[str]) -> None:
         """Remove what an earlier conversion wrote and this one did not."""
         gone = self._stale - written
+        if gone:
+            self._begin_to_replace()
+        for path in gone if self._claim.with_index else self._stale:
+            self._sink.remove(f"{path}.idx")  # before its shard, as a run that is killed here looks for shards
         for path in gone:
             self._sink.remove(path)
-        for path in gone if self._claim.with_index else self._stale:
-            self._sink.remove(f"{path}.idx")
 
     def _write(self, path: str, data: bytes) -> None:
         """Write a document; it appears under its name once it is whole and flushed to disk."""

@@ -15,6 +15,7 @@ from tar2tf_cli.conversion.targets import DeviceTarget, StreamTarget, Target
 from tar2tf_cli.conversion.tasks import Worker
 from tar2tf_cli.engines import cpu_count, make_engine
 from tar2tf_cli.engines.loop import run_tasks
+from tar2tf_cli.errors import UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.sinks import open_sink
 from tar2tf_cli.spec.conversion import Conversion
@@ -29,6 +30,7 @@ def convert(
     *,
     workers: int | None = None,
     overwrite: bool = False,
+    update: bool = False,
     endpoint: str | None = None,
     events: Events | None = None,
     source: Source | None = None,
@@ -40,6 +42,8 @@ def convert(
         conversion: what to convert, and how.
         workers: number of worker processes; defaults to the number of CPUs.
         overwrite: replace files that this conversion did not write.
+        update: bring the output of an earlier run up to date, of which inputs were added, removed or changed since:
+            shards none of whose inputs changed are kept.
         endpoint: URL of the store that holds the bucket; also used for the output if it is in the same kind of store.
         events: notified of progress.
         source: where the inputs are; defaults to the conversion's bucket.
@@ -51,13 +55,16 @@ def convert(
     Raises:
         Tar2tfError: when anything fails; the same call then continues where this one stopped.
     """
+    if update and (overwrite or target or conversion.output.is_stream):
+        what = "--overwrite replaces everything" if overwrite else "a stream is always written from its beginning"
+        raise UsageError(f"--update keeps the shards that have not changed, and {what}: leave one of them out")
     events = events or Events()
     plan = make_plan(conversion, endpoint=endpoint, source=source)
     readers = min(workers or cpu_count(), max(len(plan.inputs), 2))
     beside = int(readers > 1 and plan.source.remote)  # one more worker to write shards, so that no reader has to wait
     engine = make_engine(readers + beside)
     manifest = plan.manifest()
-    with target or _target(plan, manifest, overwrite, endpoint, events) as target:
+    with target or _target(plan, manifest, endpoint, events, overwrite=overwrite, update=update) as target:
         if target.up_to_date:
             return _finished_before(target.up_to_date, target.manifest)
         worker = Worker(plan.work, plan.source, plan.inputs, target.folder, plan.threads(workers or cpu_count()))
@@ -71,7 +78,9 @@ def convert(
     return tally.summary
 
 
-def _target(plan: Plan, manifest: Manifest, overwrite: bool, endpoint: str | None, events: Events) -> Target:
+def _target(
+    plan: Plan, manifest: Manifest, endpoint: str | None, events: Events, *, overwrite: bool, update: bool
+) -> Target:
     """The target of a conversion's shards, chosen by its output path."""
     conversion = plan.conversion
     path = conversion.output.path
@@ -90,6 +99,8 @@ def _target(plan: Plan, manifest: Manifest, overwrite: bool, endpoint: str | Non
         documents=[sink.inside(name) for name in plan.documents()],
         overwrite=overwrite,
         resumable=plan.source.resumable,
+        update=update,
+        whole=plan.whole,
     )
     return Publisher(claim, events, lanes=list(conversion.split) or [item.stem for item in plan.inputs])
 

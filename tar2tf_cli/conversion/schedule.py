@@ -8,6 +8,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Final
 
+from tar2tf_cli.conversion.former import UpdatePlanner
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
 from tar2tf_cli.conversion.spool_index import SpoolIndex, load_index
@@ -47,10 +48,18 @@ class ConversionSchedule(Schedule):
         self._target = target
         self._tally = tally
         self._events = events
-        self._planner = ShardPlanner(plan.work, [item.stem for item in plan.inputs], plan.records)
+        stems, former = [item.stem for item in plan.inputs], target.former
+        if former:
+            self._planner: ShardPlanner = UpdatePlanner(plan.work, stems, former, self._load_if_read)
+        else:
+            self._planner = ShardPlanner(plan.work, stems, plan.records, tracked=plan.tracked)
         self._holds_all = self._planner.holds_all
         self._reading = 0
-        self._next_input = 0
+        self._to_read = deque(self._planner.reads)
+        self._asked_for = set(self._to_read)
+        self._in_a_row = 0  # how many inputs had to be read, one after the other, that need not have been
+        self._urgent: int | None = None  # the input that all else waits for
+        self._ahead = 0  # inputs that are being read, or wait for the frontier
         self._frontier = 0  # the first input whose records have not been divided among shards
         self._read: dict[int, InputReport | Tar2tfError] = {}  # results of inputs from the frontier on
         self._failed = False
@@ -61,7 +70,7 @@ class ConversionSchedule(Schedule):
 
     def begin(self) -> None:
         """Report how much there is to do."""
-        self._events.planned(len(self._plan.inputs), self._plan.size)
+        self._events.planned(len(self._plan.inputs), self._size)
         self._advance()
 
     @property
@@ -75,25 +84,32 @@ class ConversionSchedule(Schedule):
             return WriteShard(self._ready.popleft())
         if self._failed or self._finished or self._reading == self._readers:
             return None
-        first, self._next_input = self._next_input, self._end_of_task()
-        if self._next_input == first:
+        numbers = self._next_inputs()
+        if not numbers:
             return None
         self._reading += 1
-        return ReadInputs(tuple(range(first, self._next_input)))
+        self._ahead += len(numbers)
+        return ReadInputs(numbers)
 
-    def _end_of_task(self) -> int:
-        """The exclusive end of the next task's inputs: one input, or several small ones if each costs a round trip."""
-        inputs, first = self._plan.inputs, self._next_input
+    def _next_inputs(self) -> tuple[int, ...]:
+        """The inputs of the next task: one, or several small ones if each costs a round trip."""
+        inputs, waiting = self._plan.inputs, self._to_read
         most = _SMALL_INPUTS if self._plan.source.remote else 1
-        ahead = len(inputs) if self._holds_all else self._frontier + _AHEAD * most * self._readers
-        fair = -(-(len(inputs) - first) // (2 * self._readers))  # so that no worker runs out of inputs early
-        stop, size = first, 0
-        while stop < min(len(inputs), ahead) and stop - first < max(1, min(most, fair)):
-            size += _SMALL_BYTES if inputs[stop].size is None else inputs[stop].size or 0
-            if stop > first and size > _SMALL_BYTES:
+        room = len(inputs) if self._holds_all else _AHEAD * most * self._readers - self._ahead
+        urgent = self._urgent
+        if room < 1 and urgent is not None and urgent in waiting:  # all else waits for it
+            waiting.remove(urgent)
+            return (urgent,)
+        fair = -(-len(waiting) // (2 * self._readers))  # so that no worker runs out of inputs early
+        numbers: list[int] = []
+        size = 0
+        while waiting and len(numbers) < min(room, max(1, min(most, fair))):
+            item = inputs[waiting[0]]
+            size += _SMALL_BYTES if item.size is None else item.size
+            if numbers and size > _SMALL_BYTES:
                 break
-            stop += 1
-        return stop
+            numbers.append(waiting.popleft())
+        return tuple(numbers)
 
     def take(self, outcome: Outcome) -> None:
         """Handle the outcome of a task."""
@@ -104,6 +120,8 @@ class ConversionSchedule(Schedule):
             self._read.update(zip(task.numbers, found, strict=False))
             self._failed = self._failed or isinstance(found[-1], Tar2tfError)
             self._advance()
+            if self._failed and not (self._reading or self._finished):
+                raise next(report for report in self._read.values() if isinstance(report, Tar2tfError))
         elif error:
             raise error
         elif isinstance(task, WriteShard):
@@ -116,7 +134,12 @@ class ConversionSchedule(Schedule):
 
     def progress(self, size: int) -> None:
         """Report how many bytes have been read; inputs that are read twice count once."""
-        self._events.progress(size if self._plan.size is None else min(size, self._plan.size))
+        self._events.progress(size if self._size is None else min(size, self._size))
+
+    @property
+    def _size(self) -> int | None:
+        """How many bytes will be read; None if that is unknown."""
+        return None if self._target.former else self._plan.size
 
     def name(self, task: Task) -> str | None:
         """The shard that a task reads or writes."""
@@ -136,16 +159,39 @@ class ConversionSchedule(Schedule):
         if self._finished:
             return
         while self._frontier < len(self._plan.inputs) and not self._planner.full:
-            report = self._read.pop(self._frontier, None)
+            number = self._frontier
+            self._urgent = self._planner.awaits(number)
+            if self._urgent is not None:
+                return
+            known = self._planner.known(number) if number not in self._read else None
+            report = self._read.pop(number, known)
             if report is None:
+                self._ask_for(number)
                 return
             if isinstance(report, Tar2tfError):
                 raise report
-            self._tally.add_input(self._frontier, report)
+            self._ahead -= known is None
+            self._in_a_row = 0 if known else self._in_a_row
+            self._tally.add_input(number, report)
             self._frontier += 1
-            self._enqueue(list(self._planner.add(self._frontier - 1, self._load(self._frontier - 1))))
+            self._enqueue(list(self._planner.add(number, None if known else self._load(number))))
         self._finished = True
         self._enqueue(list(self._planner.finish()))
+
+    def _ask_for(self, number: int) -> None:
+        """Have an input read although it has not changed, and some behind it: the more, the more it took before."""
+        self._urgent = number
+        if number in self._asked_for:
+            return
+        following = range(number, min(number + max(1, self._in_a_row), len(self._plan.inputs)))
+        numbers = [each for each in following if each not in self._asked_for]
+        self._in_a_row += len(numbers)
+        self._asked_for.update(numbers)
+        self._to_read.extendleft(reversed(numbers))
+
+    def _load_if_read(self, number: int) -> SpoolIndex | None:
+        """Load the index of an input, if that was read."""
+        return self._load(number) if isinstance(self._read.get(number), InputReport) else None
 
     def _load(self, number: int) -> SpoolIndex:
         """Load the index of an input that was read."""
@@ -162,7 +208,9 @@ class ConversionSchedule(Schedule):
         for shard in shards:
             self._tally.add_shard(shard)
             known = self._target.sealed.get(shard.place)
-            if known and known.records == shard.records:
+            if shard.kept and self._target.former:
+                self._seal(shard, self._target.former.shards[shard.place].report)
+            elif known and known.records == shard.records:
                 self._seal(shard, known)
             else:
                 self._ready.append(shard)

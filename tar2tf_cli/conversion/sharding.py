@@ -17,9 +17,10 @@ from itertools import groupby
 from typing import NamedTuple
 
 from tar2tf_cli.conversion.spool_index import SpoolIndex
+from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion
 
-__all__ = ["Piece", "Shard", "ShardPlanner"]
+__all__ = ["Origin", "Piece", "Shard", "ShardPlanner", "Units"]
 
 
 class Piece(NamedTuple):
@@ -42,15 +43,38 @@ class Piece(NamedTuple):
     spooled: bool
 
 
+class Origin(NamedTuple):
+    """What a shard holds of one input.
+
+    Attributes:
+        source: number of the input.
+        records: number of records.
+        size: size of their units in bytes.
+        first: size of the first unit in bytes.
+    """
+
+    source: int
+    records: int
+    size: int
+    first: int
+
+
 @dataclass(slots=True)
 class Shard:
-    """A shard to be written: its lane, its number in the lane (from 0), and its pieces in order."""
+    """A shard to be written: its lane, its number in the lane (from 0), and its pieces in order.
+
+    Attributes:
+        origins: what it holds of each input; empty if this is not tracked.
+        kept: whether the shard of an earlier conversion is kept, which has no pieces here.
+    """
 
     lane: str
     number: int
     pieces: list[Piece] = field(default_factory=list)
     size: int = 0
     records: int = 0
+    origins: list[Origin] = field(default_factory=list)
+    kept: bool = False
 
     @property
     def place(self) -> tuple[str, int]:
@@ -76,8 +100,16 @@ class Shard:
         self.size += piece.size
         self.records += records
 
+    def came_from(self, source: int, records: int, size: int, first: int) -> None:
+        """Add records to the origins."""
+        last = self.origins[-1] if self.origins else None
+        if last and last.source == source:
+            self.origins[-1] = Origin(source, last.records + records, last.size + size, last.first)
+        else:
+            self.origins.append(Origin(source, records, size, first))
 
-class _Units(NamedTuple):
+
+class Units(NamedTuple):
     """Consecutive units of an input that go into one lane: number of the first, and how many."""
 
     lane: str
@@ -95,13 +127,16 @@ class ShardPlanner:
         stems: the inputs' stems, for a path with `<input>`.
         records: total number of records in all inputs, if that is certain; otherwise `--num-shards` needs all
             indexes before the first shard can be planned.
+        tracked: whether each shard's origins are noted.
 
     Attributes:
         full: whether `--limit` is reached, so that further inputs add nothing.
         totals: number of shards per lane so far.
     """
 
-    def __init__(self, conversion: Conversion, stems: list[str], records: int | None = None) -> None:
+    def __init__(
+        self, conversion: Conversion, stems: list[str], records: int | None = None, *, tracked: bool = False
+    ) -> None:
         output = conversion.output
         self._max_bytes = output.limit
         self._max_records = output.records_per_shard
@@ -110,13 +145,28 @@ class ShardPlanner:
         self._remaining = conversion.limit
         self._lanes = list(conversion.split) or [""]
         self._stems = stems if "input" in output.template.fields else None
+        self._inputs = stems
         self._by_input = self._stems is not None or output.is_stream
         self._held: list[tuple[int, SpoolIndex]] = []
         self._quotas: dict[str, list[int]] = {}
         if records is not None and self._num_shards and not (self._shuffle or self._stems):
             self._quotas = {self._lanes[0]: _shares(records, self._num_shards)}
+        self._tracked = tracked
         self._open: dict[str, Shard] = {}
         self.totals: dict[str, int] = {}
+
+    @property
+    def reads(self) -> Iterable[int]:
+        """Numbers of the inputs that certainly have to be read."""
+        return range(len(self._inputs))
+
+    def awaits(self, source: int) -> int | None:
+        """The number of another input that has to be read before this one can be added, if any."""
+        return None
+
+    def known(self, source: int) -> InputReport | None:
+        """The report of an input that need not be read; None if it must be."""
+        return None
 
     @property
     def full(self) -> bool:
@@ -133,8 +183,14 @@ class ShardPlanner:
         """Numbers of the inputs with units in incomplete shards."""
         return {piece.source for shard in self._open.values() for piece in shard.pieces}
 
-    def add(self, source: int, index: SpoolIndex) -> Iterator[Shard]:
-        """Divide an input's units among shards; yields each shard that is completed."""
+    def add(self, source: int, index: SpoolIndex | None) -> Iterator[Shard]:
+        """Divide an input's units among shards; yields each shard that is completed.
+
+        Args:
+            source: number of the input.
+            index: its units; None if the input need not be read.
+        """
+        assert index is not None
         if self.holds_all:
             self._held.append((source, index))
             return
@@ -153,16 +209,16 @@ class ShardPlanner:
             yield from self._fill(units)
         yield from self._close()
 
-    def _runs(self, source: int, index: SpoolIndex) -> Iterator[_Units]:
+    def _runs(self, source: int, index: SpoolIndex) -> Iterator[Units]:
         """An input's units, as runs of consecutive units that go into the same lane."""
         counts = [(number, sum(1 for _ in units)) for number, units in groupby(index.lanes)]
         first = 0
         for number, count in counts or [(0, len(index.sizes))]:
             lane = self._lanes[number] if self._stems is None else self._stems[source]
-            yield _Units(lane, source, index, first, count)
+            yield Units(lane, source, index, first, count)
             first += count
 
-    def _shuffled(self) -> Iterator[_Units]:
+    def _shuffled(self) -> Iterator[Units]:
         """All units one by one, sorted by their order numbers; units with equal numbers keep the input order."""
         import numpy as np
 
@@ -174,9 +230,9 @@ class ShardPlanner:
             which = int(np.searchsorted(starts, position, side="right")) - 1
             source, index = self._held[which]
             unit = int(position - starts[which])
-            yield _Units(self._lanes[index.lanes[unit] if index.lanes else 0], source, index, unit, 1)
+            yield Units(self._lanes[index.lanes[unit] if index.lanes else 0], source, index, unit, 1)
 
-    def _fill(self, units: _Units) -> Iterator[Shard]:
+    def _fill(self, units: Units) -> Iterator[Shard]:
         """Add units to the shards of their lane; yields each shard that is full."""
         lane, source, index, first, count = units
         if self._remaining is not None:
@@ -193,7 +249,10 @@ class ShardPlanner:
             piece = Piece(
                 source, unit, stop - unit, index.start(unit), index.size(unit, stop), spooled=not index.offsets
             )
-            shard.add(piece, index.count(unit, stop))
+            records = index.count(unit, stop)
+            shard.add(piece, records)
+            if self._tracked:
+                shard.came_from(source, records, piece.size, index.sizes[unit])
             unit = stop
 
     def _room(self, shard: Shard, index: SpoolIndex, unit: int) -> int:
@@ -222,7 +281,7 @@ def _shares(total: int, shards: int) -> list[int]:
     return [least + (number < larger) for number in range(shards)]
 
 
-def _equal_shares(runs: list[_Units], shards: int) -> dict[str, list[int]]:
+def _equal_shares(runs: list[Units], shards: int) -> dict[str, list[int]]:
     """The number of records for each shard of each lane."""
     totals: Counter[str] = Counter()
     for units in runs:
@@ -230,7 +289,7 @@ def _equal_shares(runs: list[_Units], shards: int) -> dict[str, list[int]]:
     return {lane: _shares(total, shards) for lane, total in totals.items()}
 
 
-def _truncated(runs: Iterable[_Units], limit: int) -> list[_Units]:
+def _truncated(runs: Iterable[Units], limit: int) -> list[Units]:
     """The first units, up to the limit."""
     kept = []
     for units in runs:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from tar2tf_cli.conversion.changes import InputChanges, differing
+from tar2tf_cli.conversion.former import Former
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.sharding import Shard
 from tar2tf_cli.conversion.tasks import ShardReport
@@ -16,6 +17,7 @@ from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError
 from tar2tf_cli.sinks import Sink
 from tar2tf_cli.spec.output_path import PathTemplate, check_replaceable
+from tar2tf_cli.stores import ObjectInfo
 
 __all__ = ["OVERWRITE", "Claim", "Takeover", "finished", "journal_entry"]
 
@@ -35,6 +37,8 @@ class Claim:
         documents: paths of the files to be written beside the manifest.
         overwrite: whether files that this conversion does not claim may be replaced.
         resumable: whether the inputs are known to be the same as in an interrupted run.
+        update: whether the output of the same spec from other inputs is brought up to date.
+        whole: what makes an update convert everything again, if anything.
     """
 
     template: PathTemplate
@@ -44,6 +48,8 @@ class Claim:
     documents: Sequence[str] = ()
     overwrite: bool = False
     resumable: bool = True
+    update: bool = False
+    whole: str | None = None
 
     @property
     def manifest(self) -> str:
@@ -80,6 +86,15 @@ class Claim:
         """Whether the shards' paths are known only once all shards are written."""
         return "total" in self.template.fields
 
+    def lane(self, split: str | None, name: str) -> str:
+        """The lane of a shard of a split, with the first records from the input of that name."""
+        return split or (ObjectInfo(name, None, None).stem if "input" in self.template.fields else "")
+
+    def is_there(self, path: str, size: int) -> bool:
+        """Whether a shard of an earlier manifest exists with its size, and with its `--index`."""
+        path = self.prefix + path
+        return self.sink.size(path) == size and (not self.with_index or self.sink.size(f"{path}.idx") is not None)
+
     def path(self, shard: Shard, total: int = 0) -> str:
         """A shard's path."""
         return self.template.path(shard.number, total=total, split=shard.lane, stem=shard.lane)
@@ -93,12 +108,8 @@ def finished(claim: Claim) -> Manifest | None:
             manifest = _previous(claim)
     if manifest is None or manifest.identity() != claim.identity:
         return None
-    wanted: dict[str, int | None] = {claim.prefix + shard.path: shard.bytes for shard in manifest.shards}
-    if claim.with_index:
-        wanted |= dict.fromkeys([f"{path}.idx" for path in wanted])
-    wanted |= dict.fromkeys(claim.documents)
-    sizes = ((claim.sink.size(path), size) for path, size in wanted.items())
-    return manifest if all(found is not None and size in (found, None) for found, size in sizes) else None
+    there = all(claim.is_there(shard.path, shard.bytes) for shard in manifest.shards)
+    return manifest if there and all(claim.sink.size(path) is not None for path in claim.documents) else None
 
 
 def journal_entry(claim: Claim, shard: Shard, report: ShardReport) -> dict[str, Any]:
@@ -114,6 +125,8 @@ class Takeover:
         found: normalised paths of existing files that may be replaced.
         stale: normalised paths of files that are removed once the output is whole, unless they are replaced.
         sealed: shards that an interrupted run left whole, by lane and number.
+        former: the earlier conversion that is brought up to date; None to convert everything.
+        note: what the user should know of an update; empty if there is none.
 
     Raises:
         OutputExistsError: when a file that this conversion does not claim is in the way.
@@ -143,7 +156,29 @@ class Takeover:
         else:
             folder.clear()
             self._sink.drop_staged()
-        self._begin_journal(folder, published if ours else [])
+        self.former: Former | None = None
+        self.note = ""
+        if previous is None and ours and "previous" in head:  # killed while it replaced the files of that manifest
+            previous = Manifest.from_bytes(head["previous"].encode(), claim.where)
+        elif not claim.update:
+            previous = None
+        if previous is not None:
+            self._bring_up_to_date(previous)
+        self._begin_journal(folder, published if ours else [], previous if self.former else None)
+
+    def _bring_up_to_date(self, previous: Manifest) -> None:
+        """Compare with an earlier conversion, if that can save any work."""
+        claim, everything = self._claim, "note: everything is converted again"
+        if names := differing(previous.spec, claim.identity["spec"]):
+            self.note = f"{everything}, as the spec has changed: {', '.join(names[:3])}"
+        elif claim.whole:
+            self.note = f"{everything}: with {claim.whole}, each shard depends on all inputs"
+        elif not previous.reports and previous.inputs:
+            self.note = f"{everything}: the manifest does not say which records came from which input"
+        else:
+            inputs = claim.identity["inputs"]
+            self.note = f"updating: {InputChanges.between(previous.inputs, inputs)}"
+            self.former = Former.of(previous, inputs, claim.lane, claim.is_there)
 
     def _checked_previous(self) -> Manifest | None:
         """The existing manifest, unless this conversion may not replace it; a damaged one lists nothing."""
@@ -155,7 +190,7 @@ class Takeover:
                     f"already exists, and {error.message}", shard=self._claim.where, hint=OVERWRITE
                 ) from None
             return Manifest({}, [])
-        if previous is not None and not self._claim.overwrite:
+        if previous is not None and not (self._claim.overwrite or self._claim.update):
             self._check_previous(previous)
         return previous
 
@@ -220,16 +255,20 @@ class Takeover:
             if size is not None and size == entry["size"]:
                 self.sealed[shard.place] = ShardReport(size, entry["records"], entry["crc"])
 
-    def _begin_journal(self, folder: WorkingFolder, published: list[str]) -> None:
+    def _begin_journal(self, folder: WorkingFolder, published: list[str], previous: Manifest | None) -> None:
         """Start a new journal.
 
         Args:
             folder: the folder that holds it.
             published: paths, relative to the root, that this conversion may have published before.
+            previous: the manifest that is brought up to date; it is gone while shards are replaced.
         """
         replaces = sorted(os.path.relpath(path, self._claim.root) for path in self.stale)
         sealed = [journal_entry(self._claim, Shard(*place), report) for place, report in self.sealed.items()]
-        folder.begin_journal([{"identity": self._claim.identity, "replaces": replaces}, {"paths": published}, *sealed])
+        head = {"identity": self._claim.identity, "replaces": replaces}
+        if previous:
+            head["previous"] = previous.to_bytes().decode("ascii")
+        folder.begin_journal([head, {"paths": published}, *sealed])
 
     def _inside(self, paths: Iterable[str]) -> set[str]:
         """Normalised paths of the files listed in a manifest or journal, without any that lead outside its folder."""

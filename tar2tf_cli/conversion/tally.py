@@ -31,6 +31,7 @@ class Summary:
         skipped: number of skipped members, by reason.
         skipped_samples: number of faulty samples that were skipped, also if up to date.
         up_to_date: whether nothing had to be done.
+        kept: number of shards that an update kept.
         oversized: number of shards that hold one record larger than the limit.
         classes: names of the classes of an image folder, sorted.
     """
@@ -45,6 +46,7 @@ class Summary:
     skipped_samples: int = 0
     features: dict[str, dict[str, object]] = field(default_factory=dict)
     up_to_date: bool = False
+    kept: int = 0
     oversized: int = 0
     shuffled: bool = False
     seed: int = 0
@@ -69,6 +71,7 @@ class Tally:
         self.summary.classes = plan.source.classes
         self.summary.skipped.update(plan.source.skipped)
         self._described: list[str] = []
+        self._reports: list[InputReport] = []
 
     def add_input(self, number: int, report: InputReport) -> None:
         """Add the report of the next input, in input order.
@@ -87,7 +90,9 @@ class Tally:
         self._described.append(report.described)
         self._samples += report.samples
         self.summary.errors += report.errors
-        self.summary.skipped_samples += len(report.errors)
+        self.summary.skipped_samples += report.faulty
+        if self._plan.tracked:
+            self._reports.append(report)
         for fault in report.errors:
             self._events.fault(fault)
         if report.archives > 1:
@@ -98,7 +103,8 @@ class Tally:
         if report.not_adjacent and not self._regroup_noted:
             self._regroup_noted = True
             self._events.note(_regroup_note(name, report.not_adjacent))
-        check_most(self.summary.errors, self._plan.conversion.max_errors)
+        if (most := self._plan.conversion.max_errors) is not None:
+            check_most(self.summary.skipped_samples, most, self.summary.errors)
 
     @property
     def described(self) -> str:
@@ -110,6 +116,7 @@ class Tally:
         limit = self._plan.conversion.output.max_shard_size
         self.summary.oversized += bool(limit and shard.size > limit and shard.records == 1)
         self.summary.records += shard.records
+        self.summary.kept += shard.kept
 
     def fill_in(self, manifest: Manifest) -> None:
         """Fill in the manifest's features and the counts of skipped members and samples.
@@ -124,7 +131,10 @@ class Tally:
                     feature["count"] = self.summary.records
         self.summary.features = features
         manifest.features.update(features)
-        manifest.skipped.update(samples=len(self.summary.errors), members=dict(sorted(self.summary.skipped.items())))
+        manifest.reports.extend(self._reports)
+        manifest.skipped.update(
+            samples=self.summary.skipped_samples, members=dict(sorted(self.summary.skipped.items()))
+        )
 
 
 def _split_note(name: str) -> str:

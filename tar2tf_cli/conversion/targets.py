@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tar2tf_cli.conversion.former import Former
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.conversion.sharding import Shard
 from tar2tf_cli.conversion.tasks import ShardReport
@@ -30,10 +31,12 @@ class Target(Protocol):
         up_to_date: the manifest, if the conversion was finished by an earlier run and there is nothing to do.
         manifest: path or URL of the manifest, as shown to users; None if none is written.
         sealed: shards that an interrupted run left whole, by lane and number.
+        former: the earlier conversion that is brought up to date; None to convert everything.
         reads_shards: whether finished shards are read again, for example to upload them.
     """
 
     folder: str
+    former: Former | None
     up_to_date: Manifest | None
     manifest: str | None
     sealed: dict[tuple[str, int], ShardReport]
@@ -59,6 +62,7 @@ class _WithoutManifest:
     """A target that keeps shards in a temporary folder until they are published, and cannot be resumed."""
 
     up_to_date: Manifest | None = None
+    former: Former | None = None
     manifest: str | None = None
     reads_shards = False
 

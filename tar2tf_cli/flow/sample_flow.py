@@ -104,20 +104,24 @@ class Faults:
         if not self._skip:
             raise error.at(hint=self._hint)
         self._noted.append({name: getattr(error, name) for name in ("shard", "key", "member", "offset", "message")})
-        check_most(self._noted, self._most)
+        if self._most is not None:
+            check_most(len(self._noted), self._most, self._noted)
 
 
-def check_most(noted: Sequence[Mapping[str, Any]], most: int | None) -> None:
+def check_most(count: int, most: int, noted: Sequence[Mapping[str, Any]]) -> None:
     """Check that no more than `most` samples were skipped.
+
+    Args:
+        count: how many were skipped.
+        most: how many may be.
+        noted: those of them that were found just now.
 
     Raises:
         Tar2tfError: when there are more than `most`.
     """
-    if most is not None and len(noted) > most:
-        raise Tar2tfError(
-            f"{len(noted)} samples failed, more than --max-errors {most} allows",
-            hint=f"the first: {noted[0]['message']}",
-        )
+    if count > most:
+        hint = f"the first: {noted[0]['message']}" if noted else None
+        raise Tar2tfError(f"{count} samples failed, more than --max-errors {most} allows", hint=hint)
 
 
 def flow(

@@ -19,6 +19,7 @@ class InputReport:
         samples: the number of samples that became examples.
         skipped: members skipped, by reason.
         errors: faulty samples skipped: shard, key, member, offset, message.
+        faulty_before: number of faulty samples that an earlier conversion skipped, which are not in `errors`.
         schema: types and shapes of the features.
         described: CSV rows that describe the stored examples, if the input is a list of examples.
         archives: number of tar archives in the input, end to end.
@@ -36,6 +37,12 @@ class InputReport:
     split_differs: str | None = None
     not_adjacent: int = 0
     spool_crc: int | None = None
+    faulty_before: int = 0
+
+    @property
+    def faulty(self) -> int:
+        """The number of faulty samples skipped."""
+        return len(self.errors) + self.faulty_before
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain JSON."""

@@ -14,10 +14,10 @@ from hypothesis import example as example_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planned import conversion, indexed
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
-from tar2tf_cli.conversion.spool import Spool
 from tar2tf_cli.conversion.spool_index import SpoolIndex
-from tar2tf_cli.spec.conversion import Conversion, Input, Output
+from tar2tf_cli.spec.conversion import Conversion
 
 LIMIT = 1000
 
@@ -27,37 +27,6 @@ counts = st.integers(1, 12)
 
 Record = tuple[int, int]
 """A record by the number of its input and its own number in it."""
-
-
-def conversion(path: str = "x-<>.record", **options: object) -> Conversion:
-    of_output = {
-        name: options.pop(name)
-        for name in ("max_shard_size", "num_shards", "records_per_shard", "compression")
-        if name in options
-    }
-    return Conversion(Input("x"), Output(path, **of_output), **options)  # type: ignore[arg-type]
-
-
-class Written:
-    """Stands in for the spool's file: keeps what is written."""
-
-    def __init__(self) -> None:
-        self.data = b""
-
-    def write(self, parts: list[bytes], size: int) -> None:
-        assert sum(map(len, parts)) == size
-        self.data += b"".join(parts)
-
-
-def indexed(conversion: Conversion, name: str, sizes: list[int]) -> tuple[SpoolIndex, bytes]:
-    """The index of an input whose records have these sizes, and its spool."""
-    index, file = SpoolIndex(), Written()
-    spool = Spool(conversion, name, file, index)  # type: ignore[arg-type]
-    for number, size in enumerate(sizes):
-        noise = random.Random(number).randbytes(size)
-        spool.add(f"{name}/{number}", [noise[:10], noise[10:]], size)
-    spool.finish()
-    return index, file.data
 
 
 def laid_out(conversion: Conversion, inputs: list[list[int]], stems: str = "abcdefgh") -> list[Shard]:

@@ -51,7 +51,7 @@ def shards(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("page", ["spec.md", "ops.md", "exit-codes.md", "environment.md"])
+@pytest.mark.parametrize("page", ["spec.md", "ops.md", "output.md", "exit-codes.md", "environment.md"])
 def test_the_examples_of_a_page_run(page: str, run_page: Callable[[str], Path], shards: Path) -> None:
     run_page(f"reference/{page}")
 
@@ -134,12 +134,14 @@ def made(conversion: Conversion) -> Any:
 def test_the_manifest_page_has_every_key(shards: Path) -> None:
     split = Output(str(shards.parent / "out/<split>.record"))
     manifest = made(Conversion(Input(str(shards)), split, split={"a": 0.5, "b": 0.5}, shuffle=True))
-    assert set(manifest) | {"documents"} == names("manifest.md", "Keys")
+    assert set(manifest) | {"documents", "lineage"} == names("manifest.md", "Keys")
     for section in ("inputs", "shards"):
         assert {key for item in manifest[section] for key in item} == names("manifest.md", section)
     assert {key for item in manifest["features"].values() for key in item} == names("manifest.md", "features")
     assert set(manifest["totals"]) == names("manifest.md", "totals")
     assert set(manifest["skipped"]) == names("manifest.md", "skipped")
+    tracked = made(Conversion(Input(str(shards)), Output(str(shards.parent / "tracked/<>.record"))))
+    assert set(tracked["lineage"]) == names("manifest.md", "lineage")
 
 
 def test_the_manifest_page_shows_a_real_manifest(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,11 @@ SCENES: dict[str, tuple[str, list[str], str]] = {
         ["-o", "out/train-<>.record", "--records-per-shard", "40", "--overwrite"],
         "--records-per-shard=12",
     ),
+    "updating": (
+        "small",
+        ["-o", "out/train-<>.record", "--records-per-shard=12", "--index", "--update"],
+        "--records-per-shard=12",
+    ),
     "overwriting by total": (
         "small",
         ["-o", "out/t-<>-of-<total>.record", "--records-per-shard", "40", "--overwrite"],
@@ -118,6 +123,19 @@ def run_here(arguments: list[str], number: int = 0, *, full: bool = False) -> in
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+@contextlib.contextmanager
+def other_inputs(folder: str) -> Iterator[None]:
+    """For an update, the inputs of the run before it: a longer tar in the place of the last."""
+    first, *_, last = sorted(Path(folder).iterdir())
+    last.rename("away")
+    shutil.copy2(first, Path(folder, "c.tar"))
+    try:
+        yield
+    finally:
+        Path(folder, "c.tar").unlink()
+        Path("away").rename(last)
+
+
 def end_at_each_call(scene: str, *, full: bool) -> int:
     """Run a scene in the current folder once for each call, and continue it; returns how many calls there are."""
     kind, options, before = SCENES[scene]
@@ -127,7 +145,10 @@ def end_at_each_call(scene: str, *, full: bool) -> int:
     def prepare() -> dict[str, bytes]:
         shutil.rmtree("out", ignore_errors=True)
         if before:
-            assert run_here(["convert", kind, *options[:2], before, "-j", "1"]) == 0, Path("log").read_text()
+            with other_inputs(kind) if scene == "updating" else contextlib.nullcontext():
+                index = [option for option in options if option == "--index"]
+                command = ["convert", kind, *options[:2], before, *index, "-j", "1"]
+                assert run_here(command) == 0, Path("log").read_text()
         Path("out").mkdir(exist_ok=True)
         for name, data in foreign.items():
             Path("out", name).write_bytes(data)

@@ -1,0 +1,413 @@
+"""`--update`: after any change of the inputs the bytes of a new conversion, and only what changed is read."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checked import edit
+from planned import conversion, indexed
+from shards import samples, tar2tf, tree, write_tar
+from tar2tf_cli.conversion.former import Former, UpdatePlanner
+from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
+from tar2tf_cli.conversion.run import Summary, convert
+from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
+from tar2tf_cli.errors import OutputExistsError, Tar2tfError, UsageError
+from tar2tf_cli.events import Events
+from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.spec.conversion import Conversion, Input, Output
+from tar2tf_cli.stores.directory import DirectorySource
+
+
+@contextmanager
+def opened() -> Iterator[list[str]]:
+    """Names of the inputs that are opened in this process."""
+    names: list[str] = []
+    original = DirectorySource.open
+
+    def noting(self: DirectorySource, item: Any) -> Any:
+        names.append(item.name)
+        return original(self, item)
+
+    DirectorySource.open = noting  # type: ignore[method-assign]
+    try:
+        yield names
+    finally:
+        DirectorySource.open = original  # type: ignore[method-assign]
+
+
+class Notes(Events):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+
+class Place:
+    """A folder of tars and what is made of it."""
+
+    def __init__(self, folder: Path, path: str = "train-<>.record", output: Any = None, **options: Any) -> None:
+        self.bucket, self.out, self.fresh = folder / "in", folder / "out", folder / "fresh"
+        self.path, self.output, self.options = path, output or {}, options
+        self.notes: list[str] = []
+        self.clock = 0
+
+    def tar(self, name: str, first: int, count: int = 10, size: int = 300) -> None:
+        """Write a tar, newer than all before it."""
+        write_tar(self.bucket / name, samples(count, size, first=first))
+        self.touch(name)
+
+    def touch(self, name: str) -> None:
+        self.clock += 1
+        os.utime(self.bucket / name, ns=(self.clock * 10**9,) * 2)
+
+    def convert(self, folder: Path | None = None, **options: Any) -> Summary:
+        output = Output(str((folder or self.out) / self.path), **self.output)
+        events = Notes()
+        made = convert(Conversion(Input(str(self.bucket)), output, **self.options), workers=1, events=events, **options)
+        self.notes = events.notes
+        return made
+
+    def update(self) -> list[str]:
+        """Bring the output up to date, and compare it with that of a new conversion; the inputs that were read."""
+        before = {path.name: path.stat().st_ino for path in self.out.rglob("*.record*")}
+        with opened() as names:
+            self.made = self.convert(update=True)
+        self.same = {path.name for path in self.out.rglob("*.record*") if before.get(path.name) == path.stat().st_ino}
+        shutil.rmtree(self.fresh, ignore_errors=True)
+        self.convert(self.fresh)
+        assert tree(self.out) == tree(self.fresh)
+        return sorted(set(names))
+
+
+def test_three_tars_more_are_the_work_of_three_tars(tmp_path: Path) -> None:
+    place = Place(tmp_path, output={"records_per_shard": 10})
+    for number in range(6):
+        place.tar(f"a{number}.tar", number * 100)
+    place.convert()
+    for number in range(3):
+        place.tar(f"b{number}.tar", number * 100 + 1000)
+    assert place.update() == ["b0.tar", "b1.tar", "b2.tar"]
+    assert place.made.kept == 6
+    assert len(place.same) == 6
+    assert place.update() == []
+    assert place.made.up_to_date
+
+
+def test_at_the_end_of_one_sequence_only_the_last_shard_is_made_again(tmp_path: Path) -> None:
+    place = Place(tmp_path, output={"max_shard_size": 10_000})
+    for number in range(8):
+        place.tar(f"a{number}.tar", number * 100, 17)
+    place.convert()
+    place.tar("b.tar", 1000)
+    assert place.update() == ["a7.tar", "b.tar"]
+    assert place.made.kept == len(list(place.out.glob("*.record"))) - 1
+
+
+def test_in_front_of_one_sequence_everything_is_made_again(tmp_path: Path) -> None:
+    place = Place(tmp_path, output={"max_shard_size": 10_000})
+    for number in range(4):
+        place.tar(f"b{number}.tar", number * 100, 17)
+    place.convert()
+    place.tar("a.tar", 1000)
+    assert len(place.update()) == 5
+    assert place.made.kept == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "output"),
+    [
+        ("<input>.record", {}),
+        ("<input>-<>.record", {"records_per_shard": 4}),
+        ("x-<>.record", {"max_shard_size": 4100}),
+    ],
+)
+def test_a_tar_with_shards_of_its_own_is_redone_alone(path: str, output: dict[str, Any], tmp_path: Path) -> None:
+    place = Place(tmp_path, path, output)
+    for number in range(5):
+        write_tar(place.bucket / f"{number}.tar", [(f"{number}{n}", {"txt": bytes(320)}) for n in range(10)])
+    place.convert()
+    assert len(list(place.out.glob("*.record"))) % 5 == 0
+    write_tar(place.bucket / "2.tar", [(f"new{n}", {"txt": bytes(318)}) for n in range(10)])
+    assert place.update() == ["2.tar"]
+    assert place.made.kept == len(list(place.out.glob("*.record"))) * 4 // 5
+    place.touch("3.tar")
+    assert place.update() == ["3.tar"]
+
+
+@pytest.mark.parametrize("change", ["added", "removed", "changed", "touched"])
+@pytest.mark.parametrize(
+    ("path", "output", "options"),
+    [
+        ("x-<>.record", {"index": True, "records_per_shard": 7}, {}),
+        ("x-<>.record.gz", {"compression": "gzip", "max_shard_size": 2000}, {}),
+        ("x-<>.record.gz", {"compression": "gzip", "records_per_shard": 7}, {}),
+        ("x.record.gz", {"compression": "gzip"}, {}),
+        ("<input>.record.gz", {"compression": "gzip"}, {}),
+        ("<split>/x-<0>.record", {"max_shard_size": 3000}, {"split": {"a": 0.7, "b": 0.3}}),
+        ("x-<>.record", {"max_shard_size": 3000}, {"types": {"cls": "int64"}, "on_error": "skip"}),
+    ],
+)
+def test_every_change_gives_the_bytes_of_a_new_conversion(
+    change: str, path: str, output: dict[str, Any], options: dict[str, Any], tmp_path: Path
+) -> None:
+    place = Place(tmp_path, path, output, **options)
+    for number in range(5):
+        place.tar(f"{number}.tar", number * 100)
+    write_tar(place.bucket / "3.tar", [*samples(4), ("x", {"cls": b"x", "jpg": b""}), *samples(4, first=50)])
+    place.convert()
+    if change == "added":
+        place.tar("33.tar", 700)
+    elif change == "removed":
+        (place.bucket / "2.tar").unlink()
+    elif change == "changed":
+        place.tar("2.tar", 800, 12)
+    else:
+        place.touch("2.tar")
+    place.update()
+
+
+# --- Everything again ---
+
+
+@pytest.mark.parametrize(
+    ("path", "output", "options", "words"),
+    [
+        ("x-<>.record", {}, {"shuffle": True}, "with --shuffle, each shard depends on all inputs"),
+        ("x-<>.record", {"num_shards": 2}, {}, "with --num-shards, each shard depends on all inputs"),
+        ("x-<>.record", {}, {"limit": 15}, "with --limit, each shard depends on all inputs"),
+        ("<0>-of-<total>", {"records_per_shard": 6}, {}, "with <total>, each shard depends on all inputs"),
+    ],
+)
+def test_where_nothing_can_be_kept_everything_is_made_again_and_one_line_says_so(
+    path: str, output: dict[str, Any], options: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    place = Place(tmp_path, path, output, **options)
+    for name in "abc":
+        place.tar(f"{name}.tar", ord(name))
+    place.convert()
+    (place.bucket / "c.tar").unlink()
+    place.update()
+    made = place.made
+    assert (made.kept, made.up_to_date) == (0, False)
+    (place.bucket / "b.tar").unlink()
+    place.convert(update=True)
+    assert place.notes == [f"note: everything is converted again: {words}"]
+
+
+def test_changed_options_make_everything_again(tmp_path: Path) -> None:
+    place = Place(tmp_path, output={"records_per_shard": 4})
+    place.tar("a.tar", 0)
+    place.convert()
+    place.output = {"records_per_shard": 5}
+    assert place.update() == ["a.tar"]
+    place.output = {"records_per_shard": 6}
+    place.convert(update=True)
+    assert place.notes == ["note: everything is converted again, as the spec has changed: output.records_per_shard"]
+
+
+def test_a_manifest_of_an_older_release_makes_everything_again(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.tar("a.tar", 0)
+    place.convert()
+    edit(place.out / "train-manifest.json", lambda whole: whole.pop("lineage"))
+    place.tar("b.tar", 10)
+    place.convert(update=True)
+    assert "the manifest does not say which records came from which input" in place.notes[0]
+
+
+# --- What else is there ---
+
+
+def test_without_update_the_changes_are_listed(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    for name in "abcdef":
+        place.tar(f"{name}.tar", ord(name))
+    place.convert()
+    (place.bucket / "a.tar").unlink()
+    place.touch("b.tar")
+    for name in "ghijk":
+        place.tar(f"{name}.tar", ord(name))
+    with pytest.raises(OutputExistsError) as caught:
+        place.convert()
+    assert caught.value.message == (
+        "was made from other inputs: 5 added (g.tar, h.tar, i.tar and 2 more), 1 removed (a.tar), 1 changed (b.tar)"
+    )
+    assert caught.value.hint
+    assert "--update" in caught.value.hint
+    assert "--overwrite" in caught.value.hint
+    place.update()
+
+
+def test_a_shard_that_is_gone_or_cut_is_made_again_and_the_others_are_kept(tmp_path: Path) -> None:
+    place = Place(tmp_path, output={"records_per_shard": 10, "index": True})
+    for name in "abcd":
+        place.tar(f"{name}.tar", ord(name))
+    place.convert()
+    (place.out / "train-2.record").unlink()
+    (place.out / "train-3.record.idx").unlink()
+    os.truncate(place.out / "train-4.record", 20)
+    assert place.update() == ["b.tar", "c.tar", "d.tar"]
+    assert place.same == {"train-1.record", "train-1.record.idx"}
+
+
+def test_files_that_the_manifest_does_not_list_are_not_replaced(tmp_path: Path) -> None:
+    place = Place(tmp_path, output={"records_per_shard": 5})
+    place.tar("a.tar", 0)
+    place.convert()
+    (place.out / "train-3.record").write_text("precious")
+    before = tree(place.out)
+    place.tar("b.tar", 20)
+    with pytest.raises(OutputExistsError, match=r"train-3.record: already exists, and no manifest"):
+        place.convert(update=True)
+    assert tree(place.out) == before
+
+
+def test_without_anything_there_an_update_is_a_first_run(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.tar("a.tar", 0)
+    assert place.update() == ["a.tar"]
+
+
+def test_update_and_overwrite_exclude_each_other(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.tar("a.tar", 0)
+    with pytest.raises(UsageError, match="--overwrite replaces everything"):
+        place.convert(update=True, overwrite=True)
+    done = tar2tf("convert", place.bucket, "-o", "-", "--update")
+    assert done.returncode == 2
+    assert "a stream is always written from its beginning" in done.stderr
+
+
+@pytest.mark.parametrize("workers", ["1", "3"])
+def test_a_damaged_tar_fails_an_update_and_the_same_command_continues(workers: str, tmp_path: Path) -> None:
+    place = Place(tmp_path, output={"max_shard_size": 3000})
+    for number in range(30):
+        place.tar(f"{number:02d}.tar", number * 100)
+    place.convert()
+    before = tree(place.out)
+    whole = (place.bucket / "20.tar").read_bytes()
+    place.tar("05.tar", 5000, 11)
+    (place.bucket / "20.tar").write_bytes(whole[:3000])
+    command = ["convert", place.bucket, "-o", place.out / place.path, "--max-shard-size", "3000", "-j", workers]
+    done = tar2tf(*command, "--update")
+    assert done.returncode == 3
+    assert "20.tar" in done.stderr
+    assert before.items() <= tree(place.out).items(), "what was there stays"
+    place.tar("20.tar", 2000)
+    done = tar2tf(*command, "--update", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "updating: 2 changed (05.tar, 20.tar)" in done.stderr
+    document = json.loads(done.stdout)
+    assert document["kept"] > 3
+    assert f"in {len(document['shards'])} shards ({document['kept']} kept)" in done.stderr
+    place.convert(place.fresh)
+    assert tree(place.out) == tree(place.fresh)
+
+
+def test_faulty_samples_of_unread_inputs_still_count(tmp_path: Path) -> None:
+    place = Place(tmp_path, output={"records_per_shard": 3}, types={"cls": "int64"}, on_error="skip", max_errors=1)
+    write_tar(place.bucket / "a.tar", [*samples(3), ("x", {"cls": b"x", "jpg": b""})])
+    place.convert()
+    write_tar(place.bucket / "b.tar", [*samples(3, first=7)])
+    assert place.update() == ["b.tar"]
+    assert place.made.skipped_samples == 1
+    write_tar(place.bucket / "c.tar", [*samples(3), ("x", {"cls": b"x", "jpg": b""})])
+    with pytest.raises(Tar2tfError, match="2 samples failed, more than --max-errors 1 allows"):
+        place.convert(update=True)
+
+
+# --- Any inputs and edits, without files ---
+
+
+sizes = st.lists(st.integers(16, 300) | st.integers(16, 1300), max_size=12)
+
+
+LIMITS: list[dict[str, Any]] = [
+    {"max_shard_size": 1000},
+    {"records_per_shard": 4},
+    {"max_shard_size": 1500, "records_per_shard": 5},
+    {"max_shard_size": 1000, "compression": "gzip"},
+    {"max_shard_size": 1000, "path": "<input>-<>"},
+    {"path": "x"},
+    {"max_shard_size": 1000, "split": {"a": 0.5, "b": 0.5}, "path": "<split>-<>"},
+]
+
+Tars = list[tuple[str, list[int]]]
+"""Inputs: the name, which is new for a changed input, and the sizes of the records."""
+
+
+@st.composite
+def edited(draw: st.DrawFn) -> tuple[Tars, Tars]:
+    """Inputs, and the same after some edits."""
+    before = [(f"{number:02d}", found) for number, found in enumerate(draw(st.lists(sizes, max_size=7)))]
+    now = list(before)
+    for number in range(draw(st.integers(0, 3))):
+        place = draw(st.integers(0, len(now)))
+        added = [(f"new{number}", draw(sizes))] if draw(st.booleans()) else []
+        now[place : place + draw(st.integers(0, 1))] = added
+    if draw(st.integers(0, 9)) == 0:
+        now = draw(st.permutations(now))
+    return before, now
+
+
+def planned(spec: Conversion, tars: Tars) -> list[Shard]:
+    planner = ShardPlanner(spec, [name for name, _ in tars], tracked=True)
+    indexes = [indexed(spec, name, found)[0] for name, found in tars]
+    shards = [shard for number, index in enumerate(indexes) for shard in planner.add(number, index)]
+    return [*shards, *planner.finish()]
+
+
+def content(shards: list[Shard], tars: Tars) -> dict[tuple[str, int], list[tuple[str, int, int]]]:
+    """The units in each shard: name of the input, the first, and how many."""
+    return {s.place: [(tars[p.source][0], p.first, p.units) for p in s.pieces] for s in shards}
+
+
+@settings(max_examples=150)
+@given(st.sampled_from(LIMITS), edited())
+def test_all_shards_that_would_be_the_same_are_kept_and_no_input_is_read_for_them(
+    limits: dict[str, Any], tars: tuple[Tars, Tars]
+) -> None:
+    spec, (before, now) = conversion(**{"path": "x-<>", **limits}), tars
+    former_shards = sorted(planned(spec, before), key=lambda shard: shard.place)
+    entries = [
+        ShardEntry("x", shard.records, shard.size, "crc32c:00000000", shard.lane, tuple(shard.origins))
+        for shard in former_shards
+    ]
+    inputs, present = ([{"name": name, "size": 1, "version": "1"} for name, _ in each] for each in tars)
+    manifest = Manifest({}, inputs, entries, reports=[InputReport() for _ in before])
+    former = Former.of(manifest, present, lambda split, name: split or "", lambda path, size: True)
+
+    indexes = [indexed(spec, name, found)[0] for name, found in now]
+    read = set[int]()
+    planner = UpdatePlanner(spec, [name for name, _ in now], former, lambda n: indexes[n] if n in read else None)
+    certain = set(planner.reads)
+    shards: list[Shard] = []
+    for number in range(len(now)):
+        while (awaited := planner.awaits(number)) is not None:
+            assert awaited in certain - read
+            read.add(awaited)
+        if number in certain or not planner.known(number):
+            read.add(number)
+        shards += planner.add(number, indexes[number] if number in read else None)
+    shards += planner.finish()
+
+    expected = planned(spec, now)
+    assert sorted((s.place, s.size, s.records, s.origins) for s in shards) == sorted(
+        (s.place, s.size, s.records, s.origins) for s in expected
+    )
+    old, new, names = content(former_shards, before), content(expected, now), {name for name, _ in before}
+    same = {place for place in new if new[place] == old.get(place) and all(name in names for name, *_ in new[place])}
+    assert {shard.place for shard in shards if shard.kept} == same
+    redone = {piece.source for shard in expected if shard.place not in same for piece in shard.pieces}
+    assert read == redone | {number for number, (name, _) in enumerate(now) if name not in names}
