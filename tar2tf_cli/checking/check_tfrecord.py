@@ -2,43 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TypeAlias
 
+from tar2tf_cli.checking.decode import Faults, Values, in_threads, record_values, undecodable
 from tar2tf_cli.checking.faults import Amount, Fault, FileReport
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.tfrecord import FRAMING, RecordReader, length_crc
 
 __all__ = ["CheckRecord", "check_tfrecord"]
 
-CheckRecord: TypeAlias = Callable[[bytes], Sequence[tuple[str, str]]]
+CheckRecord: TypeAlias = "Callable[[bytes], Faults]"
 """Returns the faults of one record, each as its kind and a message."""
 
+Keep: TypeAlias = Callable[[bytes], None]
 
-def check_tfrecord(reader: RecordReader, check: CheckRecord, report: FileReport) -> None:
+
+def check_tfrecord(
+    reader: RecordReader, check: CheckRecord, report: FileReport, *, decoders: int = 0, keep: Keep | None = None
+) -> None:
     """Read all records; fill in the report's faults and numbers.
 
     Args:
         reader: at the beginning of the file.
         check: called with each record whose CRCs are right.
         report: the report of the file.
+        decoders: number of threads that decode images and arrays; 0 if they are not to be decoded.
+        keep: called with each good record, in order.
 
     Raises:
         SourceError: when the file cannot be read for reasons other than damage.
     """
     tally = _Tally(reader, report)
+    read = partial(_decode_records, threads=decoders, keep=keep) if decoders else _check_records
+    check = _keeping(check, keep) if keep and not decoders else check
     more = True
     try:
         while more:
             try:
-                for offset, data in reader:
-                    if faults := check(data):
-                        tally.reject(faults, offset, len(data) + FRAMING)
+                read(reader, check, tally)
                 more = False
             except DamagedShardError as error:
                 more = tally.resume(error)
     finally:
         tally.finish()
+
+
+def _check_records(reader: RecordReader, check: CheckRecord, tally: _Tally) -> None:
+    for offset, data in reader:
+        if faults := check(data):
+            tally.reject(faults, reader.count, offset, len(data))
+
+
+def _keeping(check: CheckRecord, keep: Keep) -> CheckRecord:
+    def checked(data: bytes) -> Faults:
+        faults = check(data)
+        if not faults:
+            keep(data)
+        return faults
+
+    return checked
+
+
+def _decode_records(
+    reader: RecordReader, check: CheckRecord, tally: _Tally, *, threads: int, keep: Keep | None
+) -> None:
+    seen = Values()
+
+    def checked() -> Iterator[tuple[int, int, bytes, Faults]]:
+        for offset, data in reader:
+            faults = check(data) or seen.odd(record_values(data))
+            yield reader.count, offset, data, faults
+
+    def judge(record: tuple[int, int, bytes, Faults]) -> Faults:
+        return record[3] or undecodable(record_values(record[2]))
+
+    for (number, offset, data, _), faults in in_threads(checked(), judge, threads):
+        if faults:
+            tally.reject(faults, number, offset, len(data))
+        elif keep:
+            keep(data)
 
 
 class _Tally:
@@ -51,12 +95,12 @@ class _Tally:
         self._gaps = 0
         self._readable = True
 
-    def reject(self, faults: Sequence[tuple[str, str]], offset: int, size: int) -> None:
-        """Add the faults of the current record, which is framed well."""
-        before = self._good()
+    def reject(self, faults: Faults, number: int, offset: int, length: int) -> None:
+        """Add the faults of a record that is framed well."""
+        before = Amount(number - self._bad.records, offset - self._bad.bytes)
         for kind, message in faults:
-            self._report.add(Fault(kind, message, self._reader.count, offset, size, before))
-        self._bad = Amount(self._bad.records + 1, self._bad.bytes + size)
+            self._report.add(Fault(kind, message, number, offset, length + FRAMING, before))
+        self._bad = Amount(self._bad.records + 1, self._bad.bytes + length + FRAMING)
 
     def resume(self, error: DamagedShardError) -> bool:
         """Add a fault of the framing, and go to the next record; returns whether there may be one."""
@@ -81,7 +125,7 @@ class _Tally:
 
     def finish(self) -> None:
         """Fill in the numbers of the report."""
-        self._report.good = self._good()
+        self._report.good, self._report.bad = self._good(), self._bad
         self._report.records = self._reader.count - self._gaps
         self._report.examined = self._readable and not self._gaps
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tar2tf_cli.inputs.open_shard import Format
+
+if TYPE_CHECKING:
+    from tar2tf_cli.checking.salvage import Salvaged
 
 __all__ = ["Amount", "Fault", "FileReport", "Report"]
 
@@ -42,6 +45,12 @@ class Fault:
     before: Amount | None = None
     after: Amount | None = None
 
+    def __str__(self) -> str:
+        """`record 3, offset 180: the CRC of the record's data does not match`."""
+        named = {"record": self.record, "offset": self.offset}
+        place = ", ".join(f"{name} {number}" for name, number in named.items() if number is not None)
+        return f"{place}: {self.message}" if place else self.message
+
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
         cost = {
@@ -69,6 +78,7 @@ class FileReport:
         counts: number of faults of each kind, listed or not.
         good: the records without a fault; those with a wrong CRC are in `records`, too.
         not_adjacent: number of samples of a tar whose members are not adjacent, which is not a fault.
+        bad: the records with a fault; a stretch in which no record was found counts as one.
         sequences: how many records are a tf.train.SequenceExample.
     """
 
@@ -83,6 +93,7 @@ class FileReport:
     counts: Counter[str] = field(default_factory=Counter)
     good: Amount = field(default_factory=Amount)
     not_adjacent: int = 0
+    bad: Amount = field(default_factory=Amount)
     sequences: int = 0
 
     @property
@@ -126,11 +137,13 @@ class Report:
         files: every file that was checked or is missing, in the order of their names or of the manifest.
         skipped: names of files in a directory that are neither tar nor TFRecord.
         manifest: a manifest in the directory, which was also skipped.
+        salvaged: what was written of the good records, if that was asked for.
     """
 
     files: list[FileReport] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     manifest: str | None = None
+    salvaged: Salvaged | None = None
 
     @property
     def ok(self) -> bool:
@@ -149,4 +162,5 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """The document that `verify --json` prints."""
-        return {"ok": self.ok, "files": [report.to_json() for report in self.files], "records": self.records}
+        whole = {"ok": self.ok, "files": [report.to_json() for report in self.files], "records": self.records}
+        return whole if self.salvaged is None else {**whole, "salvaged": self.salvaged.to_json()}

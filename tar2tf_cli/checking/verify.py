@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tar2tf_cli.checking.faults import Report
+from tar2tf_cli.checking.salvage import Salvage
 from tar2tf_cli.checking.verify_bucket import verify_bucket
 from tar2tf_cli.checking.verify_file import CheckRun
 from tar2tf_cli.checking.verify_manifest import open_document, verify_manifest
@@ -29,6 +30,9 @@ def verify(
     retry_for: float | None = None,
     no_sign_request: bool = False,
     events: Events | None = None,
+    fast: bool = False,
+    decode: bool = False,
+    salvage: str | None = None,
 ) -> Report:
     """Check shards, or everything that a manifest lists.
 
@@ -43,14 +47,32 @@ def verify(
             TAR2TF_RETRY_FOR, else 60.
         no_sign_request: whether a cloud bucket is read without credentials, as public ones may be.
         events: notified of progress.
+        fast: check only the framing and the CRCs of lengths, not those of data, and no examples.
+        decode: also decode images and arrays.
+        salvage: path of a new file for the good records of all TFRecords.
 
     Raises:
-        SourceError: when there is nothing to check, or something cannot be read. Damage is a fault, not an error.
+        SourceError: when there is nothing to check. Damage, and a file that cannot be read, are faults, not errors.
+        UsageError: for options that contradict each other, and a path for `salvage` that is taken.
     """
-    run = CheckRun(rules or TarRules(), workers, events or Events())
+    if fast and (decode or salvage):
+        raise UsageError("--fast reads no data: leave out --decode and --salvage")
+    reach: Reach = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
+    good = Salvage(salvage) if salvage else None
+    run = CheckRun(rules or TarRules(), workers, events or Events(), fast, decode, good)
+    try:
+        report = _verify(run, bucket, templates, reach, paths=paths)
+        if good:
+            report.salvaged = good.finish(report.files)
+    finally:
+        if good:
+            good.clean()
+    return report
+
+
+def _verify(run: CheckRun, bucket: str, templates: Sequence[str], reach: Reach, *, paths: bool) -> Report:
     if paths and are_paths(bucket, templates):
         return _verify_paths(run, (bucket, *templates))
-    reach: Reach = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
     if document := open_document(bucket, **reach):
         if templates:
             raise UsageError("a manifest lists its shards, so it takes no template")

@@ -12,17 +12,20 @@ from tar2tf_cli.checking.check_tfrecord import check_tfrecord
 from tar2tf_cli.checking.example_checker import Checker, Expected
 from tar2tf_cli.checking.faults import Fault, FileReport
 from tar2tf_cli.checking.files import FileContext, read_files
+from tar2tf_cli.checking.salvage import Salvage, SalvagePart
 from tar2tf_cli.conversion.manifest import ShardEntry, digest
+from tar2tf_cli.engines import cpu_count
 from tar2tf_cli.errors import NotAdjacentError, SourceError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.magic import foreign
+from tar2tf_cli.formats.record_lengths import LengthReader
 from tar2tf_cli.formats.tfrecord import RecordReader, crc32c
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.stores import ObjectInfo, Source
 
-__all__ = ["CheckContext", "CheckFile", "CheckRun"]
+__all__ = ["CheckFile", "CheckRun"]
 
 _TFRECORD_NAME: Final = re.compile(r"\.(tf)?records?\b")
 
@@ -34,10 +37,16 @@ class CheckContext(FileContext):
     Attributes:
         schema: what is expected of each feature; None without a manifest.
         required: the names of features that every example must have.
+        fast: whether only the framing and the CRCs of lengths are checked.
+        decoders: number of threads per file that decode images and arrays; 0 if they are not to be decoded.
+        salvage: path of the file that good records are for; None if they are not kept.
     """
 
     schema: Mapping[str, Expected] | None = None
     required: frozenset[str] = frozenset()
+    fast: bool = False
+    decoders: int = 0
+    salvage: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +56,12 @@ class CheckFile:
     Attributes:
         item: the file.
         claim: the file's entry in a manifest, if there is one; the file must then be TFRecord.
+        part: path of a new file for its good records.
     """
 
     item: ObjectInfo
     claim: ShardEntry | None = None
+    part: str | None = None
 
     def __str__(self) -> str:
         return self.item.name
@@ -60,7 +71,7 @@ class CheckFile:
         stored = _Stored()
         report = FileReport(context.source.locate(self.item.name), "tfrecord" if self.claim else None)
         try:
-            wrap = stored if self.claim else lambda raw: raw
+            wrap = stored if self.claim and not context.fast else lambda raw: raw
             with OpenShard(context.source, self.item, context.on_bytes, wrap) as shard:
                 report.bytes = shard.size
                 self._check(shard, context, report)
@@ -81,22 +92,59 @@ class CheckFile:
         if shard.damage:
             report.add(damage(shard.damage))
         elif report.format == "tar":
-            check_tar(shard, context.rules, report)
+            check_tar(shard, context.rules, report, decoders=context.decoders)
         elif report.format == "tfrecord":
-            _check_records(shard, context, report)
+            self._check_records(shard, context, report)
         elif report.format is None and _TFRECORD_NAME.search(self.item.name) and not foreign(shard.head):
-            _search_records(shard, context, report)
+            self._search_records(shard, context, report)
         else:
+            report.add(_unknown(shard.head))
+
+    def _check_records(self, shard: OpenShard, context: CheckContext, report: FileReport) -> None:
+        checker = Checker(context.schema, context.required)
+        try:
+            if context.fast:
+                seek = shard.plain.seek if shard.plain and context.source.seekable else None
+                check_tfrecord(LengthReader(shard, shard.name, seek=seek, size=self.item.size), lambda data: (), report)
+            elif self.part:
+                with SalvagePart(context.salvage or self.part, self.part) as part:
+                    reader = RecordReader(shard, shard.name)
+                    check_tfrecord(reader, checker.check, report, decoders=context.decoders, keep=part.keep)
+            else:
+                check_tfrecord(RecordReader(shard, shard.name), checker.check, report, decoders=context.decoders)
+        finally:
+            report.features, report.sequences = checker.counts(), checker.sequences
+
+    def _search_records(self, shard: OpenShard, context: CheckContext, report: FileReport) -> None:
+        """Check a file whose first bytes are not those of a TFRecord, although its name is that of one."""
+        report.format = "tfrecord"
+        self._check_records(shard, context, report)
+        if not report.records:
+            report.format = None
+            report.faults.clear()
+            report.counts.clear()
             report.add(_unknown(shard.head))
 
 
 @dataclass(frozen=True, slots=True)
 class CheckRun:
-    """One run of checks: how tars are read, how many files are checked at once, and what is notified."""
+    """One run of checks.
+
+    Attributes:
+        rules: how tars are read.
+        workers: how many files are checked at once; None for the number of CPUs.
+        events: notified of progress.
+        fast: whether only framing and lengths are checked.
+        decode: whether images and arrays are decoded.
+        salvage: where the good records go.
+    """
 
     rules: TarRules
     workers: int | None
     events: Events
+    fast: bool = False
+    decode: bool = False
+    salvage: Salvage | None = None
 
     def check(
         self,
@@ -107,32 +155,18 @@ class CheckRun:
         required: frozenset[str] = frozenset(),
     ) -> list[FileReport]:
         """Check files, and return their reports in order."""
-        context = CheckContext(source, self.rules, schema=schema, required=required)
+        context = CheckContext(source, self.rules, schema=schema, required=required, fast=self.fast)
+        if self.decode:
+            context.decoders = -(-(self.workers or cpu_count()) // max(len(tasks), 1))
+        if self.salvage:
+            context.salvage = self.salvage.path
+            tasks = [replace(task, part=self.salvage.next_part()) for task in tasks]
         items = [task.item for task in tasks]
         reports: list[FileReport] = read_files(items, tasks, context, self.workers, self.events)
         for report in reports:
             if report.status == "ok":
                 self.events.shard(report.path, report.records, report.bytes)
         return reports
-
-
-def _check_records(shard: OpenShard, context: CheckContext, report: FileReport) -> None:
-    checker = Checker(context.schema, context.required)
-    try:
-        check_tfrecord(RecordReader(shard, shard.name), checker.check, report)
-    finally:
-        report.features, report.sequences = checker.counts(), checker.sequences
-
-
-def _search_records(shard: OpenShard, context: CheckContext, report: FileReport) -> None:
-    """Check a file whose first bytes are not those of a TFRecord, although its name is that of one."""
-    report.format = "tfrecord"
-    _check_records(shard, context, report)
-    if not report.records:
-        report.format = None
-        report.faults.clear()
-        report.counts.clear()
-        report.add(_unknown(shard.head))
 
 
 def _unknown(head: bytes) -> Fault:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tar2tf_cli.cli.options import Command, input_options, output_options, reach_of, store_options, workers_option
+from tar2tf_cli.cli.options import (
+    Command,
+    input_options,
+    option,
+    output_options,
+    reach_of,
+    store_options,
+    workers_option,
+)
 from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, print_skipped, size
 
 if TYPE_CHECKING:
@@ -15,13 +24,26 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_MOST_LINES: Final = 3
+_MOST_ALIKE: Final = 3
+_MOST_LINES: Final = 40
 _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
 
 
 @click.command("verify", cls=Command)
 @click.argument("bucket")
 @click.argument("template", nargs=-1)
+@option("--fast", group="Samples", is_flag=True, help="Check lengths only, and read no data.")
+@option("--decode", group="Samples", is_flag=True, help="Also decode every image and array.")
+@option("--salvage", group="Output", metavar="PATH", help="Write the good records to a new file.")
+@option("--json-lines", group="Output", is_flag=True, help="Print one JSON document per file and line.")
+@option(
+    "--report",
+    "report_path",
+    group="Output",
+    metavar="FILE",
+    help="Write JUnit XML or SARIF, for a CI server.",
+    more="The suffix decides: .xml for JUnit, .sarif for SARIF 2.1.0; anything else is the JSON document.",
+)
 @workers_option
 @input_options
 @store_options
@@ -37,14 +59,16 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     tar2tf verify out/train-manifest.json
     tar2tf verify s3://bucket/train-manifest.json
     tar2tf verify out
-    tar2tf verify out/*.record
+    tar2tf verify out/*.record --decode
+    tar2tf verify damaged.tfrecord --salvage good.tfrecord
     tar2tf verify shards 'train-{0000..0146}.tar' --json
 
-    In a TFRecord, every length, CRC and example is checked; in a tar, every header, the end of the archive and every
-    sample; in gzip, the trailer. With a manifest, counts, digests and the schema of the features are checked, too, and
-    missing and stray shards are reported. Each fault is one line on standard output: file, record (from 0), offset.
+    In a TFRecord, every length, CRC and example is checked, and after damage the next records are found. In a tar,
+    every header, the end of the archive and every sample is checked; in gzip, the trailer. With a manifest, counts,
+    digests and the schema of the features are checked, too, and missing and stray shards are reported. Each fault is
+    one line on standard output: file, record (from 0), offset, what it cost.
 
-    Exit code: 0 everything is whole, 1 faults were found, 2 wrong usage, 3 something cannot be read.
+    Exit code: 0 everything is whole, 1 faults were found, 2 wrong usage, 3 nothing could be checked.
     """
     from tar2tf_cli.checking.verify import verify
     from tar2tf_cli.inputs.tar_samples import TarRules
@@ -59,37 +83,62 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
             workers=options["num_workers"],
             **reach_of(options),
             events=terminal,
+            fast=options["fast"],
+            decode=options["decode"],
+            salvage=options["salvage"],
         )
-    if options["as_json"]:
-        print_json(report.to_json())
-    else:
-        for found in report.files:
-            for line in _lines(found):
-                echo(line)
+    if options["report_path"]:
+        from tar2tf_cli.checking.ci_report import write_report
+
+        write_report(report, options["report_path"])
+    _print_report(report, options)
     if not options["quiet"]:
         _print_summary(report)
     return 0 if report.ok else 1
 
 
+def _print_report(report: Report, options: dict[str, Any]) -> None:
+    if options["as_json"]:
+        print_json(report.to_json())
+    elif options["json_lines"]:
+        for found in report.files:
+            click.echo(json.dumps(found.to_json()))
+    else:
+        lines = [line for found in report.files for line in _lines(found)]
+        for line in lines if len(lines) <= _MOST_LINES or options["verbose"] else _kinds(report):
+            echo(line)
+
+
 def _lines(found: FileReport) -> Iterator[str]:
     """One line per fault; if there are many of a kind, one line for the first and one that counts the others."""
-    kinds: dict[str, list[Fault]] = {}
-    for fault in found.faults:
-        kinds.setdefault(fault.kind, []).append(fault)
-    for kind, alike in kinds.items():
-        shown = alike if len(alike) <= _MOST_LINES else alike[:1]
+    for kind, alike in _by_kind(found.faults).items():
+        shown = alike if len(alike) <= _MOST_ALIKE else alike[:1]
         for fault in shown:
-            yield f"{found.path}: {_place(fault)}{fault.message}{_cost(fault)} ({kind})"
+            yield f"{found.path}: {fault}{_cost(fault)} ({kind})"
         if len(alike) > len(shown):
-            last = next(fault for fault in reversed(alike) if fault.offset is not None)
-            yield f"{found.path}: {found.counts[kind] - 1:,} more like it, up to {_place(last)[:-2]} ({kind})"
+            last = next((fault for fault in reversed(alike) if fault.offset is not None), alike[-1])
+            place = str(last).removesuffix(last.message).rstrip(": ")
+            yield f"{found.path}: {found.counts[kind] - 1:,} more like it{f', up to {place}' if place else ''} ({kind})"
 
 
-def _place(fault: Fault) -> str:
-    parts = [] if fault.record is None else [f"record {fault.record}"]
-    if fault.offset is not None:
-        parts.append(f"offset {fault.offset}")
-    return ", ".join(parts) + ": " if parts else ""
+def _kinds(report: Report) -> Iterator[str]:
+    """A line for each kind of fault in all files, with the first of its kind, so that they fit on a screen."""
+    kinds: dict[str, list[tuple[FileReport, list[Fault]]]] = {}
+    for found in report.files:
+        for kind, alike in _by_kind(found.faults).items():
+            kinds.setdefault(kind, []).append((found, alike))
+    for kind, files in kinds.items():
+        number = sum(found.counts[kind] or len(alike) for found, alike in files)
+        first = f"{files[0][0].path}: {files[0][1][0]}"
+        yield f"{count(number, 'fault')} in {count(len(files), 'file')} ({kind}), first: {first}"
+    yield "-v prints each of them, --json all that is known"
+
+
+def _by_kind(faults: Iterable[Fault]) -> dict[str, list[Fault]]:
+    kinds: dict[str, list[Fault]] = {}
+    for fault in faults:
+        kinds.setdefault(fault.kind, []).append(fault)
+    return kinds
 
 
 def _cost(fault: Fault) -> str:
@@ -112,6 +161,9 @@ def _print_summary(report: Report) -> None:
         message(f"{count(sequences, 'record')} are tf.train.SequenceExamples")
     if scattered := sum(found.not_adjacent for found in report.files):
         message(f"note: {count(scattered, 'sample')} with members that are not adjacent, which convert puts together")
+    if saved := report.salvaged:
+        lost = f"lost {count(saved.lost_records, 'record')}, {size(saved.lost_bytes)}"
+        message(f"salvaged {count(saved.records, 'record')}, {size(saved.bytes)}, to {saved.path}; {lost}")
     if report.ok:
         message(f"whole: {total}")
         return

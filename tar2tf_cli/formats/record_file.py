@@ -7,10 +7,13 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from tar2tf_cli.errors import write_errors
 from tar2tf_cli.formats.tfrecord import crc32c
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["RecordFile", "WholeFile", "sync", "write_all", "write_whole"]
 
@@ -129,7 +132,7 @@ class RecordFile:
         """Close without writing buffered data."""
         os.close(self._fd)
 
-    def __enter__(self) -> RecordFile:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

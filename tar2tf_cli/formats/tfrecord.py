@@ -114,7 +114,7 @@ class RecordReader:
             `resume` continues after it.
     """
 
-    CHUNK: Final = 1 << 18  # larger blocks would be returned to the system and faulted in again each time
+    CHUNK = 1 << 18  # larger blocks would be returned to the system and faulted in again each time
 
     def __init__(self, stream: Readable, name: str, *, check_data: bool = True) -> None:
         self._stream = stream
@@ -205,6 +205,10 @@ class RecordReader:
         self.offset += found or 0
         self._buffer, self._position = data[found or 0 :], 0
         return found is not None
+
+    def _length(self, header: bytes) -> int:
+        """Return the length in a header, which is checked if it was not seen before."""
+        return _lengths.get(header) or self._check_header(header)
 
     def _check_header(self, header: bytes) -> int:
         """Check the length in a header not seen before, and return it."""

@@ -1,0 +1,125 @@
+"""Writes a report for a CI server: JUnit XML, SARIF 2.1.0 or JSON, by the suffix of the file."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+from urllib.parse import quote
+from xml.sax.saxutils import escape, quoteattr
+
+from tar2tf_cli.checking.faults import Fault, FileReport, Report
+from tar2tf_cli.formats.record_file import write_whole
+
+__all__ = ["KINDS", "write_report"]
+
+KINDS: Final = {
+    "bad_header": "A header of a tar is damaged.",
+    "changed": "A record differs from what its source sample makes.",
+    "count": "A number of records or features differs from the manifest.",
+    "data_crc": "The CRC of a record's data does not match.",
+    "digest": "A file's digest differs from the manifest.",
+    "doubled": "A source sample is in the output more than once.",
+    "duplicate_key": "A tar has members of one sample that are not adjacent, or a member twice.",
+    "empty": "A file holds nothing.",
+    "gap": "The numbering of shards has a gap.",
+    "gzip": "A gzip stream is damaged.",
+    "half_sample": "A sample lacks entries that others have.",
+    "length_crc": "The CRC of a record's length does not match.",
+    "link": "An entry is a link that cannot be followed.",
+    "missing": "A shard or sample is missing.",
+    "not_an_example": "A record is not a tf.train.Example.",
+    "schema": "A feature differs from the manifest.",
+    "size": "A file's size differs from the manifest.",
+    "stray": "A shard is not in the manifest.",
+    "too_large": "A record or member is larger than an example may be.",
+    "trailing_garbage": "Bytes after the last record are not part of one.",
+    "truncated": "A file is cut short.",
+    "undecodable": "An image or array cannot be decoded.",
+    "unexpected": "A record was not made from a source sample.",
+    "unknown_format": "A file is neither a tar nor a TFRecord.",
+    "unreadable": "A file cannot be read.",
+    "zeroed": "A part of a tar is zeros.",
+}
+"""What each kind of fault means; a stream of another compression has its method as its kind."""
+
+
+def write_report(report: Report, path: str) -> None:
+    """Write a report; the suffix `.xml` means JUnit, `.sarif` SARIF, and any other the JSON of `verify --json`.
+
+    Raises:
+        SinkError: when the file cannot be written.
+    """
+    if path.lower().endswith(".xml"):
+        text = "".join(_junit(report))
+    else:
+        document = _sarif(report) if path.lower().endswith((".sarif", ".sarif.json")) else report.to_json()
+        text = json.dumps(document, indent=1)
+    write_whole(path, [text.encode("utf-8", "backslashreplace") + b"\n"])
+
+
+# --- JUnit XML: https://github.com/windyroad/JUnit-Schema, as Jenkins, GitLab and others read it ---
+
+
+def _junit(report: Report) -> Iterator[str]:
+    faulty = sum(1 for found in report.files if found.faults)
+    now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
+    yield '<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n'
+    yield f'<testsuite package="tar2tf" id="0" name="tar2tf verify" timestamp="{now}" hostname="localhost"'
+    yield f' tests="{len(report.files)}" failures="{faulty}" errors="0" time="0">\n<properties/>\n'
+    for found in report.files:
+        yield f'<testcase classname="tar2tf.verify" name={_attribute(found.path)} time="0"'
+        yield f">{_failure(found)}</testcase>\n" if found.faults else "/>\n"
+    yield "<system-out/>\n<system-err/>\n</testsuite>\n</testsuites>\n"
+
+
+def _failure(found: FileReport) -> str:
+    first = found.faults[0]
+    lines = [f"{fault} ({fault.kind})" for fault in found.faults]
+    attributes = f"type={_attribute(first.kind)} message={_attribute(lines[0])}"
+    return f"<failure {attributes}>{escape(_valid(chr(10).join(lines)))}</failure>"
+
+
+def _attribute(text: str) -> str:
+    return quoteattr(_valid(text))
+
+
+def _valid(text: str) -> str:
+    """Text without the characters that XML cannot hold."""
+    return (
+        "".join(part if part >= " " or part in "\t\n" else repr(part)[1:-1] for part in text)
+        .encode("utf-8", "backslashreplace")
+        .decode()
+    )
+
+
+# --- SARIF: https://docs.oasis-open.org/sarif/sarif/v2.1.0/ ---
+
+
+def _sarif(report: Report) -> dict[str, Any]:
+    kinds = sorted({fault.kind for found in report.files for fault in found.faults})
+    rules = [
+        {"id": kind, "shortDescription": {"text": KINDS.get(kind, "A compressed stream is damaged.")}} for kind in kinds
+    ]
+    results = [_result(found, fault, kinds) for found in report.files for fault in found.faults]
+    driver = {"name": "tar2tf verify", "rules": rules}
+    return {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": results}],
+    }
+
+
+def _result(found: FileReport, fault: Fault, kinds: list[str]) -> dict[str, Any]:
+    location: dict[str, Any] = {"artifactLocation": {"uri": quote(found.path, safe="/:@!$&'()*+,;=~-._")}}
+    if fault.offset is not None:
+        location["region"] = {"byteOffset": fault.offset, "byteLength": fault.lost or 0}
+    return {
+        "ruleId": fault.kind,
+        "ruleIndex": kinds.index(fault.kind),
+        "level": "error",
+        "message": {"text": str(fault)},
+        "locations": [{"physicalLocation": location}],
+        "properties": {name: value for name, value in fault.to_json().items() if name not in ("kind", "message")},
+    }

@@ -1,0 +1,117 @@
+"""Salvages damaged TFRecords: the good records of every file, in order, in one new file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tar2tf_cli.checking.faults import FileReport
+from tar2tf_cli.errors import OutputExistsError, UsageError, read_failed
+from tar2tf_cli.formats.record_file import RecordFile, WholeFile
+from tar2tf_cli.formats.tfrecord import FRAMING, frame
+from tar2tf_cli.spec.urls import is_remote
+
+__all__ = ["Salvage", "SalvagePart", "Salvaged"]
+
+_BLOCK: Final = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Salvaged:
+    """What was written, and what of the inputs it lacks.
+
+    Attributes:
+        path: the file with the good records.
+        records: how many it has.
+        bytes: its size.
+        lost_records: how many records are lost; a stretch in which no record was found counts as one.
+        lost_bytes: their size, as far as it is known.
+    """
+
+    path: str
+    records: int
+    bytes: int
+    lost_records: int
+    lost_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        lost = {"records": self.lost_records, "bytes": self.lost_bytes}
+        return {"path": self.path, "records": self.records, "bytes": self.bytes, "lost": lost}
+
+
+class SalvagePart(RecordFile):
+    """The good records of one file, in a hidden file beside the final one."""
+
+    def keep(self, data: bytes) -> None:
+        """Append a record."""
+        self.write(frame([data], len(data)), len(data) + FRAMING)
+
+
+class Salvage:
+    """The good records of several files, which workers write to parts, and then to one file, which appears when whole.
+
+    Args:
+        path: the new file.
+
+    Raises:
+        UsageError: when the path is not that of a new file on this machine.
+    """
+
+    def __init__(self, path: str) -> None:
+        if is_remote(path):
+            raise UsageError("--salvage writes a local file", shard=path, hint="copy it to the bucket afterwards")
+        if os.path.lexists(path):
+            raise OutputExistsError("exists already; --salvage writes a new file", shard=path, hint="name another file")
+        folder, base = os.path.split(path)
+        if not base or (folder and not os.path.isdir(folder)):
+            raise UsageError("is not a file in an existing folder", shard=path, hint="create the folder first")
+        self.path = path
+        self._prefix = os.path.join(folder, f".{base}.{os.urandom(4).hex()}.")
+        self._parts = 0
+
+    def next_part(self) -> str:
+        """Return the path of the part for the next file."""
+        self._parts += 1
+        return f"{self._prefix}{self._parts}.part"
+
+    def finish(self, reports: Sequence[FileReport]) -> Salvaged:
+        """Join the parts in order, and delete them.
+
+        Raises:
+            SinkError: when the file cannot be written.
+        """
+        kept = 0
+        with WholeFile(self.path) as whole:
+            for part in self._paths():
+                kept += _append(whole, part)
+        good = sum(report.good.records for report in reports if report.format == "tfrecord")
+        bad = [report.bad for report in reports]
+        return Salvaged(self.path, good, kept, sum(lost.records for lost in bad), sum(lost.bytes for lost in bad))
+
+    def clean(self) -> None:
+        """Delete parts that are left."""
+        for part in self._paths():
+            with contextlib.suppress(OSError):
+                os.unlink(part)
+
+    def _paths(self) -> list[str]:
+        parts = (f"{self._prefix}{number}.part" for number in range(1, self._parts + 1))
+        return [part for part in parts if os.path.exists(part)]
+
+
+def _append(whole: WholeFile, part: str) -> int:
+    """Append a part and delete it; returns its size."""
+    size = 0
+    try:
+        with open(part, "rb", buffering=0) as file:
+            while data := file.read(_BLOCK):
+                whole.write([data], len(data))
+                size += len(data)
+    except OSError as error:
+        raise read_failed(part, error) from None
+    os.unlink(part)
+    return size
