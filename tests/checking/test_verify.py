@@ -186,7 +186,7 @@ def test_files_are_reported_in_order_with_any_number_of_workers(tmp_path: Path) 
         ((PHOTOS / "photos-0.tar", "*"), 3, "takes no template"),
         (("gopher://bucket",), 2, "gopher"),
         ((PHOTOS, "-j", "0"), 2, "-j"),
-        ((), 2, "BUCKET"),
+        ((), 2, "no bucket is given"),
     ],
 )
 def test_exit_codes_and_messages(
