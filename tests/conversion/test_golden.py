@@ -1,0 +1,169 @@
+"""The bytes that conversions of fixed inputs write: they stay the same from version to version, however they are made.
+
+`golden.json` holds a SHA-256 for each conversion. A new one is added with `python tests/conversion/test_golden.py`; one
+that is there changes only when the format of the output does.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+import tarfile
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
+
+from converted import MAKERS
+from makers import tar_of
+from shards import samples, tar2tf, tree, write_tar
+
+GOLDEN = Path(__file__).with_name("golden.json")
+
+PLAIN = [(f"{key}.{name}", data) for key, entries in samples(300) for name, data in entries.items()]
+ODD = [
+    *PLAIN[:20],
+    ("._0010.jpg", b"AppleDouble"),
+    *PLAIN[20:40],
+    ("0320.seg.png", b"two dots"),
+    ("__meta__.json", b"{}"),
+    ("0321.JPG", b"upper case"),
+    ("deep/er/0022.txt", b""),
+    ("deep/er/0022.bin", bytes(70_000)),
+    ("d.o.t/0023.cls", b"23"),
+    ("größe/日本.txt", "ü".encode()),
+    ("x" * 96 + ".cls", b"100 bytes"),
+    ("y" * 130 + ".cls", b"134 bytes"),
+    ("no-extension", b"skipped"),
+    *PLAIN[40:120],
+]
+
+
+def odd_shards(folder: Path) -> None:
+    """Tars in each format, of members that are named and ordered oddly."""
+    folder.mkdir()
+    for number, form in enumerate((tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)):
+        short = [(name, data) for name, data in ODD if len(name) < 120 or form != tarfile.USTAR_FORMAT]
+        data = tar_of(short, form, pax_headers={"comment": "global"} if number == 2 else None)
+        (folder / f"odd-{number}.tar").write_bytes(data)
+        (folder / f"odd-{number}.tar.gz").write_bytes(gzip.compress(data, 1, mtime=0))
+
+
+def unsorted_shards(folder: Path) -> None:
+    write_tar(folder / "a.tar", [(str(number), entries) for number, (_, entries) in enumerate(samples(120))])
+    write_tar(folder / "b.tar", samples(3000, 1000, first=500))
+
+
+def scattered_shards(folder: Path) -> None:
+    """Members that are not adjacent, and two archives end to end."""
+    folder.mkdir()
+    (folder / "a.tar").write_bytes(tar_of(sorted(PLAIN[:200], key=lambda file: file[0][5:]), tarfile.USTAR_FORMAT))
+    (folder / "b.tar").write_bytes(tar_of(PLAIN[200:300], end=b"") + bytes(1024) + tar_of(PLAIN[300:]))
+
+
+def faulty_shards(folder: Path) -> None:
+    """Members that appear twice, keys that come back, a damaged header, a cut."""
+    folder.mkdir()
+    twice = [*PLAIN[:50], PLAIN[49], *PLAIN[50:100], PLAIN[0], *PLAIN[100:130]]
+    (folder / "a.tar").write_bytes(tar_of(twice, tarfile.USTAR_FORMAT))
+    whole = bytearray(tar_of(PLAIN, tarfile.USTAR_FORMAT))
+    whole[1024 * 100 + 3] ^= 1
+    whole[1024 * 301] ^= 1
+    (folder / "b.tar").write_bytes(whole[:-3000])
+    (folder / "c.tar").write_bytes(tar_of([*PLAIN[:100], ("0050.jpg", b"no cls")], tarfile.USTAR_FORMAT))
+
+
+BUCKETS = {
+    **MAKERS,
+    "odd": odd_shards,
+    "unsorted": unsorted_shards,
+    "scattered": scattered_shards,
+    "faulty": faulty_shards,
+}
+SKIP = ["--on-error", "skip", "--no-regroup"]
+LAYOUTS: dict[str, list[str]] = {
+    "one file": ["all.record"],
+    "max-shard-size": ["train-<>.record", "--max-shard-size", "20kB"],
+    "records-per-shard": ["train-<00>.record", "--records-per-shard", "9", "--index"],
+    "shuffle": ["train-<>.record", "--shuffle", "--num-shards", "3"],
+    "split": ["<split>-<>.record", "--split", "a=0.6,b=0.4"],
+    "limit": ["train-<>.record", "--limit", "83"],
+    "last": ["train-<>.record", "--key-split", "last", "--max-shard-size", "50kB"],
+    "gzip": ["all.record.gz", "--compression", "gzip"],
+    "types": ["all.record", "--type", "cls=int64"],
+    "select": ["all.record", "--select", "image=jpg,label=cls", "--type", "label=int64"],
+    "rename": ["all.record", "--op", "rename:image=jpg,png", "--op", "keep:image"],
+    "skip": ["train-<>.record", *SKIP],
+    "skip, last": ["train-<>.record", "--key-split", "last", "--errors", "errors.jsonl", *SKIP],
+    "webdataset": ["all.record", "--preset", "webdataset"],
+    "image-label": ["all.record", "--preset", "image-label"],
+    "decode": ["all.record", "--op", "decode:jpg", "--op", "center_crop:jpg"],
+    "input": ["<input>.record"],
+}
+ANY = ("one file", "max-shard-size", "records-per-shard", "shuffle", "split", "limit", "last", "skip")
+CASES = [
+    *[(bucket, layout) for bucket in ("small", "mixed", "unsorted", "odd") for layout in ANY],
+    *[("small", layout) for layout in ("gzip", "types", "select", "rename", "input")],
+    *[("large", layout) for layout in ("one file", "max-shard-size", "limit", "types")],
+    *[("photos", layout) for layout in ("one file", "webdataset", "image-label", "decode")],
+    *[("scattered", layout) for layout in ("one file", "limit", "skip")],
+    *[("faulty", layout) for layout in ("one file", "skip", "skip, last")],
+]
+
+
+def plain(name: str, data: bytes) -> bytes:
+    """A file's bytes without what is not the same everywhere: folders, times, wording, and the version of zlib."""
+    if name.endswith(".gz"):
+        return gzip.decompress(data)
+    if name == "errors.jsonl":
+        errors = [json.loads(line) for line in data.splitlines()]
+        return json.dumps([[error[name] for name in ("key", "member", "offset")] for error in errors]).encode()
+    if not name.endswith("manifest.json"):
+        return data
+    manifest: dict[str, Any] = json.loads(data)
+    del manifest["spec"]["input"]["bucket"]
+    manifest["inputs"] = [item["name"] for item in manifest["inputs"]]
+    if "compression" in manifest["spec"]["output"]:
+        manifest["shards"] = [shard["records"] for shard in manifest["shards"]]
+    return json.dumps(manifest).encode()
+
+
+def digest(bucket: Path, layout: str, out: Path, workers: int) -> str:
+    """The digest of the files that a conversion writes, and of its exit code."""
+    path, *options = LAYOUTS[layout]
+    out.mkdir()
+    done = tar2tf("convert", bucket, "-o", out / path, "-j", str(workers), "-q", *options, cwd=out)
+    found = sha256(str(done.returncode).encode())
+    for name, data in tree(out).items() if done.returncode < 3 else ():
+        found.update(f"\n{name} {sha256(plain(name, data)).hexdigest()}".encode())
+    return found.hexdigest()
+
+
+@pytest.mark.parametrize(("bucket", "layout"), CASES)
+def test_conversions_write_the_same_bytes_as_ever(
+    bucket: str, layout: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "golden" / bucket
+    if not folder.exists():
+        folder.parent.mkdir(exist_ok=True)
+        BUCKETS[bucket](folder)
+    known = json.loads(GOLDEN.read_text())
+    for workers in (1, 2):
+        assert digest(folder, layout, tmp_path / str(workers), workers) == known[f"{bucket}: {layout}"]
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    known = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
+    with tempfile.TemporaryDirectory() as root:
+        for number, (bucket, layout) in enumerate(CASES):
+            if not Path(root, bucket).exists():
+                BUCKETS[bucket](Path(root, bucket))
+            known.setdefault(f"{bucket}: {layout}", digest(Path(root, bucket), layout, Path(root, str(number)), 1))
+    GOLDEN.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n")
