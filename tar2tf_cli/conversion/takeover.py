@@ -239,7 +239,7 @@ class Takeover:
         """Raise if files that this conversion does not claim would be replaced."""
         foreign = sorted(path for path in paths - claimed if path.removesuffix(".idx") not in claimed)
         if foreign and not self._claim.overwrite:
-            left = "was left by an interrupted run with another spec"
+            left = "was left by an interrupted run with other options"
             reason = left if interrupted else "already exists, and no manifest of this conversion lists it"
             raise OutputExistsError(reason, shard=self._sink.locate(foreign[0]), hint=OVERWRITE)
 
@@ -289,8 +289,9 @@ def _previous(claim: Claim) -> Manifest | None:
 
 def _what_changed(previous: Manifest, identity: dict[str, Any]) -> tuple[str, str]:
     """What differs from an earlier conversion, and what the user can do."""
-    if names := differing(previous.spec, identity["spec"]):
-        return f"was made with another spec: {', '.join(names[:3])} changed", OVERWRITE
+    names = [name for name in differing(previous.spec, identity["spec"]) if name != "input.tars"]
+    if names:  # a pipeline's tars are its inputs
+        return f"was made with other options: {', '.join(names[:3])} changed", OVERWRITE
     changes = InputChanges.between(previous.inputs, identity["inputs"])
     return f"was made from other inputs: {changes}", f"pass --update to redo only what changed, or {OVERWRITE[5:]}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,10 @@ from tar2tf_cli.ops.select import Selection, flatten
 from tar2tf_cli.samples.grouping import KEY, Sample
 
 __all__ = ["FeatureMap", "MissingFeatureError", "Schema", "check_types", "describe", "no_such_feature"]
+
+
+_PYTHONS_WORDS: Final = re.compile(r"(?s)^(?:invalid literal for int.*?|could not convert .*?): (.*)")
+"""What int and float say of text that is not a number."""
 
 
 class MissingFeatureError(SampleError):
@@ -208,7 +213,10 @@ def _typed(value: Any, kind: TypeName) -> bytes | Feature:
     if kind == "bytes_list":
         return bytes_list([_as_bytes(item) for item in (value if isinstance(value, (list, tuple)) else [value])])
     numbers = _numbers(value)
-    feature = int64_list(map(_integer, numbers)) if kind.startswith("int64") else float_list(map(float, numbers))
+    try:
+        feature = int64_list(map(_integer, numbers)) if kind.startswith("int64") else float_list(map(float, numbers))
+    except ValueError as error:
+        raise ValueError(_PYTHONS_WORDS.sub(r"\1 is not a number", str(error))) from None
     if kind.endswith("_list"):
         return feature
     if len(numbers) != 1:

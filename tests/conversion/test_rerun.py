@@ -103,7 +103,7 @@ def test_changed_inputs_and_changed_specs_are_refused(tmp_path: Path) -> None:
         (["--index"], "output.index"),
     ):
         text = refused(*command, *option, folder=out)
-        assert f"was made with another spec: {named} changed" in text
+        assert f"was made with other options: {named} changed" in text
         assert "--overwrite" in text
     write_tar(bucket / "small-1.tar", samples(60, first=5000))
     text = refused(*command, folder=out)

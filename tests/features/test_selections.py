@@ -256,9 +256,9 @@ def test_selected_values_take_the_type_they_are_given(source: str, kind: str, va
         ("json:none", "float", "null"),
         ("json:size", "bytes", "dict"),
         ("json:words", "bytes", "list"),
-        ("json:words", "int64_list", "one"),
+        ("json:words", "int64_list", "'one' is not a number"),
         ("jpg", "int64", "utf-8"),
-        ("txt", "float", "float"),
+        ("txt", "float", "is not a number"),
         ("json:score", "int64", "0.5"),
     ],
 )

@@ -51,11 +51,11 @@ def test_a_finished_run_is_a_no_op_until_inputs_or_stages_change(tmp_path: Path,
     assert made == {path: path.stat().st_mtime_ns for path in out.parent.iterdir()}
     assert (again.records, again.bytes, again.shards) == (first.records, first.bytes, first.shards)
     assert again.features == first.features
-    with pytest.raises(OutputExistsError, match=r"made with another spec: .*overwrite=True$"):
+    with pytest.raises(OutputExistsError, match=r"made with other options: .*overwrite=True$"):
         build(small, out, own=own, least=3).do()
-    with pytest.raises(OutputExistsError, match="made with another spec"):
+    with pytest.raises(OutputExistsError, match="made with other options"):
         build(small, out, own=own, records_per_shard=50).do()
-    with pytest.raises(OutputExistsError, match="made from other inputs"):
+    with pytest.raises(OutputExistsError, match="made with other options"):
         build(small, out, own=not own).do()
     os.utime(small / "small-2.tar", (1, 1))
     with pytest.raises(OutputExistsError, match=r"made from other inputs: .*"):

@@ -184,5 +184,5 @@ def test_a_second_call_does_nothing_and_a_third_with_other_arguments_is_refused(
     before = {name: (tmp_path / "out" / name).stat().st_mtime_ns for name in ("train/0.tfr", "eval/0.tfr")}
     generate(*call, src_data_dirpath=data)
     assert before == {name: (tmp_path / "out" / name).stat().st_mtime_ns for name in before}
-    with pytest.raises(UsageError, match="another spec"):
+    with pytest.raises(UsageError, match="other options"):
         generate(*call, src_data_dirpath=data, normalize=True)
