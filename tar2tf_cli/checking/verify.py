@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tar2tf_cli.checking.faults import Report
 from tar2tf_cli.checking.salvage import Salvage
@@ -15,6 +16,9 @@ from tar2tf_cli.inputs.paths import PathsSource, are_paths
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.spec.reach import Reach
 from tar2tf_cli.stores import open_source
+
+if TYPE_CHECKING:
+    from tar2tf_cli.checking.against import Origin
 
 __all__ = ["Report", "verify"]
 
@@ -33,6 +37,7 @@ def verify(
     fast: bool = False,
     decode: bool = False,
     salvage: str | None = None,
+    against: str | None = None,
 ) -> Report:
     """Check shards, or everything that a manifest lists.
 
@@ -50,24 +55,38 @@ def verify(
         fast: check only the framing and the CRCs of lengths, not those of data, and no examples.
         decode: also decode images and arrays.
         salvage: path of a new file for the good records of all TFRecords.
+        against: bucket of the samples that the shards of a manifest were made from: each sample is converted again, and
+            must be in the shards, once, with the same bytes. `templates` then names its shards; by default as the
+            manifest does.
 
     Raises:
         SourceError: when there is nothing to check. Damage, and a file that cannot be read, are faults, not errors.
         UsageError: for options that contradict each other, and a path for `salvage` that is taken.
     """
-    if fast and (decode or salvage):
-        raise UsageError("--fast reads no data: leave out --decode and --salvage")
+    if fast and (decode or salvage or against):
+        raise UsageError("--fast reads no data: leave out --decode, --salvage and --against")
     reach: Reach = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
     good = Salvage(salvage) if salvage else None
     run = CheckRun(rules or TarRules(), workers, events or Events(), fast, decode, good)
     try:
-        report = _verify(run, bucket, templates, reach, paths=paths)
+        if against:
+            report = _verify_against(run, bucket, (against, templates, reach), reach)
+        else:
+            report = _verify(run, bucket, templates, reach, paths=paths)
         if good:
             report.salvaged = good.finish(report.files)
     finally:
         if good:
             good.clean()
     return report
+
+
+def _verify_against(run: CheckRun, bucket: str, origin: Origin, reach: Reach) -> Report:
+    document = open_document(bucket, **reach)
+    if not document:
+        hint = "name the manifest beside the shards, such as out/train-manifest.json"
+        raise UsageError("--against needs a manifest, whose spec says how samples become records", hint=hint)
+    return verify_manifest(run, document, origin)
 
 
 def _verify(run: CheckRun, bucket: str, templates: Sequence[str], reach: Reach, *, paths: bool) -> Report:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     from tar2tf_cli.spec.reach import Reach
 
+if TYPE_CHECKING:
+    from tar2tf_cli.checking.against import Origin
+
 __all__ = ["Document", "open_document", "verify_manifest"]
 
 
@@ -58,7 +61,7 @@ def open_document(bucket: str, **reach: Unpack[Reach]) -> Document | None:
         raise read_failed(bucket, error) from None
 
 
-def verify_manifest(run: CheckRun, document: Document) -> Report:
+def verify_manifest(run: CheckRun, document: Document, against: Origin | None = None) -> Report:
     """Check everything that a manifest lists, and that there are no other shards."""
     manifest = Manifest.from_bytes(document.data, document.path)
     if not manifest.shards:
@@ -75,6 +78,10 @@ def verify_manifest(run: CheckRun, document: Document) -> Report:
     report = Report([next(checked) if item else _missing(source, shard) for item, shard in there])
     if template:
         _look_around(source, manifest, template, nearby, report)
+    if against:
+        from tar2tf_cli.checking.against import verify_against
+
+        verify_against(run, manifest, source, [item for item in found if item], against, report.files)
     whole = _check_sums(document.path, manifest, report, fast=run.fast)
     if whole.faults:
         report.files.append(whole)

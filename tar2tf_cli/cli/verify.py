@@ -34,6 +34,14 @@ _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
 @click.argument("template", nargs=-1)
 @option("--fast", group="Samples", is_flag=True, help="Check lengths only, and read no data.")
 @option("--decode", group="Samples", is_flag=True, help="Also decode every image and array.")
+@option(
+    "--against",
+    group="Input",
+    metavar="BUCKET",
+    help="Compare with the samples that were converted.",
+    more="BUCKET of verify is then a manifest, and TEMPLATE names shards in the BUCKET of --against; by default those "
+    "of the manifest's spec. Every sample is converted again in memory, and must be in the shards once, unchanged.",
+)
 @option("--salvage", group="Output", metavar="PATH", help="Write the good records to a new file.")
 @option("--json-lines", group="Output", is_flag=True, help="Print one JSON document per file and line.")
 @option(
@@ -61,6 +69,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     tar2tf verify out
     tar2tf verify out/*.record --decode
     tar2tf verify damaged.tfrecord --salvage good.tfrecord
+    tar2tf verify out/train-manifest.json --against shards 'train-*.tar'
     tar2tf verify shards 'train-{0000..0146}.tar' --json
 
     In a TFRecord, every length, CRC and example is checked, and after damage the next records are found. In a tar,
@@ -86,6 +95,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
             fast=options["fast"],
             decode=options["decode"],
             salvage=options["salvage"],
+            against=options["against"],
         )
     if options["report_path"]:
         from tar2tf_cli.checking.ci_report import write_report

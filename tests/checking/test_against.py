@@ -1,0 +1,134 @@
+"""`tar2tf verify --against`: sample for sample, nothing is missing, doubled or changed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checked import SEVERAL, Ran, a_tar, convert, flipped, write
+from tar2tf_cli.checking import record_digests
+from tar2tf_cli.checking.record_digests import compare, digest_of, write_digests
+from tar2tf_cli.formats.tfrecord import RecordReader, frame
+
+
+def shards(folder: Path, change: Callable[[str, bytes], bytes | None] = lambda name, data: data) -> Path:
+    """Three tars of four samples each, whose members may be changed or left out."""
+    for number in range(3):
+        keys = [f"{sample:03d}" for sample in range(4 * number, 4 * number + 4)]
+        members = [(f"{key}.{name}", f"{name} {key}".encode()) for key in keys for name in ("a", "b")]
+        kept = [(name, changed) for name, data in members if (changed := change(name, data)) is not None]
+        write(folder / f"s-{number}.tar", a_tar(kept))
+    return folder
+
+
+def found(ran: Ran) -> list[tuple[str, str]]:
+    """Kind of each fault, and the sample's key."""
+    faults = [fault for file in ran.json["files"] for fault in file["faults"]]
+    return sorted(
+        (fault["kind"], fault["message"].split("'")[1] if "'" in fault["message"] else "") for fault in faults
+    )
+
+
+CONVERSIONS = {
+    "plain": ("--records-per-shard", "5"),
+    "shuffled": ("--shuffle", "--seed", "3", "--num-shards", "2"),
+    "gzip": ("--compression", "gzip", "--records-per-shard", "5"),
+    "selected": ("--select", "x=b,__key__=__key__"),
+    "limited": ("--limit", "9", "--num-shards", "2"),
+}
+
+
+@pytest.mark.parametrize("name", CONVERSIONS)
+def test_the_source_of_a_conversion_is_what_it_was_made_from(
+    tmp_path: Path, run: Callable[..., Ran], name: str
+) -> None:
+    source = shards(tmp_path / "in")
+    assert convert(source, "-o", tmp_path / "out" / "x-<>.record", *CONVERSIONS[name]).code == 0
+    manifest = tmp_path / "out" / "x-manifest.json"
+    for arguments in ((source,), (source, "s-*.tar"), (source, *SEVERAL)):
+        ran = run(manifest, "--against", *arguments, "--json")
+        assert (ran.code, found(ran)) == (0, [])
+
+
+def test_changed_missing_and_unexpected_samples_are_found(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    assert (
+        convert(shards(tmp_path / "in"), "-o", tmp_path / "out" / "x-<>.record", "--records-per-shard", "5").code == 0
+    )
+    changes = {"002.b": b"changed", "007.a": None, "007.b": None}
+
+    source = shards(tmp_path / "other", changes.get)
+    keys = ("008", "009", "011", "x")
+    tar = write(
+        source / "s-2.tar", a_tar([(f"{key}.{name}", f"{name} {key}".encode()) for key in keys for name in "ab"])
+    )
+    ran = run(tmp_path / "out" / "x-manifest.json", "--against", source, "--json")
+    assert (ran.code, found(ran)) == (
+        1,
+        [("changed", "002"), ("missing", "x"), ("unexpected", "007"), ("unexpected", "010")],
+    )
+    faults = {fault["message"]: fault for file in ran.json["files"] for fault in file["faults"]}
+    (changed,) = (fault for fault in faults.values() if fault["kind"] == "changed")
+    assert changed["record"] == 2
+    assert "differs in 'b' from what" in changed["message"]
+    assert str(tar) in {file["path"] for file in ran.json["files"] if file["status"] == "damaged"}
+
+
+def rewrite(path: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
+    with path.open("rb") as file:
+        records = [data for _, data in RecordReader(file, "x")]
+    path.write_bytes(b"".join(part for record in change(records) for part in frame([record], len(record))))
+
+
+def test_doubled_and_lost_records_are_found(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    source = shards(tmp_path / "in")
+    assert convert(source, "-o", tmp_path / "out" / "x.record").code == 0
+    path, manifest = tmp_path / "out" / "x.record", tmp_path / "out" / "x-manifest.json"
+    rewrite(path, lambda records: [*records[:3], records[1], *records[4:]])
+    kinds = [pair for pair in found(run(manifest, "--against", source, "--json")) if pair[0] != "digest"]
+    assert kinds == [("doubled", "001"), ("missing", "003")]
+    path.write_bytes(flipped(path.read_bytes(), 30))
+    kinds = [pair for pair in found(run(manifest, "--against", source, "--json")) if pair[1]]
+    assert ("missing", "000") in kinds
+
+
+def test_against_needs_a_manifest_and_data(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    source = shards(tmp_path / "in")
+    ran = run(source, "--against", source)
+    assert (ran.code, "needs a manifest" in ran.err) == (2, True)
+    assert run(source, "--against", source, "--fast").code == 2
+
+
+def digests(folder: Path, name: str, files: list[list[int]]) -> list[str]:
+    paths = [str(folder / f"{name}-{number}") for number in range(len(files))]
+    for path, numbers in zip(paths, files, strict=True):
+        assert write_digests(path, (digest_of([b"%d" % number]) for number in numbers)) == len(numbers)
+    return paths
+
+
+files = st.lists(st.lists(st.integers(0, 9), max_size=8), max_size=4)
+
+
+@given(files, files, st.none() | st.integers(0, 20))
+def test_two_sets_are_compared_as_multisets(
+    tmp_path_factory: pytest.TempPathFactory, first: list[list[int]], second: list[list[int]], limit: int | None
+) -> None:
+    folder = tmp_path_factory.mktemp("digests")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_digests, "_AT_ONCE", 5)
+        differences = compare(digests(folder, "a", first), digests(folder, "b", second), limit)
+    wanted = Counter([number for numbers in first for number in numbers][:limit])
+    there = Counter(number for numbers in second for number in numbers)
+    assert Counter(first[file][place] for file, place in differences.missing) == wanted - there
+    extra = Counter(second[file][place] for file, place in differences.unexpected + differences.doubled)
+    assert extra == there - wanted
+    assert all(wanted[second[file][place]] for file, place in differences.doubled)
+
+
+def test_a_digest_does_not_depend_on_the_parts() -> None:
+    assert digest_of([b"ab", b"c"]) == digest_of([b"abc"]) == hashlib.blake2b(b"abc", digest_size=16).digest()
