@@ -195,7 +195,7 @@ class SinkError(Tar2tfError):
 
 
 class ReaderGoneError(SinkError):
-    """A stream or pipe that is written to was closed by its reader, who wants no more."""
+    """The reader of a stream or pipe has closed it."""
 
     exit_code = 141  # what a shell shows of a tool that SIGPIPE ended
 

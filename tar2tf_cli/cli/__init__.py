@@ -99,7 +99,7 @@ def cli() -> None:
 def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line and exit: 0 done, 1 findings, 2 usage, 3 input or output failed, 130 interrupted.
 
-    Where the reader of the output is gone, it ends in silence with 141, as other tools do.
+    If the reader of the output is gone, it exits with 141 and prints nothing, as other tools do.
     """
     from tar2tf_cli.errors import Interrupted, ReaderGoneError, SinkError, Tar2tfError
 

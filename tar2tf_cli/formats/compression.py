@@ -83,7 +83,7 @@ class PlainStream:
 
 
 class GzipStream:
-    """The decompressed bytes of a gzip input; members end to end are one stream, zeros behind them padding."""
+    """The decompressed bytes of a gzip input; members end to end are one stream; zeros after them are padding."""
 
     def __init__(self, stored: PlainStream, name: str) -> None:
         from isal import igzip
@@ -122,7 +122,7 @@ class GzipStream:
 
 
 class CompressedStream:
-    """The decompressed bytes of a zstd, bzip2, xz or zlib input; streams end to end are one, zeros behind them padding.
+    """The decompressed bytes of a zstd, bzip2, xz or zlib input: one or more streams, with zeros as padding.
 
     Args:
         stored: the input.

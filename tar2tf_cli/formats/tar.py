@@ -23,7 +23,7 @@ Member: TypeAlias = tuple[str, bytes, int, int]
 
 
 class Links(Protocol):
-    """What becomes of the links of a tar."""
+    """How the links of a tar are resolved."""
 
     def wants(self, name: str) -> bool:
         """Whether a link of this name is to be followed; others are skipped."""

@@ -80,7 +80,7 @@ class Blocks:
         return b"".join(chunks)[:size]
 
     def _skip(self, padded: int, name: str) -> None:
-        """Move behind a member's data; seeks where the stream can."""
+        """Skip a member's data; seeks where the stream can."""
         offset = self.offset
         end = offset + padded
         if self._seek and end - self._base - len(self._buffer) > self._chunk:

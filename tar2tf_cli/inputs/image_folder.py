@@ -25,11 +25,11 @@ __all__ = ["IMAGE_SUFFIXES", "ImageFolderSource"]
 IMAGE_SUFFIXES: Final = frozenset(
     ["bmp", "gif", "jfif", "jpe", "jpeg", "jpg", "pgm", "png", "ppm", "tif", "tiff", "webp"]
 )
-"""What the name of an image ends with, in either case. Whether it is one, its content tells."""
+"""Suffixes of image files, in either case; the content decides whether a file is an image."""
 
 
 SPLITS: Final = frozenset(["train", "training", "val", "valid", "validation", "test", "testing", "eval"])
-"""What folders are named that hold the classes of a split, in either case; never the name of a class."""
+"""Names of folders that hold the classes of a split, in either case; a class never has such a name."""
 
 
 class _File(NamedTuple):
@@ -43,12 +43,11 @@ class ImageFolderSource(ListSource):
 
     Args:
         bucket: the folder.
-        labels: path of a label map, or `imagenet`; without one the classes are numbered in sorted order, unless all
-            are synsets of ImageNet-1k, which have its labels.
+        labels: path of a label map, or `imagenet`; without one, classes are numbered in sorted order or,
+            if all are synsets of ImageNet-1k, have its labels.
         seed: shuffle the files with this random seed.
-        limit: take only the first files, this many.
-        shards: how many shards of equal count are to be made of them; where inputs end with these, nothing has to be
-            copied from one to the other.
+        limit: the most files to take, from the first on.
+        shards: number of shards of equal count to make; no record has to be copied if inputs end where shards end.
 
     Raises:
         SourceError: when the folder does not exist.
@@ -77,19 +76,19 @@ class ImageFolderSource(ListSource):
 
     @property
     def documents(self) -> dict[str, bytes | None]:
-        """What is to be written beside the manifest: the label map, under `labels.json`."""
+        """The file to write beside the manifest: the label map, as `labels.json`."""
         return {"labels.json": to_bytes(self._labels)}
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What makes a conversion another one besides its spec and files: the labels."""
+        """What identifies a conversion besides its spec and files: the labels."""
         return {"digest": blake2b(to_bytes(self._labels), digest_size=16).hexdigest()}
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
-        """Chunks of the files that templates stand for, or of all; sizes in bytes, versions from sizes and times.
+        """List chunks of the files that match templates, or of all files; versions are hashes of sizes and times.
 
         Raises:
-            SourceError: when the folder has no images in folders, or may not be read.
+            SourceError: when the folder has no folders of images, or cannot be read.
             UsageError: when a folder is not in the label map, or folders are splits rather than classes.
         """
         files = {file.name: file for file in self._walk(self.bucket, "", ())}
@@ -119,7 +118,7 @@ class ImageFolderSource(ListSource):
         fault: Callable[[SampleError], None],
         on_bytes: Callable[[int], None] | None = None,
     ) -> Generator[Placed, None, None]:
-        """A sample for each file: its bytes as `image`, its class as `label`, `synset` and `text`, and `filename`."""
+        """Yield a sample for each file: bytes as `image`, class as `label`, `synset` and `text`, and `filename`."""
         total = 0
         for name in self._chunks[item.name].split("\0"):
             data = self._read(name)
@@ -136,7 +135,7 @@ class ImageFolderSource(ListSource):
             raise changed(self.bucket)
 
     def _check_classes(self, names: Sequence[str]) -> None:
-        """Refuse a folder that is a level too high: its folders would be the classes, and the classes be lost."""
+        """Refuse a folder that is one level too high: its folders would become the classes."""
         classes = {_class(name) for name in names}
         if splits := sorted(name for name in classes if name.lower() in SPLITS):
             what = f"has the folder {splits[0]!r}, which is named like a split, not like a class"
@@ -170,7 +169,7 @@ class ImageFolderSource(ListSource):
             raise read_failed(path, error) from None
 
     def _known(self, path: str, names: Sequence[str]) -> Labels:
-        """The label map in a file, which must have the classes of these files."""
+        """Load a label map, which must have the classes of these files."""
         labels = load_labels(path)
         unknown = sorted({_class(name) for name in names} - labels.keys())
         if unknown:
@@ -182,7 +181,7 @@ class ImageFolderSource(ListSource):
         return labels
 
     def _walk(self, path: str, relative: str, above: tuple[tuple[int, int], ...]) -> Iterator[_File]:
-        """The images below a folder; a link to a folder that it lies in is not followed."""
+        """Yield the images below a folder; a link to a folder that contains it is not followed."""
         try:
             status = os.stat(path)
             here = (status.st_dev, status.st_ino)

@@ -1,9 +1,8 @@
-"""Label maps: which number and which words stand for a class.
+"""Label maps: the number and the text of each class.
 
-A map is a JSON document `{CLASS: {"label": N, "human_labels": TEXT}}`, or text with one class a line, each with an
-optional description behind a tab, numbered from 0 in that order. Either may be compressed with gzip. What is written
-beside a manifest is such a JSON document, and serves as a map again. The map of the 1,000 classes of ImageNet-1k comes
-with the package.
+A map is a JSON document `{CLASS: {"label": N, "human_labels": TEXT}}`, or one class per line, with an optional text
+after a tab, numbered from 0 in that order. Either may be compressed with gzip. The file beside a manifest is such a
+JSON document, and can be used as a map again. The map of the 1,000 classes of ImageNet-1k comes with the package.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ __all__ = [
 ]
 
 IMAGENET: Final = "imagenet"
-"""What is given in place of a path for the map of ImageNet-1k; a file of this name is `./imagenet`."""
+"""Stands for the map of ImageNet-1k instead of a path; a file of this name is written `./imagenet`."""
 
 
 class Label(NamedTuple):
-    """The number of a class, and what people call it."""
+    """The number and the text of a class."""
 
     number: int
     text: str = ""
@@ -48,7 +47,7 @@ Labels: TypeAlias = dict[str, Label]
 
 @cache
 def imagenet_labels() -> Labels:
-    """The 1,000 classes of ImageNet-1k (ILSVRC 2012), numbered from 0 in the sorted order of their synsets.
+    """Return the 1,000 classes of ImageNet-1k (ILSVRC 2012), numbered from 0 in the sorted order of their synsets.
 
     Texts are the words of the synsets in WordNet 3.0.
     """
@@ -56,9 +55,9 @@ def imagenet_labels() -> Labels:
 
 
 def number_classes(names: Collection[str]) -> Labels:
-    """Classes numbered from 0 in the sorted order of their names (by code point), with no text.
+    """Number classes from 0 in the sorted order of their names (by code point), without texts.
 
-    Where all are synsets of ImageNet-1k, they are labelled as ImageNet labels them, be they few or many.
+    If all are synsets of ImageNet-1k, even if only a few, they get its labels.
     """
     if names and imagenet_labels().keys() >= set(names):
         return imagenet_labels()
@@ -66,11 +65,11 @@ def number_classes(names: Collection[str]) -> Labels:
 
 
 def load_labels(path: str | os.PathLike[str]) -> Labels:
-    """The map in a file, or that of ImageNet-1k where the path is `imagenet`.
+    """Load the map in a file or, if the path is `imagenet`, that of ImageNet-1k.
 
     Raises:
         SourceError: when the file cannot be read.
-        UsageError: when it is not a label map, naming the line or class.
+        UsageError: when it is not a label map; names the line or class.
     """
     name = os.fspath(path)
     if name == IMAGENET:
@@ -91,10 +90,10 @@ def load_labels(path: str | os.PathLike[str]) -> Labels:
 
 
 def parse_labels(text: str) -> Labels:
-    """The map that text holds, JSON where it begins with a brace.
+    """Parse a map: JSON if it begins with a brace, otherwise lines.
 
     Raises:
-        ValueError: saying which line or class is wrong.
+        ValueError: when it is invalid; says which line or class is wrong.
     """
     labels = _from_json(text) if text.lstrip().startswith("{") else _from_lines(text)
     if not labels:
@@ -145,7 +144,7 @@ def _from_lines(text: str) -> Labels:
 
 
 def to_bytes(labels: Labels) -> bytes:
-    """The map as a JSON document, sorted by number, then by class; the same bytes for the same map."""
+    """Return the map as a JSON document, sorted by number, then by class; equal maps give equal bytes."""
     order = sorted(labels.items(), key=lambda item: (item[1].number, item[0]))
     whole = {name: {"label": label.number, "human_labels": label.text} for name, label in order}
     return json.dumps(whole, indent=1).encode("ascii") + b"\n"

@@ -1,4 +1,4 @@
-"""Shards of any kind for `verify` and `inspect`: finding them in a bucket, and telling their format by content."""
+"""Shards of any kind for `verify` and `inspect`: finding them in a bucket, and detecting their format by content."""
 
 from __future__ import annotations
 

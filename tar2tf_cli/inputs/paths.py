@@ -60,7 +60,7 @@ def _files(paths: Sequence[str], *, every: bool) -> Iterator[Tar]:
 
 
 def are_paths(bucket: str, templates: Sequence[str]) -> bool:
-    """Whether bucket and templates are inputs each: all are existing paths, and not names within the first, too.
+    """Whether bucket and templates are all existing paths, and are not also names inside the first.
 
     Raises:
         SourceError: when the first is a file, and one of the others is not a path that exists.
@@ -76,12 +76,12 @@ def are_paths(bucket: str, templates: Sequence[str]) -> bool:
 def open_inputs(
     bucket: str, templates: Sequence[str], *, paths: bool, **reach: Unpack[Reach]
 ) -> tuple[Source, Sequence[str]]:
-    """A source, and the templates for it.
+    """Open a bucket or several paths; return the source and the templates for it.
 
     Args:
         bucket: as `open_source` takes it.
         templates: names of shards in it.
-        paths: whether all of them are inputs each where they are existing paths; there are no templates then.
+        paths: whether all of them are inputs if they are existing paths; there are no templates then.
         reach: how the server of the bucket is reached.
     """
     if paths and are_paths(bucket, templates):

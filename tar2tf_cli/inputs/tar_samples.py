@@ -135,7 +135,7 @@ class TarSamples:
             raise no_samples(self.skipped)
 
     def resume(self, error: DamagedShardError) -> bool:
-        """Whether to go on behind damage, at the next header; the error then says what was not read."""
+        """Continue after damage at the next header, if there is one; the error then says what was not read."""
         damaged = self._tar.offset
         try:
             resumed = self._tar.resume()

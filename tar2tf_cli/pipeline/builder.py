@@ -135,7 +135,7 @@ class Pipeline:
         return self._transform("sample", *transformations)
 
     def filter_empty_samples(self) -> Pipeline:
-        """Drop samples that have only a `__key__`."""
+        """Skip samples that have only a `__key__`."""
         return self._transform("sample", DropEmpty())
 
     def with_samples_stage(self, stage: SamplesStage) -> Pipeline:
@@ -189,7 +189,7 @@ class Pipeline:
         return self._transform("example", *transformations)
 
     def filter_empty_examples(self) -> Pipeline:
-        """Drop examples that have only a `__key__`."""
+        """Skip examples that have only a `__key__`."""
         return self._transform("example", DropEmpty())
 
     def with_tfexamples_stage(self, stage: TFExamplesStage) -> Pipeline:

@@ -35,6 +35,10 @@ def test_all_recipes_run_in_one_folder(run_page: Callable[[str], Path]) -> None:
     assert arrays["vector"]["dtype"] == "float32"
     assert "vector/shape" in arrays
 
+    typed = manifest(work / "typed/train-manifest.json")["features"]
+    assert (typed["cls"]["dtype"], typed["npy"]["dtype"], typed["txt"]["dtype"]) == ("int64", "float32", "bytes")
+    assert manifest(work / "counted/train-manifest.json")["features"]["words"]["dtype"] == "int64"
+
     split = manifest(work / "split/manifest.json")
     assert {shard["split"] for shard in split["shards"]} == {"train", "val", "test"}
     assert [shard["records"] for shard in manifest(work / "even/train-manifest.json")["shards"]] == [30] * 8

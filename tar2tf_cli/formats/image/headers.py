@@ -87,7 +87,7 @@ def jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def jpeg_essentials(data: bytes) -> bytes | None:
-    """The JPEG without bytes that libjpeg warns of and pixels do not depend on; None where the end marker is missing.
+    """The JPEG without bytes that libjpeg warns about and pixels do not depend on; None if it has no end marker.
 
     Skipped are comments, application data other than JFIF's and Adobe's, and whatever lies between segments; JFIF's
     version becomes 1.
