@@ -27,6 +27,8 @@ __all__ = [
     "frame",
     "length_crc",
     "masked",
+    "record_length",
+    "unframed",
 ]
 
 FRAMING: Final = 16
@@ -92,6 +94,46 @@ def _header(size: int) -> bytes:
     header = length + length_crc(length)
     _headers[size] = header
     return header
+
+
+def record_length(header: bytes) -> int:
+    """Return the length of a record's data by the record's first 12 bytes.
+
+    Raises:
+        DamagedShardError: when it does not match its CRC, or no record can be that long; does not say where.
+    """
+    known = _lengths.get(header)
+    if known is not None:
+        return known
+    length = int.from_bytes(header[:8], "little")
+    if length_crc(header[:8]) != header[8:]:
+        raise DamagedShardError("the CRC of the record's length does not match", kind="length_crc")
+    if length > MAX_RECORD:
+        message = f"the record claims {length:,} bytes; an example has at most 2 GiB"
+        raise DamagedShardError(message, kind="too_large")
+    if len(_lengths) >= _CACHE_SIZE:
+        _lengths.clear()
+    _lengths[header] = length
+    return length
+
+
+def unframed(framed: bytes) -> bytes:
+    """Return the data of one framed record, whose CRCs are checked.
+
+    Raises:
+        DamagedShardError: when it is damaged, or is not exactly one record; does not say where.
+    """
+    length = _lengths.get(framed[:12])
+    if length is None:
+        length = record_length(framed[:12])
+    if length + FRAMING != len(framed):
+        message = f"the record is {length + FRAMING:,} bytes long, and not {len(framed):,}"
+        raise DamagedShardError(message, kind="truncated")
+    data = framed[12:-4]
+    crc = value(data)
+    if ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF != int.from_bytes(framed[-4:], "little"):
+        raise DamagedShardError("the CRC of the record's data does not match", kind="data_crc")
+    return data
 
 
 class RecordReader:
@@ -212,15 +254,10 @@ class RecordReader:
 
     def _check_header(self, header: bytes) -> int:
         """Check the length in a header not seen before, and return it."""
-        length = int.from_bytes(header[:8], "little")
-        if length_crc(header[:8]) != header[8:]:
-            raise self._damage("length_crc", "the CRC of the record's length does not match")
-        if length > MAX_RECORD:
-            raise self._damage("too_large", f"the record claims {length:,} bytes; an example has at most 2 GiB")
-        if len(_lengths) >= _CACHE_SIZE:
-            _lengths.clear()
-        _lengths[header] = length
-        return length
+        try:
+            return record_length(header)
+        except DamagedShardError as error:
+            raise self._damage(error.kind, error.message) from None
 
     def _fill(self, size: int) -> bool:
         """Fill the buffer to `size` bytes; return False at a clean end of the stream."""

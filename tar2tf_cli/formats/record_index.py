@@ -1,0 +1,140 @@
+"""Where the records of a TFRecord begin: found from their lengths alone, or read from an index.
+
+An index is an int64 array of the offsets at which records begin and, last, the offset at which the file ends. Record
+`i` takes the bytes from `index[i]` to `index[i + 1]`, framing included.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.formats.tfrecord import FRAMING, crc32c, record_length
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["Index", "from_lines", "pack", "scan", "unpack"]
+
+Index: TypeAlias = "NDArray[np.int64]"
+
+_MAGIC: Final = b"tar2tf index 1\n"
+_LEAST: Final = 4096
+_MOST: Final = 1 << 20
+_NUMBERS: Final = b"0123456789 \n"
+_LONGEST_LINE: Final = 40
+
+
+def scan(read: Callable[[int, int], bytes], size: int, name: str, *, least: int = _LEAST) -> Index:
+    """Find the records of an uncompressed TFRecord by hopping from length to length; the CRC of each is checked.
+
+    Blocks grow where they hold many records, and shrink where records are larger than they are.
+
+    Args:
+        read: returns this many bytes from an offset on, fewer only at the end of the file.
+        size: size of the file in bytes.
+        name: name of the file in errors.
+        least: size in bytes of the smallest block that is worth a call of `read`.
+
+    Raises:
+        DamagedShardError: at the first record whose length is damaged, or that is cut short.
+    """
+    import numpy as np
+
+    offsets = array("q", [0])
+    position, begin, block, wanted, known = 0, 0, b"", 16 * least, 0
+    while position < size:
+        at = position - begin
+        header = block[at : at + 12]
+        if len(header) < 12 and begin + len(block) < size:
+            many = len(offsets) > known + 2
+            wanted, known = min(wanted * 2, max(least, _MOST)) if many else max(least, wanted // 4), len(offsets)
+            begin, block = position, read(position, min(wanted, size - position))
+            if len(block) < min(12, size - position):
+                raise _cut(name, offsets, "the file is shorter than it was when it was listed")
+            continue
+        if len(header) < 12:
+            raise _cut(name, offsets, f"the file ends {FRAMING - len(header):,} bytes short of a record's end")
+        try:
+            position += record_length(header) + FRAMING
+        except DamagedShardError as error:
+            raise error.at(shard=name, member=f"record {len(offsets) - 1}", offset=position) from None
+        if position > size:
+            raise _cut(name, offsets, f"the file ends {position - size:,} bytes short of a record's end")
+        offsets.append(position)
+    return np.frombuffer(offsets, np.int64)
+
+
+def _cut(name: str, offsets: Sequence[int], message: str) -> DamagedShardError:
+    where = {"shard": name, "member": f"record {len(offsets) - 1}"}
+    return DamagedShardError(message, kind="truncated", offset=offsets[-1], **where)
+
+
+def from_lines(data: bytes, size: int) -> Index | None:
+    """Read an index of lines `OFFSET SIZE`, as `--index` and other tools write it.
+
+    Args:
+        data: the content of the index.
+        size: size in bytes of the shard.
+
+    Returns:
+        The index; None unless its records follow each other from the first byte of the shard to the last.
+    """
+    lines = data.count(b"\n")
+    if data.translate(None, _NUMBERS) or len(data) > _LONGEST_LINE * lines:
+        return None
+    import numpy as np
+
+    try:
+        numbers = np.array(data.split(), np.int64)
+    except (ValueError, OverflowError):
+        return None
+    if len(numbers) != 2 * lines:
+        return None
+    return _checked(numbers[1::2], size, numbers[::2])
+
+
+def _checked(sizes: NDArray[np.int64], size: int, offsets: NDArray[np.int64] | None = None) -> Index | None:
+    """Return the index of records of these sizes; None if they do not fill the shard, or have other offsets."""
+    import numpy as np
+
+    if len(sizes) and (sizes.min() < FRAMING or sizes.max() > size):
+        return None
+    index = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=index[1:])
+    fits = index[-1] == size and (offsets is None or np.array_equal(index[:-1], offsets))
+    return index if fits else None
+
+
+def pack(index: Index, shard: str, version: str) -> list[bytes]:
+    """Return the content of an index file for a version of a shard: a line of JSON, and the sizes of the records."""
+    import numpy as np
+
+    sizes = np.diff(index)
+    body = sizes.astype("<u4" if not len(sizes) or sizes.max() < 1 << 32 else "<u8").tobytes()
+    about = {"shard": shard, "version": version, "size": int(index[-1]), "records": len(sizes), "crc32c": crc32c(body)}
+    return [_MAGIC, json.dumps(about).encode(), b"\n", body]
+
+
+def unpack(data: bytes, shard: str, version: str, size: int) -> Index | None:
+    """Read the content of an index file; None unless it is whole, and for this version and size of the shard."""
+    import numpy as np
+
+    head, _, body = data[len(_MAGIC) :].partition(b"\n")
+    try:
+        about = json.loads(head) if data.startswith(_MAGIC) else None
+    except ValueError:
+        about = None
+    if not isinstance(about, dict):
+        return None
+    records = about.pop("records", 0)
+    if about != {"shard": shard, "version": version, "size": size, "crc32c": crc32c(body)}:
+        return None
+    width = len(body) // records if isinstance(records, int) and records > 0 else 4
+    if width not in (4, 8) or len(body) != records * width:
+        return None
+    return _checked(np.frombuffer(body, f"<u{width}").astype(np.int64), size)
