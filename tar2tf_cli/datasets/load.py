@@ -71,17 +71,6 @@ def load_dataset(
     return records.apply(tf.data.experimental.assert_cardinality(sum(shard.records for shard in shards)))
 
 
-def _read(path: str, **reach: Unpack[Reach]) -> tuple[Manifest, Folder | None]:
-    """Read a manifest; if it is in a bucket, also return its folder there."""
-    if is_remote(path):
-        found = read_with_folder(path, **reach)
-        if found:
-            return Manifest.from_bytes(found[0], without_secrets(path)), found[1]
-    elif document := Manifest.load(path):
-        return document, None
-    raise SourceError("no such manifest", shard=without_secrets(path))
-
-
 def _from_files(paths: Sequence[str], document: Manifest) -> tf.data.Dataset:
     """The serialised examples of local shards."""
     import tensorflow as tf

@@ -11,7 +11,7 @@ from tar2tf_cli.errors import SourceError
 if TYPE_CHECKING:
     import tensorflow as tf
 
-__all__ = ["feature_description", "record_parser"]
+__all__ = ["check_features", "feature_description", "is_optional", "is_shape_of_array", "record_parser"]
 
 
 def feature_description(features: Mapping[str, Mapping[str, Any]], records: int) -> dict[str, Any]:
@@ -28,14 +28,14 @@ def feature_description(features: Mapping[str, Mapping[str, Any]], records: int)
     for name, feature in features.items():
         dtype, shape = dtypes[feature["encoding"]], feature["shape"]
         single = shape == [] or feature["encoding"] == "raw"
-        if _is_optional(feature, records) or (None in shape and not single):
+        if is_optional(feature, records) or (None in shape and not single):
             description[name] = tf.io.FixedLenSequenceFeature([], dtype, allow_missing=True)
         else:
             description[name] = tf.io.FixedLenFeature([] if single else shape, dtype)
     return description
 
 
-def _is_optional(feature: Mapping[str, Any], records: int) -> bool:
+def is_optional(feature: Mapping[str, Any], records: int) -> bool:
     """Whether a record may lack a feature; with --limit, the manifest may not say how many have it."""
     return bool(feature.get("count", 0) < records)
 
@@ -48,13 +48,12 @@ def record_parser(features: Mapping[str, Mapping[str, Any]], records: int) -> Ca
     Raises:
         SourceError: when the manifest contradicts itself about a feature.
     """
-    for contradiction in (*contradictions(features), *_without_shape(features)):
-        raise SourceError(contradiction, hint="verify the manifest, restore it from a copy, or convert again")
+    check_features(features)
     import tensorflow as tf
 
     description = feature_description(features, records)
-    shapes = {name for name in features if _is_shape_of_array(name, features)}
-    optional = {name for name, feature in features.items() if _is_optional(feature, records)}
+    shapes = {name for name in features if is_shape_of_array(name, features)}
+    optional = {name for name, feature in features.items() if is_optional(feature, records)}
 
     def parse(record: Any) -> dict[str, tf.Tensor]:
         parsed = tf.io.parse_single_example(record, description)
@@ -65,6 +64,16 @@ def record_parser(features: Mapping[str, Mapping[str, Any]], records: int) -> Ca
     return parse
 
 
+def check_features(features: Mapping[str, Mapping[str, Any]]) -> None:
+    """Check that every array can be given its shape.
+
+    Raises:
+        SourceError: when the manifest contradicts itself about a feature.
+    """
+    for contradiction in (*contradictions(features), *_without_shape(features)):
+        raise SourceError(contradiction, hint="verify the manifest, restore it from a copy, or convert again")
+
+
 def _without_shape(features: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Arrays whose lengths are neither in the manifest nor in the examples."""
     for name, feature in features.items():
@@ -73,7 +82,8 @@ def _without_shape(features: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             yield f"the feature {name!r} has the shape {feature['shape']}, and there is no feature {name + '/shape'!r}"
 
 
-def _is_shape_of_array(name: str, features: Mapping[str, Mapping[str, Any]]) -> bool:
+def is_shape_of_array(name: str, features: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether a feature is only the shape of another one."""
     base, slash, last = name.rpartition("/")
     return bool(slash) and last == "shape" and base in features and features[base]["shape"] != []
 

@@ -10,7 +10,7 @@ from tar2tf_cli.errors import AGAIN, DamagedShardError, SourceError
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.tfrecord import length_crc
 
-__all__ = ["CompressedStream", "GzipStream", "PlainStream", "ShardStream", "open_stream"]
+__all__ = ["CompressedStream", "GzipStream", "PlainStream", "ShardStream", "compression_of", "open_stream"]
 
 _HEAD: Final = 4096
 _PIECE: Final = 4096  # of zstd and zlib, which decompress all of a piece: 128 MB at the very most
@@ -239,13 +239,13 @@ def open_stream(raw: ByteStream, name: str, on_read: Callable[[int], None] | Non
         on_read: called with the number of stored bytes after each read.
     """
     stored = PlainStream(raw, name, on_read)
-    method = _method(stored.head)
+    method = compression_of(stored.head)
     if method is None:
         return stored
     return GzipStream(stored, name) if method == "gzip" else CompressedStream(stored, name, method)
 
 
-def _method(head: bytes) -> str | None:
+def compression_of(head: bytes) -> str | None:
     """How a file is compressed by its first bytes; a TFRecord may begin with the same ones, as part of a length."""
     match = _MAGIC.match(head)
     if match:
