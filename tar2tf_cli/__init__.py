@@ -3,6 +3,7 @@
 Convert:   convert(Conversion(Input(...), Output(...))) -> Summary, with Events for progress
 Check:     verify(...) -> Report of FileReport of Fault; inspect(...) -> Contents
 Train:     load_dataset(MANIFEST), default_record_parser, Dataset and AisDataset (the AIS tar2tf client)
+Read:      open_records(MANIFEST) -> Records, in any order and without TensorFlow, for grain, torch and Keras
 Stages:    Pipeline(...).do() -> PipelineSummary, TFRecordReader, TFRecordWriter (go-tfdata)
 Errors:    Tar2tfError, the base of all in tar2tf_cli.errors
 Ops:       tar2tf_cli.ops; examples described by rows: tar2tf_cli.recorder
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from tar2tf_cli.datasets.dataset import Dataset as Dataset
     from tar2tf_cli.datasets.dataset import default_record_parser as default_record_parser
     from tar2tf_cli.datasets.load import load_dataset as load_dataset
+    from tar2tf_cli.datasets.records import Records as Records
+    from tar2tf_cli.datasets.records import open_records as open_records
     from tar2tf_cli.errors import Tar2tfError as Tar2tfError
     from tar2tf_cli.events import Events as Events
     from tar2tf_cli.pipeline import Pipeline as Pipeline
@@ -47,6 +50,7 @@ _NAMES: Final = {
     "conversion.run": ("Summary", "convert"),
     "datasets.dataset": ("AisDataset", "Dataset", "default_record_parser"),
     "datasets.load": ("load_dataset",),
+    "datasets.records": ("Records", "open_records"),
     "errors": ("Tar2tfError",),
     "events": ("Events",),
     "pipeline": ("Pipeline", "PipelineSummary", "TFRecordReader", "TFRecordWriter"),

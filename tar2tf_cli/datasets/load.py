@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.datasets.parse import record_parser
-from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.datasets.shards import read_manifest, shards_of_split
+from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.spec.reach import Reach
-from tar2tf_cli.spec.urls import is_remote, without_secrets
-from tar2tf_cli.stores import Folder, read_with_folder
+from tar2tf_cli.spec.urls import without_secrets
+from tar2tf_cli.stores import Folder
 
 if TYPE_CHECKING:
     import tensorflow as tf
-    from typing_extensions import Unpack
 
 __all__ = ["load_dataset"]
 
@@ -50,11 +49,8 @@ def load_dataset(
         UsageError: when it has no such split.
     """
     path = os.fspath(manifest)
-    document, folder = _read(path, endpoint=endpoint, retry_for=retry_for, no_sign_request=no_sign_request)
-    shards = [shard for shard in document.shards if split is None or shard.split == split]
-    if split is not None and not shards:
-        names = sorted({shard.split for shard in document.shards if shard.split})
-        raise UsageError(f"there is no split {split!r}", hint=f"splits: {', '.join(names) or 'none'}")
+    document, folder = read_manifest(path, endpoint=endpoint, retry_for=retry_for, no_sign_request=no_sign_request)
+    shards = shards_of_split(document, split)
     names = [shard.path for shard in shards]
     if folder:
         records = _from_bucket(folder, names)

@@ -51,7 +51,7 @@ def open_records(
         DamagedShardError: when a shard has another size than in the manifest or, without a manifest, a damaged length.
         UsageError: when a shard is compressed or not a TFRecord, or there is no such split.
     """
-    found = find_shards(shards, split, endpoint=endpoint)
+    found = find_shards(shards, split, endpoint=endpoint, retry_for=retry_for, no_sign_request=no_sign_request)
     indexes = Indexes(None if index_folder is None else os.fspath(index_folder))
     return Records(RandomReader(found, indexes, raw=raw))
 

@@ -72,7 +72,7 @@ def find_shards(paths: Paths, split: str | None, **reach: Any) -> list[Shard]:
     if not given:
         raise UsageError("there are no shards: name a manifest, files or a folder")
     folders = _Folders(reach)
-    return [shard for path in map(os.fspath, given) for shard in _shards_at(path, split, folders)]
+    return [shard for path in given for shard in _shards_at(os.fspath(path), split, folders)]
 
 
 class _Folders:

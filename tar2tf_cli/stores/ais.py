@@ -16,7 +16,7 @@ from tar2tf_cli.spec.templates import from_aistore
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores.ais_login import LOGIN, TLS_HINT, credentials, timeouts, tls
 from tar2tf_cli.stores.base import ObjectInfo
-from tar2tf_cli.stores.network import HTTP_TO_HTTPS, body_of, check_status, text_of
+from tar2tf_cli.stores.network import HTTP_TO_HTTPS, body_of, byte_range, check_status, text_of
 from tar2tf_cli.stores.objects import Store
 from tar2tf_cli.stores.transfer import Body, NoSuchObject, Transient
 from tar2tf_cli.stores.web import WebClient, server_of
@@ -155,9 +155,9 @@ class AisStore(Store):
             return ObjectInfo(name, size, self._version(response.headers), _checksum(response.headers))
         return None
 
-    def fetch(self, item: ObjectInfo, start: int) -> Body:
+    def fetch(self, item: ObjectInfo, start: int, size: int | None = None) -> Body:
         """Send a GET, which the cluster redirects to the target that has the object."""
-        response, node = self._request("GET", item.name, {"Range": f"bytes={start}-"} if start else {})
+        response, node = self._request("GET", item.name, byte_range(start, size))
         return body_of(response, start, node, self._version(response.headers), _checksum(response.headers))
 
     def _look_at_map(self) -> _Nodes:

@@ -7,12 +7,15 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
-from tar2tf_cli.errors import SampleError
+from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.samples.grouping import Sample
 from tar2tf_cli.spec.urls import is_remote
+
+if TYPE_CHECKING:
+    from tar2tf_cli.stores.ranges import Ranges
 
 __all__ = ["Folder", "ObjectInfo", "Placed", "Source"]
 
@@ -142,6 +145,14 @@ class Source(Protocol):
         Raises:
             SourceError: when it cannot be opened, or is not the version that was listed; here or at the first read.
         """
+
+    def ranges(self) -> Ranges:
+        """Return a reader of ranges of the inputs, for this process.
+
+        Raises:
+            UsageError: when inputs can only be read from front to back.
+        """
+        raise UsageError("can only be read from front to back", shard=self.bucket, hint="write it to a file first")
 
     def locate(self, name: str) -> str:
         """Return the path or URL of an object, for messages and logs."""

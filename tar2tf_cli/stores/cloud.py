@@ -111,10 +111,12 @@ class CloudStore(Store):
                 return ObjectInfo(name, body.size, body.version)
         return None
 
-    def fetch(self, item: ObjectInfo, start: int) -> Body:
+    def fetch(self, item: ObjectInfo, start: int, size: int | None = None) -> Body:
         """Send one streamed GET, which the server refuses if the object was replaced."""
         where = self.locate(item.name)
         options: dict[str, Any] = {"range": {"offset": start}} if start else {}
+        if size is not None:
+            options["range"] = start, start + size
         if item.version:
             options["if_match"] = f'"{item.version}"'
         with self._errors(where, start):

@@ -11,6 +11,7 @@ from tar2tf_cli.errors import SourceError, changed, read_failed
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.spec.templates import resolve
 from tar2tf_cli.stores.base import ObjectInfo, Source
+from tar2tf_cli.stores.ranges import FileRanges
 
 __all__ = ["DirectorySource"]
 
@@ -52,6 +53,10 @@ class DirectorySource(Source):
         except OSError as error:
             link = f": it is a link to {os.readlink(path)}" if os.path.islink(path) else ""
             raise SourceError(f"cannot be opened: {error.strerror}{link}", shard=path) from None
+
+    def ranges(self) -> FileRanges:
+        """Return a reader of ranges of the files."""
+        return FileRanges(self.open, self.locate)
 
     def find(self, names: Sequence[str]) -> dict[str, ObjectInfo]:
         """The regular files among the names."""

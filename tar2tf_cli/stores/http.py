@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from tar2tf_cli.errors import UsageError, changed
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores.base import ObjectInfo
-from tar2tf_cli.stores.network import HTTP_TO_HTTPS, body_of, check_status, crc32c_of, text_of
+from tar2tf_cli.stores.network import HTTP_TO_HTTPS, body_of, byte_range, check_status, crc32c_of, text_of
 from tar2tf_cli.stores.objects import Store
 from tar2tf_cli.stores.transfer import Body
 from tar2tf_cli.stores.web import WebClient
@@ -77,9 +77,9 @@ class HttpStore(Store):
         body = self._body(response, 0)
         return ObjectInfo(name, body.size, body.version)
 
-    def fetch(self, item: ObjectInfo, start: int) -> Body:
-        """Send a GET, with a range if the offset is not 0."""
-        response = self._request("GET", item.name, **({"Range": f"bytes={start}-"} if start else {}))
+    def fetch(self, item: ObjectInfo, start: int, size: int | None = None) -> Body:
+        """Send a GET, with a range unless all bytes are wanted."""
+        response = self._request("GET", item.name, **byte_range(start, size))
         if response.status == 416:
             response.close()
             raise changed(self.locate(item.name), start)

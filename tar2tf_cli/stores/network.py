@@ -18,6 +18,7 @@ __all__ = [
     "HTTP_TO_HTTPS",
     "READ_SECONDS",
     "body_of",
+    "byte_range",
     "check_status",
     "crc32c_of",
     "network_errors",
@@ -148,6 +149,13 @@ def text_of(response: Any) -> str:
         text: bytes = response.read(_MOST_TEXT, decode_content=True)
     response.close()
     return text.decode("utf-8", "replace")
+
+
+def byte_range(start: int, size: int | None = None) -> dict[str, str]:
+    """Return the header of a request for a part of an object; none for all of it (RFC 9110, 14.2)."""
+    if size is not None:
+        return {"Range": f"bytes={start}-{start + size - 1}"}
+    return {"Range": f"bytes={start}-"} if start else {}
 
 
 def body_of(raw: Any, start: int, server: str, version: str | None, checksum: tuple[str, str] | None = None) -> Body:

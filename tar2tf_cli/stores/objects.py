@@ -15,6 +15,7 @@ from tar2tf_cli.errors import NothingFoundError, SourceError
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.spec.templates import expand, is_glob, is_numbered, resolve
 from tar2tf_cli.stores.base import ObjectInfo, Source
+from tar2tf_cli.stores.ranges import ObjectRanges
 from tar2tf_cli.stores.transfer import Body, NoSuchObject, ResumingStream, persist
 
 if TYPE_CHECKING:
@@ -104,8 +105,10 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def fetch(self, item: ObjectInfo, start: int) -> Body:
+    def fetch(self, item: ObjectInfo, start: int, size: int | None = None) -> Body:
         """Request an object's bytes from an offset on, as stored: never decompressed on the way.
+
+        With `size`, no more than that many bytes are sent, if the server can send a part.
 
         The body has the version of the object being sent, so that a replacement is detected.
 
@@ -211,6 +214,10 @@ class ObjectSource(Source):
             for stream in self._expected.values():
                 stream.close()
             self._expected.clear()
+
+    def ranges(self) -> ObjectRanges:
+        """Return a reader of ranges of the objects."""
+        return ObjectRanges(self._store)
 
     def find(self, names: Sequence[str]) -> Found:
         """Return those of the names that exist, in as few requests as possible."""
