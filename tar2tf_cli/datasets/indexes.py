@@ -36,7 +36,7 @@ class Indexes:
 
     def __init__(self, folder: str | None = None) -> None:
         home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-        self._folder = os.path.join(home, "tar2tf") if folder is None else folder
+        self.folder = os.path.join(home, "tar2tf") if folder is None else folder
 
     def find(self, shard: Shard, ranges: Ranges, *, beside: bool = True) -> Index:
         """Return the index of a shard.
@@ -82,16 +82,16 @@ class Indexes:
 
     def _path(self, shard: Shard) -> str | None:
         """Return the path of a shard's index; its name depends on everything that says which bytes the shard has."""
-        if not self._folder or shard.item.version is None:
+        if not self.folder or shard.item.version is None:
             return None
         name = shard.name if is_remote(shard.name) else os.path.abspath(shard.name)
         whole = f"{name}\n{shard.size}\n{shard.item.version}".encode("utf-8", "surrogateescape")
-        return os.path.join(self._folder, f"{hashlib.sha256(whole).hexdigest()[:32]}.index")
+        return os.path.join(self.folder, f"{hashlib.sha256(whole).hexdigest()[:32]}.index")
 
     def _keep(self, shard: Shard, index: Index) -> None:
         if path := self._path(shard):
             with suppress(OSError, SinkError):  # a home that cannot be written to is no fault of the shard's
-                os.makedirs(self._folder, exist_ok=True)
+                os.makedirs(self.folder, exist_ok=True)
                 write_whole(path, pack(index, shard.name, str(shard.item.version)), lasting=False)
 
 

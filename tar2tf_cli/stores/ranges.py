@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from tar2tf_cli.errors import SourceError, changed, read_failed
@@ -84,12 +84,11 @@ class _File:
     """An open file, which is closed when nobody reads it any more."""
 
     def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self.descriptor: int = stream.fileno()
+        with closing(stream):
+            self.descriptor = os.dup(stream.fileno())
 
     def __del__(self) -> None:
-        with suppress(SourceError):  # which says that the file changed; what was read of it has its own CRCs
-            self._stream.close()
+        os.close(self.descriptor)
 
 
 class ObjectRanges(Ranges):

@@ -16,6 +16,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reading import load_both
 from shards import examples, write_tar
 from tar2tf_cli import load_dataset
 from tar2tf_cli.conversion.manifest import Manifest
@@ -42,7 +43,7 @@ def written(folder: Path, made: Made, workers: int = 1, shards: int = 1, **optio
 
 
 def loaded(folder: Path, made: Made, **options: Any) -> list[dict[str, tf.Tensor]]:
-    return list(load_dataset(written(folder, made, **options).manifest))
+    return load_both(written(folder, made, **options).manifest)
 
 
 ARRAYS = {
@@ -210,7 +211,7 @@ def test_with_a_limit_the_dataset_is_that_of_the_samples_written(tmp_path: Path)
     assert [int(tf.reshape(item["a"], [])) for item in found] == [1, 2, 3, 4, 5]
     assert [tuple(item["b"].shape) for item in found] == [(0, 0), (2, 2), (0, 0), (4, 2), (0, 0)]
     none = written(tmp_path / "none", made, limit=0)
-    assert list(load_dataset(none.manifest)) == []
+    assert load_both(none.manifest) == []
 
 
 # --- Lists and single values ---

@@ -15,8 +15,9 @@ import pytest
 import skimage.data
 import tensorflow as tf
 
+from reading import load_both
 from shards import PHOTOS, records, tar2tf, write_tar
-from tar2tf_cli import default_record_parser, load_dataset
+from tar2tf_cli import default_record_parser
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.features.presets import PRESETS
@@ -131,7 +132,7 @@ def test_imagenet_tensor_holds_the_pixels_as_rgb(format: str, mode: str, tmp_pat
     pixels = np.frombuffer(found["image/encoded"], np.uint8).reshape(31, 47, 3)
     np.testing.assert_array_equal(pixels, expected)
     assert (found["image/format"], found["image/colorspace"], found["image/channels"]) == (b"tensor", b"RGB", 3)
-    (item,) = load_dataset(_manifest(path))
+    (item,) = load_both(_manifest(path))
     assert (item["image/encoded"].dtype, item["image/encoded"].shape) == (tf.uint8, (31, 47, 3))
     np.testing.assert_array_equal(item["image/encoded"], expected)
 
@@ -147,7 +148,7 @@ def test_images_of_differing_sizes_keep_their_own_in_imagenet_tensor(tmp_path: P
     write_tar(tmp_path / "in" / "a.tar", samples)
     output = Output(str(tmp_path / "out" / "all.record"))
     summary = convert(Conversion(Input(str(tmp_path / "in")), output, preset="imagenet-tensor"), workers=1)
-    found = list(load_dataset(summary.manifest))
+    found = load_both(summary.manifest)
     for item, (_, entries) in zip(found, samples, strict=True):
         np.testing.assert_array_equal(item["image/encoded"], tf.io.decode_jpeg(entries["jpg"]))
 
@@ -155,7 +156,7 @@ def test_images_of_differing_sizes_keep_their_own_in_imagenet_tensor(tmp_path: P
 def test_an_image_size_crops_the_centre_and_scales_it(tmp_path: Path) -> None:
     data = encoded(40, 60)
     path = run(tmp_path, {"jpg": data, "cls": b"1"}, "imagenet-tensor", image_size=24)
-    (item,) = load_dataset(_manifest(path))
+    (item,) = load_both(_manifest(path))
     expected = tf.image.resize(tf.io.decode_jpeg(data)[:, 10:50], (24, 24))
     assert item["image/encoded"].shape == (24, 24, 3)
     assert (item["image/height"].numpy(), item["image/width"].numpy()) == (24, 24)
@@ -237,7 +238,7 @@ def test_presets_work_from_the_command_line(tmp_path: Path) -> None:
     command = ["convert", PHOTOS, "-o", tmp_path / "all.record", "--preset", "imagenet-tensor", "--image-size", "16"]
     done = tar2tf(*command, "-j", "2")
     assert done.returncode == 0, done.stderr
-    found = list(load_dataset(_manifest(tmp_path / "all.record")))
+    found = load_both(_manifest(tmp_path / "all.record"))
     assert len(found) == 24
     assert {tuple(item["image/encoded"].shape) for item in found} == {(16, 16, 3)}
     assert [int(item["image/class/label"]) for item in found[:6]] == [0, 1, 2, 3, 4, 0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import random
 import shutil
 from collections.abc import Callable
 from functools import lru_cache
@@ -12,8 +14,9 @@ import pytest
 import tensorflow as tf
 
 from checked import SEVERAL, Ran, edit, faults_of, flipped, in_a_process, manifest_of
+from reading import in_a_fork
 from shards import PHOTOS
-from tar2tf_cli import load_dataset
+from tar2tf_cli import load_dataset, open_records
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.stores import ObjectInfo, open_store
@@ -117,6 +120,28 @@ class ManifestSuite:
         damage(out)
         with pytest.raises(tf.errors.OpError, match=words):
             list(load_dataset(self.upload(place, out)))
+
+    def test_its_records_are_those_of_a_local_manifest_in_any_order(self, place: str, out: Path) -> None:
+        local = list(load_dataset(manifest_of(out)).as_numpy_iterator())
+        records = open_records(self.upload(place, out), index_folder="")
+        order = random.Random(4).sample(range(24), 24)
+        assert [records[number] for number in order] == [local[number] for number in order]
+        assert records.__getitems__(order) == [local[number] for number in order]
+        assert list(pickle.loads(pickle.dumps(records))) == local
+        assert in_a_fork(lambda: list(records) == local)
+        assert list(open_records(f"{place}/photos-{{1..2}}.record", raw=True)) == list(
+            open_records([out / "photos-1.record", out / "photos-2.record"], raw=True)
+        )
+        if self.can_list:
+            assert len(open_records(f"{place}/*.record", index_folder=out)) == 24
+
+    @pytest.mark.parametrize(("damage", "words"), [(flip, "CRC"), (cut, "bytes, and"), (remove, "is missing")])
+    def test_its_records_do_not_hide_faults(
+        self, place: str, out: Path, damage: Callable[[Path], None], words: str
+    ) -> None:
+        damage(out)
+        with pytest.raises(SourceError, match=words):
+            list(open_records(self.upload(place, out), index_folder=""))
 
     def test_a_shard_that_the_manifest_does_not_list_is_a_stray(
         self,

@@ -10,7 +10,7 @@ import PIL.Image
 import skimage.data
 import tensorflow as tf
 
-from tar2tf_cli import load_dataset
+from reading import load_both
 from tar2tf_cli.conversion.run import Summary, convert
 from tar2tf_cli.ops import (
     Decode,
@@ -42,7 +42,7 @@ def loaded(bucket: Path, out: Path, *ops: Op, **options: Any) -> list[dict[str, 
     """What `load_dataset` returns of a conversion."""
     manifest = run(bucket, out, *ops, **options).manifest
     assert manifest
-    return list(load_dataset(manifest))
+    return load_both(manifest)
 
 
 D = Decode("jpg")

@@ -1,0 +1,436 @@
+"""Records in any order: a sequence, over shards of any kind, that never gives wrong bytes."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import pickle
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checked import an_example, edit, flipped, framed, some_examples, write
+from reading import assert_same, in_a_fork
+from shards import PHOTOS, tar2tf
+from tar2tf_cli import Records, load_dataset, open_records
+from tar2tf_cli.datasets.indexes import Indexes
+from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError, UsageError
+from tar2tf_cli.stores.ranges import FileRanges
+
+COUNTS = [5, 0, 7, 1]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of its own for each test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "tar2tf"
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """Four shards, one of them empty, of 13 records in all."""
+    first = 0
+    for number, count in enumerate(COUNTS):
+        write(tmp_path / "out" / f"x-{number}.record", framed(*some_examples(count, first)))
+        first += count
+    return tmp_path / "out"
+
+
+def manifest_of(folder: Path) -> Path:
+    (found,) = folder.glob("*manifest.json")
+    return found
+
+
+def labels(found: Any) -> list[int]:
+    return [int(item["label"]) for item in found]
+
+
+def test_examples_are_read_by_their_numbers(out: Path) -> None:
+    records = open_records(out)
+    assert len(records) == 13
+    order = random.Random(1).sample(range(13), 13)
+    assert labels(records[number] for number in order) == order
+    assert labels(records.__getitems__(order)) == order
+    assert labels(records) == [*range(13)]
+    assert records[3]["jpg"] == bytes(range(43))
+
+
+@given(st.lists(st.integers(-13, 12), max_size=30), st.slices(13))
+def test_it_is_a_sequence(numbers: list[int], part: slice) -> None:
+    records, whole = SHARED[0], [*range(13)]
+    assert labels(records.__getitems__(numbers)) == [whole[number] for number in numbers]
+    assert labels(records[part]) == whole[part]
+    assert len(records[part]) == len(whole[part])
+    assert labels(records[part][::-1]) == whole[part][::-1]
+
+
+SHARED: list[Records] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    path = write(tmp_path_factory.mktemp("shared") / "x.record", framed(*some_examples(13)))
+    SHARED.append(open_records(path, index_folder=""))
+    yield
+    SHARED.clear()
+
+
+@pytest.mark.parametrize("number", [13, -14, 1 << 70])
+def test_there_is_no_record_behind_the_last(out: Path, number: int) -> None:
+    records = open_records(out)
+    with pytest.raises(IndexError, match="there are 13"):
+        records[number]
+    with pytest.raises(IndexError):
+        records.__getitems__([0, number])
+    with pytest.raises(IndexError):
+        records[:5][5]
+
+
+def test_an_index_may_be_a_numpy_integer_and_nothing_but_an_integer(out: Path) -> None:
+    records = open_records(out)
+    assert int(records[np.int32(4)]["label"]) == 4
+    for wrong in (1.0, "1", None):
+        with pytest.raises(TypeError):
+            records[wrong]  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("x-2.record", [*range(5, 12)]),
+        ("x-{2..3}.record", [*range(5, 13)]),
+        ("x-*.record", [*range(13)]),
+        ("x-[02].record", [*range(12)]),
+        (["x-3.record", "x-0.record"], [12, *range(5)]),
+        (["x-0.record", "x-0.record"], [*range(5)] * 2),
+    ],
+)
+def test_shards_are_files_and_templates_in_the_order_given(out: Path, given: Any, expected: list[int]) -> None:
+    paths = [out / name for name in given] if isinstance(given, list) else os.path.join(out, given)
+    assert labels(open_records(paths)) == expected
+
+
+def test_relative_paths_are_those_of_the_working_folder(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(out)
+    for path in (".", "*.record", ["x-0.record", "x-1.record", "x-2.record", "x-3.record"]):
+        assert labels(open_records(path)) == [*range(13)]
+
+
+def test_values_without_a_manifest_are_those_stored(tmp_path: Path) -> None:
+    numbers = [0, 1, 127, 128, -1, 1 << 62, -(1 << 63), *range(-40, 300, 7)]
+    stored = {"one": 7, "few": [1, -2], "many": numbers, "f": 0.5, "fs": [0.5, -1.0], "b": b"x", "bs": [b"", b"y"]}
+    path = write(tmp_path / "a.record", framed(an_example(**stored), b""))
+    found, empty = open_records(path)
+    assert empty == {}
+    objects = np.array([b"", b"y"], object)
+    arrays = {"few": np.array([1, -2]), "many": np.array(numbers), "fs": np.array([0.5, -1], "float32"), "bs": objects}
+    assert_same(found, {"one": np.int64(7), "f": np.float32(0.5), "b": b"x", **arrays})
+    found["many"][0] = found["fs"][0] = 1  # both belong to the caller
+
+
+@pytest.fixture
+def photos(converted: Path, tmp_path: Path) -> Path:
+    """A conversion of 24 photographs, to be damaged."""
+    return Path(shutil.copytree(converted, tmp_path / "photos"))
+
+
+def test_several_manifests_and_splits_are_one_sequence(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = ("--type", "cls=int64", "--split", "train=0.7,val=0.3", "--records-per-shard", "4")
+    assert tar2tf("convert", PHOTOS, "-o", out / "<split>-<>.record", *options, "-j", "1").returncode == 0
+    manifest = manifest_of(out)
+    whole = list(load_dataset(manifest).as_numpy_iterator())
+    train, val = (open_records(manifest, split=name) for name in ("train", "val"))
+    assert len(train) + len(val) == 24
+    for one, other in zip([*train, *val], whole, strict=True):
+        assert_same(one, other)
+    assert len(open_records([manifest, str(manifest), next(out.glob("val-1.record"))])) == 48 + len(val[:4])
+    with pytest.raises(UsageError, match=r"'test'.*train, val"):
+        open_records(manifest, split="test")
+    with pytest.raises(UsageError, match="not a manifest, so it has no split"):
+        open_records(out, split="train")
+
+
+def test_shards_that_a_manifest_lists_are_indexed_when_they_are_read(photos: Path, cache: Path) -> None:
+    records = open_records(manifest_of(photos))
+    assert len(records) == 24
+    assert not cache.exists()
+    assert records[7].keys() == {"__key__", "cls", "jpg", "json"}
+    assert len(list(cache.iterdir())) == 1
+
+
+# --- Indexes ---
+
+
+def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of shards that are scanned from now on."""
+    import tar2tf_cli.datasets.indexes as module
+
+    names: list[str] = []
+    scan = module.scan
+    monkeypatch.setattr(module, "scan", lambda read, size, name, **o: names.append(name) or scan(read, size, name, **o))
+    return names
+
+
+def test_a_shard_is_scanned_once(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scanned = scans(monkeypatch)
+    for _ in range(3):
+        assert labels(open_records(out)) == [*range(13)]
+    assert sorted(scanned) == [str(out / f"x-{number}.record") for number in range(4)]
+    open_records(out, index_folder="")
+    assert len(scanned) == 8
+
+
+def test_an_index_is_not_used_for_another_version_of_the_shard(out: Path) -> None:
+    path = out / "x-0.record"
+    assert labels(open_records(path)) == [*range(5)]
+    os.utime(write(path, framed(*some_examples(5, 70))), ns=(1, 1))
+    assert labels(open_records(path)) == [*range(70, 75)]
+
+
+def test_a_damaged_index_is_made_again(out: Path, cache: Path) -> None:
+    open_records(out)
+    for path in cache.iterdir():
+        path.write_bytes(path.read_bytes()[:-1])
+    assert labels(open_records(out)) == [*range(13)]
+
+
+def test_a_cache_that_is_a_file_does_no_harm(out: Path, tmp_path: Path) -> None:
+    assert labels(open_records(out, index_folder=write(tmp_path / "file", b""))) == [*range(13)]
+
+
+def lines(counts: list[int]) -> bytes:
+    ends = np.cumsum([0, *counts]).tolist()
+    return b"".join(b"%d %d\n" % pair for pair in zip(ends, counts, strict=False))
+
+
+def test_an_index_beside_a_shard_saves_the_scan(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = photos / "indexed"
+    assert tar2tf("convert", PHOTOS, "-o", out / "a-<>.record", "--num-shards", "2", "--index").returncode == 0
+    scanned = scans(monkeypatch)
+    for path in (manifest_of(out), out / "a-*.record"):
+        assert [item["__key__"] for item in open_records(path)] == [
+            item["__key__"] for item in load_dataset(manifest_of(out)).as_numpy_iterator()
+        ]
+    assert scanned == []
+
+
+@pytest.mark.parametrize("records", [[b"a" * 30, b"b" * 10], [b"a" * 10, b"b" * 10, b"c" * 4]])
+def test_an_index_of_another_shard_is_not_used(records: list[bytes], tmp_path: Path) -> None:
+    path = write(tmp_path / "a.record", framed(b"x" * 20, b"y" * 20))
+    write(tmp_path / "a.record.idx", lines([len(record) + 16 for record in records]))
+    assert path.stat().st_size == len(framed(*records))
+    assert list(open_records(path, raw=True)) == [b"x" * 20, b"y" * 20]
+
+
+def stale(path: Path) -> None:
+    """Put an index beside a shard of 1,000 records that is wrong about two of those that are not looked at first."""
+    sizes = [56] * 1000
+    sizes[501], sizes[502] = 55, 57
+    write(Path(f"{path}.idx"), lines(sizes))
+
+
+def test_an_index_that_turns_out_to_be_wrong_is_replaced(tmp_path: Path) -> None:
+    whole = [b"%040d" % number for number in range(1000)]
+    path = write(tmp_path / "a.record", framed(*whole))
+    stale(path)
+    for read in (lambda r: r[501], lambda r: r[502], lambda r: [*r][501], lambda r: r.__getitems__([501])[0]):
+        assert read(open_records(path, raw=True)) in whole[501:503]
+    assert list(open_records(path, raw=True)) == whole
+
+
+def test_an_index_that_has_another_number_of_records_is_an_error_that_names_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.record", framed(*[b"%040d" % number for number in range(1000)]))
+    sizes = [56] * 1000
+    sizes[501:503] = [112]
+    write(tmp_path / "a.record.idx", lines(sizes))
+    with pytest.raises(DamagedShardError, match="999 in the index beside it; delete the index"):
+        open_records(path, raw=True)[501]
+
+
+# --- Faults ---
+
+
+@pytest.mark.parametrize(("position", "kind"), [(20, "data_crc"), (3, "length_crc")])
+def test_a_damaged_record_is_an_error_and_the_others_are_not(photos: Path, position: int, kind: str) -> None:
+    manifest, path = manifest_of(photos), photos / "photos-3.record"
+    records = open_records(manifest)
+    good = records[14]
+    offset = records._reader._span(13).start
+    status = path.stat()
+    write(path, flipped(path.read_bytes(), offset + position))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # so that the index stays
+    damaged = open_records(manifest)
+    for read in (lambda: damaged[13], lambda: list(damaged), lambda: damaged.__getitems__([13, 14])):
+        with pytest.raises(DamagedShardError, match="verify --salvage") as caught:
+            read()
+        error = caught.value
+        assert (error.kind, error.shard, error.member, error.offset) == (kind, str(path), "record 1", offset)
+    assert_same(damaged[14], good)
+    assert_same(damaged[11], records[11])
+
+
+def test_a_damaged_length_of_a_shard_without_index_is_an_error_that_says_what_to_do(out: Path) -> None:
+    path = out / "x-2.record"
+    write(path, flipped(path.read_bytes(), 0))
+    with pytest.raises(DamagedShardError, match=r"record 0, offset 0: the CRC .* tar2tf verify --salvage"):
+        open_records(out)
+
+
+@pytest.mark.parametrize("data", [b"\xff" * 20, framed(b"x")])
+def test_a_record_that_is_not_an_example_can_be_read_raw(tmp_path: Path, data: bytes) -> None:
+    path = write(tmp_path / "a.record", framed(data))
+    with pytest.raises(DamagedShardError, match=r"record 0, offset 0: .*raw=True") as caught:
+        open_records(path)[0]
+    assert caught.value.kind == "not_an_example"
+    assert open_records(path, raw=True)[0] == data
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (gzip.compress(framed(b"x")), "is compressed with gzip, so that .* --compression"),
+        ((PHOTOS / "photos-0.tar").read_bytes()[:2000], "is a tar, not a TFRecord; convert it"),
+        (b"PK\x03\x04" + b"z" * 40, "is a zip archive, not a TFRecord"),
+        (b"# What is here\n" * 9, "is not a TFRecord, or its first bytes are damaged; name only the shards"),
+    ],
+)
+def test_other_files_are_refused_with_what_to_do(tmp_path: Path, data: bytes, words: str) -> None:
+    path = write(tmp_path / "a.record", data)
+    with pytest.raises(UsageError, match=words) as caught:
+        open_records(path)
+    assert caught.value.shard == str(path)
+
+
+def test_compressed_shards_of_a_manifest_are_refused_at_once(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert tar2tf("convert", PHOTOS, "-o", out / "a.record.gz", "--compression", "gzip").returncode == 0
+    with pytest.raises(UsageError, match=r"compressed with gzip.*load_dataset"):
+        open_records(manifest_of(out))
+
+
+def test_shards_that_are_missing_or_of_another_size_are_errors_at_once(photos: Path) -> None:
+    manifest, path = manifest_of(photos), photos / "photos-2.record"
+    data = path.read_bytes()
+    write(path, data[:-1])
+    with pytest.raises(DamagedShardError, match=r"photos-2\.record: the file has .* bytes, and"):
+        open_records(manifest)
+    path.unlink()
+    with pytest.raises(SourceError, match=r"photos-2\.record: is missing"):
+        open_records(manifest)
+    write(path, data)
+    edit(manifest, lambda whole: whole["shards"][1].update(records=7))
+    with pytest.raises(DamagedShardError, match="6 records, and 7 in the manifest"):
+        open_records(manifest)[8]
+
+
+@pytest.mark.parametrize("path", ["nowhere", "nowhere.json", "nowhere-*.record"])
+def test_nothing_at_a_path_is_an_error(tmp_path: Path, path: str) -> None:
+    with pytest.raises(SourceError, match="nowhere"):
+        open_records(tmp_path / path)
+
+
+def test_no_path_at_all_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="there are no shards"):
+        open_records([])
+
+
+def test_a_shard_that_changed_since_it_was_opened_is_an_error(out: Path) -> None:
+    records = open_records(out / "x-0.record")
+    write(out / "x-0.record", framed(*some_examples(6)))
+    with pytest.raises(SourceError, match="changed"):
+        pickle.loads(pickle.dumps(records))[0]
+
+
+@given(st.data())
+def test_damaged_bytes_give_records_or_an_error(data: st.DataObject) -> None:
+    whole = framed(*RAW)
+    place = data.draw(st.integers(0, len(whole) - 1))
+    damaged = data.draw(st.sampled_from([flipped(whole, place), whole[:place], whole[place:], whole[:place] + whole]))
+    path = write(FOLDER[0] / f"{os.urandom(8).hex()}.record", damaged)
+    found = []
+    try:
+        records = open_records(path, raw=True, index_folder="")
+        for number in range(len(records)):
+            found += [records[number]]
+    except Tar2tfError:
+        pass
+    assert set(found) <= set(RAW)
+
+
+RAW = [b"%d" % number * number for number in range(12)]
+FOLDER: list[Path] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    FOLDER[:] = [tmp_path_factory.mktemp("raw")]
+
+
+# --- Processes and threads ---
+
+
+def test_it_can_be_pickled_and_the_copy_needs_no_index_again(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = open_records(out)[2:9]
+    scanned = scans(monkeypatch)
+    copied = pickle.loads(pickle.dumps(records))
+    assert labels(copied) == [*range(2, 9)]
+    assert repr(copied) == repr(records) == f"<7 records of 4 shards: {out}/x-0.record … {out}/x-3.record>"
+    assert scanned == []
+
+
+def test_threads_read_at_once(photos: Path) -> None:
+    records = open_records(manifest_of(photos))
+    keys = [item["__key__"] for item in load_dataset(manifest_of(photos)).as_numpy_iterator()]
+    order = [random.Random(3).randrange(24) for _ in range(400)]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda n: records[n]["__key__"], order)) == [keys[number] for number in order]
+
+
+def test_forked_processes_read_what_their_parent_had_begun_to_read(photos: Path) -> None:
+    records = open_records(manifest_of(photos))
+    keys = [item["__key__"] for item in records]
+    assert in_a_fork(lambda: [item["__key__"] for item in records] == keys)
+    assert in_a_fork(lambda: records[23]["__key__"] == keys[23])
+    assert records[0]["__key__"] == keys[0]
+
+
+def test_few_files_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FileRanges, "MOST_OPEN", 4)
+    for number in range(12):
+        write(tmp_path / f"{number:02d}.record", framed(*some_examples(2, 2 * number)))
+    before = len(os.listdir("/proc/self/fd"))
+    records = open_records(str(tmp_path / "*.record"))
+    assert labels(records.__getitems__([*range(23, -1, -1)])) == [*range(23, -1, -1)]
+    assert len(os.listdir("/proc/self/fd")) <= before + 4
+    del records
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_tensorflow_is_not_imported(photos: Path) -> None:
+    code = (
+        "import sys; from tar2tf_cli import open_records; r = open_records(sys.argv[1]); list(r); r[3];"
+        "print(sorted({'tensorflow', 'obstore', 'requests', 'urllib3', 'cv2', 'click'} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", code, str(manifest_of(photos))]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_indexes_are_kept_in_the_users_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = write(tmp_path / "a.record", framed(b""))
+    open_records(path)
+    assert len(list((tmp_path / ".cache" / "tar2tf").iterdir())) == 1
+    assert Indexes().folder == str(tmp_path / ".cache" / "tar2tf")

@@ -1,0 +1,138 @@
+"""Where records begin: by their lengths, by lines of text, by an index that was kept."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checked import flipped, framed
+from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.formats.record_index import from_lines, pack, scan, unpack
+from tar2tf_cli.formats.tfrecord import unframed
+
+RECORDS = [b"", b"a", b"\xff" * 300, b"bc" * 5000, b"d"]
+DATA = framed(*RECORDS)
+OFFSETS = [0, *np.cumsum([len(record) + 16 for record in RECORDS]).tolist()]
+LINES = b"".join(b"%d %d\n" % (a, b - a) for a, b in pairwise(OFFSETS))
+
+
+class Reads:
+    """Bytes that are read in ranges, and how often that was."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.calls: list[tuple[int, int]] = []
+
+    def __call__(self, start: int, size: int) -> bytes:
+        self.calls.append((start, size))
+        return self.data[start : start + size]
+
+
+def scanned(data: bytes, least: int = 4096) -> list[int]:
+    return scan(Reads(data), len(data), "a.record", least=least).tolist()
+
+
+@given(st.lists(st.binary(max_size=400), max_size=60), st.sampled_from([12, 20, 64, 4096]))
+def test_records_are_found_by_their_lengths_with_blocks_of_any_size(records: list[bytes], least: int) -> None:
+    data = framed(*records)
+    offsets = scanned(data, least)
+    assert [unframed(data[a:b]) for a, b in pairwise(offsets)] == records
+
+
+def test_small_records_are_scanned_in_few_reads_and_large_ones_are_not_read() -> None:
+    small, large = Reads(framed(*[b"x" * 84] * 20_000)), Reads(framed(*[b"y" * 500_000] * 40))
+    assert len(scan(small, len(small.data), "a")) == 20_001
+    assert len(small.calls) < 10
+    assert len(scan(large, len(large.data), "a")) == 41
+    assert sum(size for _, size in large.calls) < len(large.data) / 20
+
+
+@pytest.mark.parametrize("least", [12, 4096])
+@pytest.mark.parametrize(
+    ("data", "kind", "record", "offset"),
+    [
+        (flipped(DATA, OFFSETS[3] + 2), "length_crc", 3, OFFSETS[3]),
+        (flipped(DATA, 8), "length_crc", 0, 0),
+        (DATA[:-1], "truncated", 4, OFFSETS[4]),
+        (DATA[: OFFSETS[3] + 5], "truncated", 3, OFFSETS[3]),
+        (DATA[: OFFSETS[3] + 14], "truncated", 3, OFFSETS[3]),
+        (DATA + b"\0", "truncated", 5, OFFSETS[5]),
+    ],
+)
+def test_damage_is_named_with_its_place(data: bytes, kind: str, record: int, offset: int, least: int) -> None:
+    with pytest.raises(DamagedShardError) as caught:
+        scanned(data, least)
+    error = caught.value
+    assert (error.kind, error.shard, error.member, error.offset) == (kind, "a.record", f"record {record}", offset)
+
+
+def test_a_file_that_shrank_is_not_scanned_forever() -> None:
+    with pytest.raises(DamagedShardError, match="shorter than it was"):
+        scan(Reads(DATA[:100]), len(DATA), "a.record", least=12)
+
+
+def test_lines_of_text_are_an_index_if_they_are_of_this_file() -> None:
+    found = from_lines(LINES, len(DATA))
+    assert found is not None
+    assert found.tolist() == scanned(DATA)
+    assert from_lines(b"", 0).tolist() == [0]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"",
+        LINES[:-1],
+        LINES[: LINES.rindex(b"\n", 0, -1) + 1],
+        LINES.replace(b"16 17", b"16 18"),
+        LINES.replace(b"0 16", b"1 16", 1),
+        LINES.replace(b"16 17", b"16 1"),
+        LINES.replace(b" ", b"\n"),
+        LINES.replace(b"0 16\n", b"0 16\n\n"),
+        b"\x93NUMPY" + LINES,
+        b"0 -1\n",
+        b"0 99999999999999999999\n",
+        b"1" * 5000 + b" 2\n",
+    ],
+)
+def test_other_lines_are_no_index(lines: bytes) -> None:
+    assert from_lines(lines, len(DATA)) is None
+
+
+def test_an_index_is_kept_for_one_version_of_one_shard() -> None:
+    index = scan(Reads(DATA), len(DATA), "a")
+    kept = b"".join(pack(index, "a", "v1"))
+    found = unpack(kept, "a", "v1", len(DATA))
+    assert found is not None
+    np.testing.assert_array_equal(found, index)
+    assert unpack(kept, "b", "v1", len(DATA)) is None
+    assert unpack(kept, "a", "v2", len(DATA)) is None
+    assert unpack(kept, "a", "v1", len(DATA) + 1) is None
+
+
+@given(st.data())
+def test_a_damaged_index_is_none(data: st.DataObject) -> None:
+    kept = b"".join(pack(scan(Reads(DATA), len(DATA), "a"), "a", "v1"))
+    place = data.draw(st.integers(0, len(kept) - 1))
+    for damaged in (flipped(kept, place, data.draw(st.integers(0, 7))), kept[:place], kept + b"\0" * (place + 1)):
+        found = unpack(damaged, "a", "v1", len(DATA))
+        assert found is None or found.tolist() == OFFSETS
+
+
+def test_records_beyond_four_gigabytes_have_an_index() -> None:
+    index = np.array([0, 16, 16 + (1 << 33)])
+    assert unpack(b"".join(pack(index, "a", "v")), "a", "v", int(index[-1])).tolist() == index.tolist()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("position", range(17))
+def test_a_record_is_checked_when_it_is_unframed(position: int) -> None:
+    record = framed(b"x")
+    assert unframed(record) == b"x"
+    with pytest.raises(DamagedShardError):
+        unframed(flipped(record, position))
+    with pytest.raises(DamagedShardError):
+        unframed(record[:position])

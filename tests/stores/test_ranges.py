@@ -1,0 +1,116 @@
+"""Ranges of objects: few requests, none twice, and never bytes of another version."""
+
+from __future__ import annotations
+
+import os
+import random
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from servers import FaultyServer
+from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.stores import ObjectInfo, open_source
+from tar2tf_cli.stores.ranges import ObjectRanges, Ranges
+
+DATA = os.urandom((3 << 20) + 12_345)
+
+
+@pytest.fixture
+def item(web: FaultyServer) -> ObjectInfo:
+    web.objects["in/a.record"] = DATA
+    (found,) = open_source(f"{web.url}/in").list(["a.record"])
+    web.log.clear()
+    return found
+
+
+@pytest.fixture
+def ranges(web: FaultyServer) -> Ranges:
+    return open_source(f"{web.url}/in").ranges()
+
+
+def asked(web: FaultyServer) -> list[int]:
+    """The sizes of the ranges that were requested."""
+    pairs = [wanted.removeprefix("bytes=").split("-") for _, _, wanted in web.log if wanted]
+    return [int(last) - int(first) + 1 for first, last in pairs]
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+def test_any_range_is_the_bytes_there(web: FaultyServer, item: ObjectInfo, ranges: Ranges, threads: int) -> None:
+    chance = random.Random(threads)
+    places = [(chance.randrange(len(DATA) + 9), chance.choice([0, 1, 7, 70_000, 1 << 20])) for _ in range(60)]
+    places += [(0, len(DATA)), (len(DATA), 1), (len(DATA) - 1, 5)]
+    with ThreadPoolExecutor(threads) as pool:
+        found = list(pool.map(lambda place: ranges.read(item, *place), places))
+    assert found == [DATA[start : start + size] for start, size in places]
+    assert sum(asked(web)) <= 2 * len(DATA)
+
+
+def test_reading_in_order_takes_few_requests_and_no_byte_twice(
+    web: FaultyServer, item: ObjectInfo, ranges: Ranges
+) -> None:
+    parts = [ranges.read(item, start, 5000) for start in range(0, len(DATA), 5000)]
+    assert b"".join(parts) == DATA
+    assert len(web.log) < 10
+    assert sum(asked(web)) == len(DATA)
+
+
+def test_a_record_somewhere_takes_little_more_than_its_bytes(
+    web: FaultyServer, item: ObjectInfo, ranges: Ranges
+) -> None:
+    ranges.read(item, 1 << 20, 300)
+    ranges.read(item, (2 << 20) + 50_000, 300)
+    assert asked(web) == [ObjectRanges.BLOCK] * 2
+
+
+def test_threads_that_want_the_same_bytes_share_one_request(
+    web: FaultyServer, item: ObjectInfo, ranges: Ranges
+) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(lambda _: ranges.read(item, 1 << 20, 9), range(8))) == {DATA[1 << 20 :][:9]}
+    assert len(web.log) == 1
+
+
+def test_what_is_kept_is_bounded(web: FaultyServer, item: ObjectInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ObjectRanges, "MOST_KEPT", 4)
+    ranges: Any = open_source(f"{web.url}/in").ranges()
+    assert ranges.read(item, 0, len(DATA)) == DATA
+    assert len(ranges._blocks) == 4
+
+
+@pytest.mark.parametrize("kind", ["status", "truncate", "short"])
+def test_a_failure_is_retried(web: FaultyServer, item: ObjectInfo, ranges: Ranges, kind: str, hurry: None) -> None:
+    web.fail("GET in/a.record", kind, times=2, after=100, status=503)
+    assert ranges.read(item, 70_000, 300) == DATA[70_000:70_300]
+    assert len(web.log) == 3
+
+
+def test_after_an_error_the_bytes_are_requested_again(web: FaultyServer, item: ObjectInfo, ranges: Ranges) -> None:
+    web.fail("GET in/a.record", "status", status=403)
+    with pytest.raises(SourceError, match="permission denied"):
+        ranges.read(item, 0, 10)
+    assert ranges.read(item, 0, 10) == DATA[:10]
+
+
+def test_a_server_that_ignores_ranges_is_an_error_that_says_what_to_do(
+    web: FaultyServer, item: ObjectInfo, ranges: Ranges
+) -> None:
+    web.fail("GET in/a.record", "no-range", times=-1)
+    with pytest.raises(SourceError, match=r"does not send ranges of files; copy the shards to a disk"):
+        ranges.read(item, 100_000, 10)
+    assert ranges.read(item, 0, 10) == DATA[:10]
+
+
+@pytest.mark.parametrize("data", [DATA[:-1], DATA[::-1]])
+def test_an_object_that_was_replaced_is_an_error(
+    web: FaultyServer, item: ObjectInfo, ranges: Ranges, data: bytes
+) -> None:
+    web.objects["in/a.record"] = data
+    with pytest.raises(SourceError, match="changed"):
+        ranges.read(item, 5, 10)
+
+
+def test_standard_input_has_no_ranges() -> None:
+    with pytest.raises(UsageError, match="only be read from front to back"):
+        open_source("-").ranges()
