@@ -231,10 +231,10 @@ class AzureStore(CloudStore):
         config = self._signing | ({"endpoint": self._endpoint} if self._endpoint else {})
         return stores.AzureStore(self._name, config=config, **options)
 
-    def fetch(self, item: ObjectInfo, start: int) -> Body:
+    def fetch(self, item: ObjectInfo, start: int, size: int | None = None) -> Body:
         """Send one streamed GET; Azure refuses a deleted object as it does one that was replaced."""
         try:
-            return super().fetch(item, start)
+            return super().fetch(item, start, size)
         except SourceError as error:
             if item.version and self.head(item.name) is None:
                 raise NoSuchObject(error.message, shard=error.shard) from None
