@@ -9,10 +9,11 @@ from typing import Final
 
 from tar2tf_cli.checking.check_tar import check_tar, damage
 from tar2tf_cli.checking.check_tfrecord import check_tfrecord
-from tar2tf_cli.checking.example_checker import Checker, Expected
+from tar2tf_cli.checking.example_checker import Checker
 from tar2tf_cli.checking.faults import Fault, FileReport
 from tar2tf_cli.checking.files import FileContext, read_files
 from tar2tf_cli.checking.salvage import Salvage, SalvagePart
+from tar2tf_cli.conversion.expected import Expected
 from tar2tf_cli.conversion.manifest import ShardEntry, digest
 from tar2tf_cli.engines import cpu_count
 from tar2tf_cli.errors import NotAdjacentError, SourceError

@@ -7,10 +7,10 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from tar2tf_cli.checking.example_checker import expected
 from tar2tf_cli.checking.faults import Fault, FileReport, Report
 from tar2tf_cli.checking.verify_bucket import add_gaps
 from tar2tf_cli.checking.verify_file import CheckFile, CheckRun
+from tar2tf_cli.conversion.expected import expected
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.conversion.manifest_model import contradictions
 from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError, read_failed

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from tar2tf_cli.checking.example_checker import expected
+from tar2tf_cli.conversion.expected import expected
 from tar2tf_cli.datasets.parse import check_features, is_optional, is_shape_of_array
 from tar2tf_cli.formats.example_parser import ParsedFeature, parse
 

@@ -71,9 +71,7 @@ class Indexes:
 
     def _scanned(self, shard: Shard, ranges: Ranges) -> Index:
         try:
-            return scan(
-                lambda start, size: ranges.read(shard.item, start, size), shard.size, shard.name, least=ranges.gap
-            )
+            return scan(lambda start, size: ranges.read(shard.item, start, size), shard.size, shard.name)
         except DamagedShardError as error:
             if not error.offset:
                 _refuse(ranges.read(shard.item, 0, _HEAD), shard.name)

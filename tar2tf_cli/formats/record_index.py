@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError
-from tar2tf_cli.formats.tfrecord import FRAMING, crc32c, record_length
+from tar2tf_cli.formats.record_lengths import LengthReader
+from tar2tf_cli.formats.tfrecord import FRAMING, crc32c
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,55 +24,46 @@ __all__ = ["Index", "from_lines", "pack", "scan", "unpack"]
 Index: TypeAlias = "NDArray[np.int64]"
 
 _MAGIC: Final = b"tar2tf index 1\n"
-_LEAST: Final = 4096
-_MOST: Final = 1 << 20
 _NUMBERS: Final = b"0123456789 \n"
 _LONGEST_LINE: Final = 40
 
 
-def scan(read: Callable[[int, int], bytes], size: int, name: str, *, least: int = _LEAST) -> Index:
+def scan(read: Callable[[int, int], bytes], size: int, name: str) -> Index:
     """Find the records of an uncompressed TFRecord by hopping from length to length; the CRC of each is checked.
 
-    Blocks grow where they hold many records, and shrink where records are larger than they are.
-
     Args:
-        read: returns this many bytes from an offset on, fewer only at the end of the file.
+        read: returns the bytes from an offset on, this many, fewer only at the end of the file.
         size: size of the file in bytes.
         name: name of the file in errors.
-        least: size in bytes of the smallest block that is worth a call of `read`.
 
     Raises:
         DamagedShardError: at the first record whose length is damaged, or that is cut short.
     """
     import numpy as np
 
-    offsets = array("q", [0])
-    position, begin, block, wanted, known = 0, 0, b"", 16 * least, 0
-    while position < size:
-        at = position - begin
-        header = block[at : at + 12]
-        if len(header) < 12 and begin + len(block) < size:
-            many = len(offsets) > known + 2
-            wanted, known = min(wanted * 2, max(least, _MOST)) if many else max(least, wanted // 4), len(offsets)
-            begin, block = position, read(position, min(wanted, size - position))
-            if len(block) < min(12, size - position):
-                raise _cut(name, offsets, "the file is shorter than it was when it was listed")
-            continue
-        if len(header) < 12:
-            raise _cut(name, offsets, f"the file ends {FRAMING - len(header):,} bytes short of a record's end")
-        try:
-            position += record_length(header) + FRAMING
-        except DamagedShardError as error:
-            raise error.at(shard=name, member=f"record {len(offsets) - 1}", offset=position) from None
-        if position > size:
-            raise _cut(name, offsets, f"the file ends {position - size:,} bytes short of a record's end")
-        offsets.append(position)
+    stream = _Ranges(read)
+    reader = LengthReader(stream, name, seek=stream.seek, size=size)
+    offsets = array("q", [offset for offset, _ in reader])
+    if reader.offset != size:
+        raise DamagedShardError("is shorter than it was when it was listed", kind="truncated", shard=name)
+    offsets.append(size)
     return np.frombuffer(offsets, np.int64)
 
 
-def _cut(name: str, offsets: Sequence[int], message: str) -> DamagedShardError:
-    where = {"shard": name, "member": f"record {len(offsets) - 1}"}
-    return DamagedShardError(message, kind="truncated", offset=offsets[-1], **where)
+class _Ranges:
+    """A stream over a function that reads ranges."""
+
+    def __init__(self, read: Callable[[int, int], bytes]) -> None:
+        self._read = read
+        self._position = 0
+
+    def read(self, size: int, /) -> bytes:
+        data = self._read(self._position, size)
+        self._position += len(data)
+        return data
+
+    def seek(self, offset: int) -> None:
+        self._position = offset
 
 
 def from_lines(data: bytes, size: int) -> Index | None:

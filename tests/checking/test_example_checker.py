@@ -22,7 +22,8 @@ from checked import (
     write,
 )
 from tar2tf_cli.checking import example_checker
-from tar2tf_cli.checking.example_checker import Checker, Expected, expected
+from tar2tf_cli.checking.example_checker import Checker
+from tar2tf_cli.conversion.expected import Expected, expected
 from tar2tf_cli.formats import example
 from tar2tf_cli.formats.example_parser import parse
 from wire import tensorflow_parses
