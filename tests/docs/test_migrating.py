@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import re
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -9,9 +11,14 @@ from pathlib import Path
 import pytest
 from webdataset.tariterators import group_by_keys, tar_file_expander
 
-from tar2tf_cli import Conversion, Input, Output, Tar2tfError, convert
+import tar2tf_cli
+from tar2tf_cli import AisDataset, Conversion, Dataset, Input, Output, Tar2tfError, convert, ops, pipeline, recorder
+from tar2tf_cli.cli import cli
 
-PAGES = sorted(path.name for path in (Path(__file__).parents[2] / "docs" / "migrating").glob("*.md"))
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = sorted(path.name for path in (DOCS / "migrating").glob("*.md"))
+ELSEWHERE = {"builder_from_directory", "as_dataset"}
+"""Calls of other packages that the pages name as the new ones."""
 
 
 @pytest.fixture
@@ -24,6 +31,29 @@ def data(run_page: Callable[..., Path]) -> Path:
 @pytest.mark.parametrize("page", ["../index.md", *(page for page in PAGES if page != "index.md")])
 def test_what_the_page_shows_runs(page: str, data: Path, run_page: Callable[..., Path]) -> None:
     run_page(f"migrating/{page}")
+
+
+def new_calls(page: str) -> list[str]:
+    """The code in the second column of a page's tables."""
+    text = (DOCS / "migrating" / page).read_text(encoding="utf-8")
+    rows = [line.split("|")[2] for line in text.splitlines() if line.startswith("| ") and line.count("|") == 3]
+    return [code for row in rows for code in re.findall(r"`([^`]+)`", row)]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "index.md"])
+def test_the_new_calls_of_a_page_exist(page: str) -> None:
+    import tensorflow as tf
+
+    commands = [cli.get_command(None, name) for name in cli.list_commands(None)]
+    options = {flag for command in commands for param in command.params for flag in param.opts}
+    places = [tar2tf_cli, ops, pipeline, recorder, pipeline.Pipeline, pipeline.TFExample, pipeline.TFRecordReader]
+    places += [pipeline.TFRecordWriter, recorder.Example, Dataset, AisDataset, builtins, tf.data.Dataset]
+    calls = new_calls(page)
+    assert len(calls) > 5
+    for code in calls:
+        assert set(re.findall(r"(?<![\w-])--[a-z-]+", code)) <= options, code
+        for name in re.findall(r"(?<![\w.])\.?([A-Za-z_]\w*)\(", code):
+            assert name in ELSEWHERE or any(hasattr(place, name) for place in places), code
 
 
 def test_there_is_a_page_for_each_system() -> None:
