@@ -1,17 +1,12 @@
-function _tar2tf_completion;
-    set -l response (env _TAR2TF_COMPLETE=fish_complete COMP_WORDS=(commandline -cp) COMP_CWORD=(commandline -t) tar2tf);
+function __tar2tf
+    set -l command (commandline -opc)[1]
+    for line in (env COMP_LINE=(commandline -cp | string collect) _TAR2TF_COMPLETE=fish_complete $command 2>/dev/null)
+        if test "$line" = file
+            __fish_complete_path (commandline -ct)
+        else
+            echo $line
+        end
+    end
+end
 
-    for completion in $response;
-        set -l metadata (string split "," $completion);
-
-        if test $metadata[1] = "dir";
-            __fish_complete_directories $metadata[2];
-        else if test $metadata[1] = "file";
-            __fish_complete_path $metadata[2];
-        else if test $metadata[1] = "plain";
-            echo $metadata[2];
-        end;
-    end;
-end;
-
-complete --no-files --command tar2tf --arguments "(_tar2tf_completion)";
+complete --no-files --command tar2tf --arguments "(__tar2tf)"

@@ -1,4 +1,4 @@
-"""Generates man pages, shell completions and the schema of spec files from the code: `python man/generate.py`."""
+"""Generates man pages, completions, the schema of spec files and a requirements file: `python man/generate.py`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 
 from tar2tf_cli import __version__
 from tar2tf_cli.cli import cli
+from tar2tf_cli.cli.complete import SHELLS
 from tar2tf_cli.cli.options import grouped
 from tar2tf_cli.ops import OPS
 from tar2tf_cli.spec.schema import spec_schema
@@ -60,13 +60,18 @@ def generated() -> dict[Path, str]:
         page = "\n".join(_command_page(click.Context(command, parent=context, info_name=name)))
         files[ROOT / "man" / f"tar2tf-{name}.1"] = page
     files[ROOT / "docs" / "spec.schema.json"] = json.dumps(spec_schema(), indent=1) + "\n"
-    shells: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
-    for shell, complete in shells.items():
-        source = complete(cli, {}, "tar2tf", "_TAR2TF_COMPLETE")
-        # BashComplete.source() would run the installed bash to get its version
-        text = ShellComplete.source(source)
-        files[ROOT / "completions" / f"tar2tf.{shell}"] = text.strip() + "\n"
-    return files
+    files[ROOT / "docs" / "without-tensorflow.txt"] = "\n".join(_without_tensorflow()) + "\n"
+    return files | {ROOT / "completions" / f"tar2tf.{name}": shell.script for name, shell in SHELLS.items()}
+
+
+def _without_tensorflow() -> Iterator[str]:
+    """The dependencies but TensorFlow, as a file for pip."""
+    yield "# What tar2tf convert, inspect and verify need: every dependency but TensorFlow."
+    yield "#   pip install --no-deps tar2tf-cli"
+    yield "#   pip install -r without-tensorflow.txt"
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    listed = project.partition("\ndependencies = [\n")[2].partition("\n]")[0]
+    yield from (needed for needed in re.findall(r'^ +"([^"]+)"', listed, re.MULTILINE) if "tensorflow" not in needed)
 
 
 def _group_page(context: click.Context) -> Iterator[str]:

@@ -65,7 +65,8 @@ GROUPS = {
         "tests/conversion/test_resume.py::test_ctrl_c",
         "tests/pipeline/test_shards_again.py",
     ),
-    "terminal": ("tests/cli/test_terminals.py",),
+    "terminal": ("tests/cli/test_terminals.py", "tests/cli/test_completion.py::test_the_tab_key"),
+    "packages": ("tests/whole/test_packaging.py",),
     "memory": ("tests/whole/test_memory.py",),
 }
 """Tests that run one after another in one process, by what their ids begin with: they share a server, or disturb."""

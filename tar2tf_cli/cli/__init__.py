@@ -16,7 +16,7 @@ from tar2tf_cli import __version__
 
 __all__ = ["cli", "main"]
 
-_COMMANDS: Final = ("convert", "inspect", "verify", "ops", "schema")
+_COMMANDS: Final = ("convert", "inspect", "verify", "ops", "schema", "completion")
 
 
 class _Lazy(click.Group):
@@ -144,6 +144,8 @@ def _drop_output() -> None:
 
 
 def _run(args: list[str] | None) -> int:
+    if "_TAR2TF_COMPLETE" in os.environ:
+        import tar2tf_cli.cli.complete  # noqa: F401 - the shells that it adds
     try:
         code: Any = cli.main(args, prog_name="tar2tf", standalone_mode=False)
     except click.ClickException as error:

@@ -10,9 +10,11 @@ from click.core import ParameterSource
 
 from tar2tf_cli.cli.options import (
     Command,
+    completing,
     input_options,
     option,
     output_options,
+    shards_arguments,
     store_options,
     words,
     workers_option,
@@ -34,8 +36,7 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
 
 
 @click.command("convert", cls=Command, terms=_ops)
-@click.argument("bucket", required=False)
-@click.argument("template", nargs=-1)
+@shards_arguments(required=False)
 @option(
     "--from",
     "kind",
@@ -49,6 +50,7 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
 @input_options
 @option(
     "--labels",
+    shell_complete=completing("labels"),
     group="Input",
     metavar="FILE|imagenet",
     help="Labels of an image folder's classes.",
@@ -56,6 +58,7 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
 )
 @option(
     "--example-class",
+    shell_complete=completing("files"),
     group="Input",
     metavar="WHERE",
     help="Class that turns rows into examples.",
@@ -73,6 +76,7 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
 @option(
     "--op",
     "ops",
+    shell_complete=completing("ops"),
     group="Samples",
     multiple=True,
     metavar="OP",
@@ -94,6 +98,7 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
 @option(
     "--errors",
     "errors_path",
+    shell_complete=completing("files"),
     group="Samples",
     metavar="FILE",
     help="Write the errors of faulty samples to FILE.",
@@ -110,6 +115,7 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
 @option(
     "--type",
     "types",
+    shell_complete=completing("types"),
     group="Features",
     multiple=True,
     metavar="NAME=TYPE",
@@ -118,6 +124,7 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
 )
 @option(
     "--preset",
+    shell_complete=completing("presets"),
     group="Features",
     metavar="NAME",
     help="image-label, imagenet[-tensor] or webdataset.",
@@ -128,6 +135,7 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
     "-o",
     "--output",
     "path",
+    shell_complete=completing("files"),
     group="Output",
     metavar="PATH",
     help="Path template of the shards; - for stdout.",
@@ -164,6 +172,7 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
 @option(
     "--spec",
     "spec_path",
+    shell_complete=completing("files"),
     metavar="FILE",
     help="Read the conversion from YAML; - for stdin.",
     more="Flags override it. tar2tf schema prints what it may contain.",

@@ -12,6 +12,7 @@ from tar2tf_cli.cli.options import (
     option,
     output_options,
     reach_of,
+    shards_arguments,
     store_options,
     whole,
     workers_option,
@@ -34,8 +35,7 @@ _DROP: Final = (6, 3, 5, 4)  # and those left out where they do not fit: example
 
 
 @click.command("inspect", cls=Command)
-@click.argument("bucket")
-@click.argument("template", nargs=-1)
+@shards_arguments()
 @option("-n", "samples", group="Output", type=whole, metavar="N", help="Print the first N samples; with --json, also.")
 @workers_option
 @input_options

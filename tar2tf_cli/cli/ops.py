@@ -8,26 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tar2tf_cli.cli.options import Command, option
+from tar2tf_cli.cli.options import Command, completing, option
 from tar2tf_cli.cli.output import print_json
 from tar2tf_cli.cli.table import terminal_width
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from tar2tf_cli.ops import Op
 
 __all__ = ["command"]
 
 
-def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from tar2tf_cli.cli.complete import op_names
-
-    return op_names(incomplete)
-
-
 @click.command("ops", cls=Command)
-@click.argument("name", nargs=-1, shell_complete=_complete)
+@click.argument("name", nargs=-1, shell_complete=completing("op_names"))
 @option("--json", "as_json", is_flag=True, help="Print the ops as JSON.")
 def command(name: tuple[str, ...], as_json: bool) -> int:
     """Show the ops, which change samples on their way into records.

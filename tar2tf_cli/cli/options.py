@@ -15,11 +15,13 @@ __all__ = [
     "GROUPS",
     "Command",
     "Words",
+    "completing",
     "grouped",
     "input_options",
     "option",
     "output_options",
     "reach_of",
+    "shards_arguments",
     "store_options",
     "whole",
     "words",
@@ -48,6 +50,26 @@ class _Option(click.Option):
 
 
 option = partial(click.option, cls=_Option)
+
+
+def completing(what: str) -> Callable[..., Any]:
+    """Return what click calls to complete a value: the function of this name in `complete`, imported when needed."""
+
+    def propose(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
+        from tar2tf_cli.cli import complete
+
+        return getattr(complete, what)(incomplete)
+
+    return propose
+
+
+def _argument(name: str, **settings: Any) -> Callable[[F], F]:
+    return click.argument(name, shell_complete=completing("files"), **settings)
+
+
+def shards_arguments(*, required: bool = True) -> Callable[[F], F]:
+    """The arguments BUCKET and TEMPLATE."""
+    return _together(_argument("bucket", required=required), _argument("template", nargs=-1))
 
 
 class Command(click.Command):

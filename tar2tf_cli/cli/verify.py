@@ -10,10 +10,12 @@ import click
 
 from tar2tf_cli.cli.options import (
     Command,
+    completing,
     input_options,
     option,
     output_options,
     reach_of,
+    shards_arguments,
     store_options,
     workers_option,
 )
@@ -30,23 +32,30 @@ _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
 
 
 @click.command("verify", cls=Command)
-@click.argument("bucket")
-@click.argument("template", nargs=-1)
+@shards_arguments()
 @option("--fast", group="Samples", is_flag=True, help="Check lengths only, and read no data.")
 @option("--decode", group="Samples", is_flag=True, help="Also decode every image and array.")
 @option(
     "--against",
     group="Input",
     metavar="BUCKET",
+    shell_complete=completing("files"),
     help="Compare with the samples that were converted.",
     more="BUCKET of verify is then a manifest, and TEMPLATE names shards in the BUCKET of --against; by default those "
     "of the manifest's spec. Every sample is converted again in memory, and must be in the shards once, unchanged.",
 )
-@option("--salvage", group="Output", metavar="PATH", help="Write the good records to a new file.")
+@option(
+    "--salvage",
+    group="Output",
+    metavar="PATH",
+    shell_complete=completing("files"),
+    help="Write the good records to a new file.",
+)
 @option("--json-lines", group="Output", is_flag=True, help="Print one JSON document per file and line.")
 @option(
     "--report",
     "report_path",
+    shell_complete=completing("files"),
     group="Output",
     metavar="FILE",
     help="Write JUnit XML or SARIF, for a CI server.",

@@ -135,7 +135,8 @@ def ops(value: Any, label: str) -> tuple[Op, ...]:
 
 @rule(
     anyOf=[
-        *_TEXTS["anyOf"],
+        text.schema,
+        {"type": "array", "items": text.schema, "minItems": 1, "uniqueItems": True},
         {"type": "object", "additionalProperties": {"$ref": "#/definitions/selection"}, "minProperties": 1},
     ]
 )

@@ -1,0 +1,174 @@
+"""What pip installs: the wheel and what comes with it, also without TensorFlow, and an sdist that has its tests."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+
+import pytest
+
+from readme import ROOT
+from shards import PHOTOS
+from tar2tf_cli import __version__
+from tar2tf_cli.cli import cli
+
+COMMANDS = list(cli.list_commands(None))  # type: ignore[arg-type]
+
+
+def run(*command: str | Path, cwd: Path, **environment: str) -> str:
+    done = subprocess.run(
+        list(map(str, command)),
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def built(kind: str, folder: Path) -> Path:
+    run(sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", folder, cwd=ROOT)
+    (path,) = folder.iterdir()
+    return path
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built("wheel", tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A prefix into which pip installed the wheel, without dependencies."""
+    pytest.importorskip("pip", reason="there is no pip")
+    prefix = tmp_path_factory.mktemp("installed")
+    options = ["--quiet", "--no-index", "--no-deps", "--ignore-installed", "--no-compile", "--prefix", prefix]
+    run(sys.executable, "-m", "pip", "install", *options, wheel, cwd=prefix, PIP_DISABLE_PIP_VERSION_CHECK="1")
+    return prefix
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the sdist unpacks to."""
+    folder = tmp_path_factory.mktemp("sdist")
+    with tarfile.open(built("sdist", folder)) as tar:
+        tar.extractall(folder, filter="data")
+    return folder / f"tar2tf_cli-{__version__}"
+
+
+def test_the_wheel_has_the_whole_package(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    package = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tar2tf_cli").rglob("*") if path.is_file()}
+    assert {name for name in package if "__pycache__" not in name} <= names
+    licenses = {name.partition("/licenses/")[2] for name in names if "/licenses/" in name}
+    assert licenses == {"LICENSE", "tar2tf_cli/inputs/imagenet.LICENSE.txt"}
+
+
+def test_the_wheel_brings_completions_man_pages_and_the_schema(installed: Path) -> None:
+    share = installed / "share"
+    for shell, path in {
+        "bash": "bash-completion/completions/tar2tf",
+        "zsh": "zsh/site-functions/_tar2tf",
+        "fish": "fish/vendor_completions.d/tar2tf.fish",
+    }.items():
+        assert (share / path).read_text() == (ROOT / "completions" / f"tar2tf.{shell}").read_text()
+    pages = {path.name for path in (share / "man" / "man1").iterdir()}
+    assert pages == {"tar2tf.1", *(f"tar2tf-{name}.1" for name in COMMANDS)}
+    for name in ("spec.schema.json", "without-tensorflow.txt"):
+        assert (share / "tar2tf" / name).read_text() == (ROOT / "docs" / name).read_text()
+    assert (installed / "bin" / "tar2tf").exists()
+
+
+def test_the_metadata_names_license_and_project_urls(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
+    metadata = archive.read(name).decode()
+    assert "\nLicense-Expression: MIT\n" in metadata
+    urls = re.findall(r"^Project-URL: (.*), (https://.*)$", metadata, re.MULTILINE)
+    assert len(urls) >= 3
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/index.md", "docs/reference/install.md", "docs/without-tensorflow.txt"]
+)
+def test_the_package_is_installed_by_one_name_everywhere(page: str) -> None:
+    text = (ROOT / page).read_text()
+    commands = re.findall(r"pip install (.*tar2tf.*)$", text, re.MULTILINE)
+    assert commands
+    assert set(commands) <= {"tar2tf-cli", "--no-deps tar2tf-cli"}
+
+
+def closure(requirements: list[str]) -> Iterator[Distribution]:
+    """The distributions that pip would install for these requirements here."""
+    from packaging.requirements import Requirement
+
+    seen: set[str] = set()
+    waiting = [(Requirement(line), "") for line in requirements]
+    while waiting:
+        needed, extra = waiting.pop()
+        if needed.name in seen or (needed.marker and not needed.marker.evaluate({"extra": extra})):
+            continue
+        seen.add(needed.name)
+        found = distribution(needed.name)
+        assert needed.specifier.contains(found.version, prereleases=True), needed
+        yield found
+        for line in found.requires or ():
+            waiting += [(Requirement(line), name) for name in (needed.extras or {""})]
+
+
+def test_without_tensorflow_everything_but_datasets_works(installed: Path, tmp_path: Path) -> None:
+    lines = (installed / "share" / "tar2tf" / "without-tensorflow.txt").read_text().splitlines()
+    site = tmp_path / "site"
+    site.mkdir()
+    for found in closure([line for line in lines if not line.startswith("#")]):
+        for top in {path.parts[0] for path in found.files or () if path.parts[0] not in ("..", "__pycache__")}:
+            if not (site / top).is_symlink():
+                (site / top).symlink_to(found.locate_file(top))
+    (package,) = installed.glob("lib/python*/site-packages")
+    (site / "tar2tf_cli").symlink_to(package / "tar2tf_cli")
+    script = (
+        "import sys\n"
+        "from click.testing import CliRunner\n"
+        "from tar2tf_cli.cli import cli\n"
+        "try:\n    import tensorflow\nexcept ImportError:\n    pass\nelse:\n    sys.exit('tensorflow is there')\n"
+        "from tar2tf_cli import convert, inspect, verify, Conversion\n"
+        f"options = dict(ops=['decode:jpg,3', 'resize:jpg,8x8', 'cast:jpg,uint8'], types='cls=int64')\n"
+        f"summary = convert(Conversion({str(PHOTOS)!r}, 'out/x-<>.record', **options), workers=1)\n"
+        "assert verify(summary.manifest, workers=1).ok\n"
+        "assert inspect('out', workers=1).samples == 24\n"
+    )
+    run(sys.executable, "-S", "-c", script, cwd=tmp_path, PYTHONPATH=str(site))
+
+
+def test_the_sdist_has_every_file_of_the_repository(unpacked: Path) -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is not the repository")
+    wanted = set(run("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines())
+    found = {path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*") if path.is_file()}
+    assert wanted == found - {"PKG-INFO"}
+
+
+def test_the_sdist_passes_tests_of_its_own(unpacked: Path) -> None:
+    files = ["tests/test_rooms.py", "tests/spec/test_fields.py", "tests/cli/test_help.py"]
+    options = ["-q", "-p", "no:cacheprovider", "-n", "0"]
+    printed = run(sys.executable, "-m", "pytest", *options, *files, cwd=unpacked, PYTHONPATH=str(unpacked))
+    assert re.search(r"\d+ passed in ", printed)
+    assert "failed" not in printed
+
+
+def test_a_page_of_the_manual_is_found_beside_the_command(installed: Path) -> None:
+    if not shutil.which("man"):
+        pytest.skip("there is no man")
+    path = f"{installed}/bin:{os.environ['PATH']}"
+    assert run("man", "-w", "tar2tf-convert", cwd=installed, PATH=path, MANPATH="").strip().startswith(str(installed))
