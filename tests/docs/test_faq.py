@@ -16,7 +16,7 @@ from shards import PHOTOS, samples, tar2tf, write_members, write_tar
 
 PAGE = Path(__file__).parents[2] / "docs" / "faq.md"
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-UNQUOTED = re.compile(r"-o [^' ]*<")
+SHELLS = re.compile(r"-o [^' ]*<| \| ")
 
 
 def sessions() -> list[tuple[str, str]]:
@@ -46,6 +46,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }.items():
         write_members(folder / f"{name}.tar", members.items())
     write_members(folder / "twice.tar", [("0000.txt", b"a"), ("0000.txt", b"b")])
+    write_members(folder / "apart.tar", [(f"{key}.{name}", b"0") for name in ("cls", "txt") for key in "ab"])
+    write_members(folder / "dots.tar", [(f"a.{key}.{name}", b"0") for key in "12" for name in ("cls", "jpg")])
     for name in ("photos/cat", "photos/dog", "data/train/cat", "data/val/cat"):
         (folder / name).mkdir(parents=True)
         (folder / name / "0001.jpg").write_bytes(b"\xff\xd8\xff")
@@ -62,7 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def printed(command: str, folder: Path, environment: dict[str, str]) -> str:
     """What a terminal shows after a command; in a shell if the page is about what the shell does with it."""
-    if UNQUOTED.search(command):
+    if SHELLS.search(command):
         done = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True)
     else:
         name, *words = shlex.split(command)
