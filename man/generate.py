@@ -6,7 +6,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -21,18 +21,18 @@ from tar2tf_cli.spec.schema import spec_schema
 ROOT = Path(__file__).parent.parent
 
 EXIT_STATUS = {
-    0: "Success; for convert, also if everything was up to date.",
-    1: "Findings: verify found faults, or convert finished but skipped samples.",
-    2: "The command, template or spec is wrong, or other files are in the way of the output.",
-    3: "An input or output failed; to continue, repeat the command.",
-    130: "Interrupted; to continue, repeat the command.",
-    141: "What reads the output was closed before everything was written.",
+    0: "Done; for convert, also when everything was up to date.",
+    1: "Done, with findings: verify found faults, or convert skipped samples.",
+    2: "An option, a template or a spec file is wrong, or other files are in the way of the output.",
+    3: "An input or output failed. The same command continues.",
+    130: "Interrupted. The same command continues.",
+    141: "The program that reads the output closed it early, as head does.",
 }
 
 FILES = {
-    "PATH with its fields read as `manifest`, suffix .json": "The manifest: spec, inputs, shards, features.",
-    ".NAME-manifest.tar2tf/": "Working folder of an unfinished run; removed once the manifest is written.",
-    "SHARD.idx": "With --index: a line for each record with its byte offset and size, framing included.",
+    "train-manifest.json": "The manifest, for -o 'train-<>.record': the conversion, its inputs, shards and features.",
+    ".NAME-manifest.tar2tf/": "The folder in which a conversion works. It is removed when the manifest is written.",
+    "SHARD.idx": "With --index: a line for each record, with its byte offset and its size, framing included.",
 }
 
 LIMIT = """\
@@ -84,7 +84,7 @@ def _group_page(context: click.Context) -> Iterator[str]:
         command = cli.get_command(context, name)
         if command is not None:
             yield f".TP\n.BR tar2tf-{name} (1)\n{_escape(command.get_short_help_str(200))}"
-    yield from _tail()
+    yield from _tail(EXIT_STATUS)
 
 
 def _command_page(context: click.Context) -> Iterator[str]:
@@ -96,8 +96,9 @@ def _command_page(context: click.Context) -> Iterator[str]:
     yield ".SH DESCRIPTION"
     yield from _paragraphs(_description(command))
     yield ".SH OPTIONS"
-    for group, params in grouped(command.get_params(context)).items():
-        yield f".SS {group}"
+    groups = grouped(command.get_params(context))
+    for group, params in groups.items():
+        yield from [f".SS {group}"] if len(groups) > 1 else []
         for param in params:
             term, meaning = param.get_help_record(context) or ("", "")
             yield _term(term, f"{meaning} {getattr(param, 'more', '')}")
@@ -110,7 +111,7 @@ def _command_page(context: click.Context) -> Iterator[str]:
         yield ".SH FILES"
         for path, meaning in FILES.items():
             yield f".TP\n.I {_escape(path)}\n{_escape(meaning)}"
-    yield from _tail()
+    yield from _tail(EXIT_STATUS if len(groups) > 1 else (0, 2))
 
 
 def _head(name: str, summary: str) -> Iterator[str]:
@@ -118,13 +119,14 @@ def _head(name: str, summary: str) -> Iterator[str]:
     yield f".SH NAME\n{name} \\- {_escape(summary)}"
 
 
-def _tail() -> Iterator[str]:
+def _tail(codes: Iterable[int]) -> Iterator[str]:
     yield ".SH ENVIRONMENT"
-    yield ".TP\n.B TAR2TF_*\nLong options in capitals, such as TAR2TF_NUM_WORKERS=8. Flags override them."
-    yield ".TP\n.B NO_COLOR, FORCE_COLOR, TERM=dumb\nNo colours; always colours; neither colours nor progress bars."
+    yield _term("TAR2TF_*", "Every long option in capitals: TAR2TF_NUM_WORKERS=8 is -j 8. Flags override them.")
+    colours = "NO_COLOR turns colours off, FORCE_COLOR turns them on, and TERM=dumb turns progress bars off, too."
+    yield _term("NO_COLOR, FORCE_COLOR, TERM", colours)
     yield ".SH EXIT STATUS"
-    for code, meaning in EXIT_STATUS.items():
-        yield f".TP\n.B {code}\n{meaning}"
+    for code in codes:
+        yield _term(str(code), EXIT_STATUS[code])
     yield ""
 
 

@@ -98,7 +98,7 @@ class Command(click.Command):
         width = max(len(term) for lines in groups.values() for term, _ in lines)
         formatter.write_paragraph()
         for group, lines in groups.items():
-            formatter.write_heading(group)
+            formatter.write_heading(group if len(groups) > 1 else "Options")
             with formatter.indentation():
                 formatter.write_dl([(f"{term:{width}}", meaning) for term, meaning in lines], col_max=width)
 
@@ -189,7 +189,7 @@ store_options = _together(
         group="Input",
         metavar="URL",
         help="Address of the store that holds BUCKET.",
-        more="AIStore's proxy, or an S3 server of your own. The default is AIS_ENDPOINT or AWS_ENDPOINT_URL.",
+        more="Such as AIStore's proxy, or an S3 server of your own. The default is AIS_ENDPOINT or AWS_ENDPOINT_URL.",
     ),
     option(
         "--no-sign-request",
@@ -202,7 +202,7 @@ store_options = _together(
         "--retry-for",
         type=_Seconds(),
         metavar="SECONDS",
-        help="Repeat failed requests so long.  [default: 60]",
+        help="Time to repeat failed requests.  [default: 60]",
         more="A store that does not answer is asked again until there was no progress for so many seconds.",
     ),
 )

@@ -55,3 +55,8 @@ def test_the_help_of_convert_has_a_line_for_every_op_with_an_example_that_works(
 @pytest.mark.parametrize("op", [op for op in OPS.values() if op.name != "func"], ids=lambda op: op.name)
 def test_the_examples_of_an_op_are_such_ops(op: type) -> None:
     assert {type(parse_op(example)) for example in op.examples} == {op}  # type: ignore[attr-defined]
+
+
+def test_a_command_with_one_group_calls_it_options() -> None:
+    assert "Options:" in help_of("schema")
+    assert "Running:" not in help_of("schema")
