@@ -49,6 +49,7 @@ GROUPS = {
         "tests/sinks/test_sinks.py::test_a_process",
         "tests/checking/test_verify_remote.py::TestS3",
         "tests/pipeline/test_shards.py::test_shards_go_from_bucket_to_bucket",
+        "tests/docs/test_recipes.py",
     ),
     "gcs": (
         "tests/stores/test_gcs.py",

@@ -128,4 +128,5 @@ def run_page(tmp_path: Path, environment: dict[str, str], python: subprocess.Pop
     """Run the blocks of a page; returns the folder in which that was done."""
     work = tmp_path / "work"
     work.mkdir(exist_ok=True)
-    return Reader(work, environment, python).follow
+    cloud = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    return Reader(work, {**environment, **cloud}, python).follow

@@ -9,19 +9,37 @@ from typing import Any
 
 import pytest
 
+from shards import samples, write_tar
+
 
 def manifest(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
+@pytest.fixture
+def bucket(s3: str, tmp_path: Path) -> Any:
+    """A client of S3, which has the shards of the recipe."""
+    import boto3
+
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="bucket")
+    for number in range(4):
+        path = write_tar(tmp_path / f"train-{number:04d}.tar", samples(10, first=10 * number))
+        client.upload_file(str(path), "bucket", f"shards/{path.name}")
+    return client
+
+
 @pytest.mark.timeout(600)
-def test_all_recipes_run_in_one_folder(run_page: Callable[[str], Path]) -> None:
+def test_all_recipes_run_in_one_folder(bucket: Any, run_page: Callable[[str], Path]) -> None:
     work = run_page("recipes.md")
 
     out = manifest(work / "out/train-manifest.json")
     assert out["totals"]["records"] == 240
     assert out["totals"]["shards"] > 1
     assert max(shard["bytes"] for shard in out["shards"]) <= 200_000
+
+    written = json.load(bucket.get_object(Bucket="bucket", Key="records/train-manifest.json")["Body"])
+    assert written["totals"]["records"] == 40
 
     small = manifest(work / "small/train-manifest.json")
     assert small["features"]["image"]["shape"] == [32, 32, 3]
