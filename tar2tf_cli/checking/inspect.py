@@ -19,6 +19,7 @@ from tar2tf_cli.errors import DamagedShardError, NotAdjacentError, SampleError, 
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.example_parser import ParsedFeature, parse
 from tar2tf_cli.formats.magic import foreign
+from tar2tf_cli.formats.stored import StoredBytes
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import Format, OpenShard, list_files, nothing_found
 from tar2tf_cli.inputs.paths import open_inputs
@@ -247,7 +248,7 @@ def _read_tar(shard: OpenShard, rules: TarRules, contents: ShardContents, looks:
     """Count all samples; if they can be read by offset, read only the headers, and then examine a few samples."""
     sizes_only = shard.seekable is not None and not rules.regroup
     wanted: deque[int] = deque()
-    with closing(shard.samples(rules, contents.count_fault, sizes_only=sizes_only)) as tar:
+    with closing(shard.samples(rules, contents.count_fault, sizes_only=sizes_only, heads_only=True)) as tar:
         for sample in tar.samples():
             contents.samples += 1
             if not sizes_only:
@@ -295,7 +296,8 @@ def _look_at_sample(contents: ShardContents, sample: Sample, looks: int) -> None
         if name != KEY:
             stats = contents.stats(name)
             if stats.kinds.total() < looks:
-                stats.look(look_at(data), partial(example_of, data))
+                head = data.head() if isinstance(data, StoredBytes) else data
+                stats.look(look_at(head), partial(example_of, head))
 
 
 def _read_records(shard: OpenShard, contents: ShardContents, looks: int) -> None:

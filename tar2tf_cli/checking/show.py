@@ -88,7 +88,7 @@ def first_samples(
 
 
 def _shown_samples(shard: OpenShard, rules: TarRules) -> Iterator[Shown]:
-    with closing(shard.samples(rules, ShardContents("", "").count_fault, ahead=_AHEAD)) as tar:
+    with closing(shard.samples(rules, ShardContents("", "").count_fault, ahead=_AHEAD, heads_only=True)) as tar:
         for number, sample in enumerate(tar.samples()):
             contents = ShardContents("", "")
             add_sample(contents, sample, 1)

@@ -93,6 +93,14 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
     help="Most pixels of an image.  [default: 134217728]",
     more="An image with more (height x width) is a faulty sample when it is decoded.",
 )
+@option(
+    "--max-entry-size",
+    group="Samples",
+    metavar="SIZE",
+    help="Most bytes of an entry in memory.  [default: 512MiB]",
+    more="A sample with a larger entry is faulty if an op, a preset or a type needs that entry as a whole. Entries "
+    "that do not change are copied in pieces, up to 2 GiB.",
+)
 @option("--on-error", group="Samples", **words("fail", "skip"), help="On a faulty sample.")
 @option("--max-errors", group="Samples", metavar="N", help="Give up after more than N faulty samples.")
 @option(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.flow.sample_flow import Faults, flow
 from tar2tf_cli.formats.example import Feature
+from tar2tf_cli.formats.stored import StoredBytes
 from tar2tf_cli.samples.grouping import KEY
 
 if TYPE_CHECKING:
@@ -68,6 +69,6 @@ def _look(value: Any) -> str:
         return f"{value.dtype} {list(value.shape)}" + (", raw bytes" if value.encoding == "raw" else "")
     if hasattr(value, "dtype"):
         return f"{value.dtype} {list(value.shape)}"
-    if isinstance(value, bytes):
+    if isinstance(value, (bytes, StoredBytes)):
         return f"bytes, {len(value):,} long" + (f": {value!r}" if len(value) <= 40 else "")
     return f"{type(value).__name__}: {str(value)[:60]}"

@@ -29,7 +29,7 @@ def spool_is_whole(path: str, crc: int) -> bool:
         return False
 
 
-def gzip_stream(chunks: Iterable[tuple[list[bytes], int]]) -> Iterator[tuple[list[bytes], int]]:
+def gzip_stream(chunks: Iterable[tuple[Iterable[bytes], int]]) -> Iterator[tuple[list[bytes], int]]:
     """Compress chunks into one gzip member; takes and yields byte strings and their total size."""
     compressor = _compressor()
     for parts, _ in chunks:
@@ -38,12 +38,6 @@ def gzip_stream(chunks: Iterable[tuple[list[bytes], int]]) -> Iterator[tuple[lis
                 yield [data], len(data)
     data = compressor.flush()
     yield [data], len(data)
-
-
-def gzip_bytes(data: bytes) -> bytes:
-    """Compress data into one gzip member."""
-    compressor = _compressor()
-    return compressor.compress(data) + compressor.flush()
 
 
 def _compressor() -> zlib._Compress:
@@ -70,7 +64,7 @@ class Spool:
         self._block_size = _block_size(conversion)
         self._blocks: dict[int, _Block] = {}
 
-    def add(self, key: str, parts: list[bytes], size: int) -> None:
+    def add(self, key: str, parts: Iterable[bytes], size: int) -> None:
         """Append one framed record of `size` bytes."""
         lane = bisect_right(self._lanes, _hash(key.encode("utf-8", "surrogateescape"))) if self._has_lanes else 0
         if self._block_size is None:
@@ -78,6 +72,11 @@ class Spool:
             return
         if lane in self._blocks and self._blocks[lane].size + size > self._block_size:
             self._close_block(lane)  # so that only a single record can exceed the block size
+        if not isinstance(parts, list):  # a large record, which is not held in memory
+            if lane in self._blocks:
+                self._close_block(lane)
+            self._append_block(lane, [(parts, size)], 1)
+            return
         block = self._blocks.setdefault(lane, _Block())
         block.parts += parts
         block.size += size
@@ -92,13 +91,22 @@ class Spool:
 
     def _close_block(self, lane: int) -> None:
         block = self._blocks.pop(lane)
-        data = gzip_bytes(b"".join(block.parts))
-        self._append(lane, [data], len(data))
-        self._index.records.append(block.records)
+        self._append_block(lane, [([b"".join(block.parts)], block.size)], block.records)
 
-    def _append(self, lane: int, parts: list[bytes], size: int) -> None:
-        index = self._index
+    def _append_block(self, lane: int, records: Iterable[tuple[Iterable[bytes], int]], count: int) -> None:
+        size = 0
+        for parts, length in gzip_stream(records):
+            self._file.write(parts, length)
+            size += length
+        self._note(lane, size)
+        self._index.records.append(count)
+
+    def _append(self, lane: int, parts: Iterable[bytes], size: int) -> None:
         self._file.write(parts, size)
+        self._note(lane, size)
+
+    def _note(self, lane: int, size: int) -> None:
+        index = self._index
         index.sizes.append(size)
         if self._has_lanes:
             index.lanes.append(lane)

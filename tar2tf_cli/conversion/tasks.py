@@ -8,7 +8,7 @@ there.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
@@ -33,7 +33,7 @@ _PROBE: Final = 64
 _COPY: Final = 1 << 20
 _MOST_OPEN: Final = 64
 
-Chunk: TypeAlias = tuple[list[bytes], int]
+Chunk: TypeAlias = tuple[Iterable[bytes], int]
 """Framed bytes in parts, and their total size."""
 
 

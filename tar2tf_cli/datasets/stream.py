@@ -20,6 +20,7 @@ from tar2tf_cli.datasets.elements import (
 from tar2tf_cli.errors import SampleError, SourceError
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.flow.sample_flow import Faults, Steps, context_of, flow
+from tar2tf_cli.formats.stored import whole_sample
 from tar2tf_cli.ops import Selection
 from tar2tf_cli.ops.func import label
 from tar2tf_cli.samples.grouping import Sample
@@ -131,6 +132,7 @@ class Stream:
         )
 
     def _element(self, sample: Sample) -> Any:
+        sample = whole_sample(sample)
         if callable(self._make):
             try:
                 return as_structure(self._make(sample))

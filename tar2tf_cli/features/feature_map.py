@@ -14,6 +14,7 @@ from tar2tf_cli.errors import SampleError, UsageError, meant
 from tar2tf_cli.features.presets import Make, Preset
 from tar2tf_cli.features.types import TypeName
 from tar2tf_cli.formats.example import Feature, Features, bytes_list, float_list, int64_list, packed_floats, raw, scalar
+from tar2tf_cli.formats.stored import StoredBytes, whole
 from tar2tf_cli.ops.base import OpContext
 from tar2tf_cli.ops.select import Selection, flatten
 from tar2tf_cli.samples.grouping import KEY, Sample
@@ -125,9 +126,9 @@ def _as_features(values: dict[str, Any]) -> Features:
             break
     else:
         return values
-    features: dict[str, bytes | Feature] = {}
+    features: dict[str, bytes | StoredBytes | Feature] = {}
     for name, value in values.items():
-        if isinstance(value, (bytes, Feature)):
+        if isinstance(value, (bytes, StoredBytes, Feature)):
             features[name] = value
             continue
         try:
@@ -204,12 +205,13 @@ def describe(value: bytes | Feature) -> str:
     return f"bytes, {len(value):,} long: {value[:24]!r}{'...' if len(value) > 24 else ''}"
 
 
-def _typed(value: Any, kind: TypeName) -> bytes | Feature:
+def _typed(value: Any, kind: TypeName) -> bytes | StoredBytes | Feature:
     """Convert an entry's value to a feature of a type; for numbers, bytes are parsed as text."""
     if value is None:
         raise TypeError("it is null")
     if kind == "bytes":
-        return _as_bytes(value)
+        return value if isinstance(value, StoredBytes) else _as_bytes(value)
+    value = whole(value)
     if kind == "bytes_list":
         return bytes_list([_as_bytes(item) for item in (value if isinstance(value, (list, tuple)) else [value])])
     numbers = _numbers(value)

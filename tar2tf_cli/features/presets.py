@@ -11,6 +11,7 @@ from tar2tf_cli.errors import SampleError, UsageError, meant
 from tar2tf_cli.formats.example import raw
 from tar2tf_cli.formats.example_parser import parse_features
 from tar2tf_cli.formats.npy import read_array
+from tar2tf_cli.formats.stored import StoredBytes, whole, whole_sample
 from tar2tf_cli.ops.base import OpContext
 from tar2tf_cli.ops.func import label as name_of
 from tar2tf_cli.samples.grouping import KEY, Sample
@@ -119,8 +120,9 @@ def webdataset(sample: Sample, context: OpContext) -> dict[str, Any]:
 
 def _basic(name: str, value: Any) -> Any:
     kind = name.rpartition(".")[2]
-    if not isinstance(value, bytes) or kind not in _BASIC:
+    if kind not in _BASIC or not isinstance(value, (bytes, StoredBytes)):
         return value
+    value = whole(value)
     try:
         return _BASIC[kind](value)
     except (ValueError, RecursionError) as error:
@@ -177,7 +179,9 @@ def of_record_to_example(function: Callable[[Sample], Any]) -> Make:
 
     def features(sample: Sample, context: OpContext) -> dict[str, Any]:
         try:
-            example = function(sample)
+            example = function(whole_sample(sample))
+        except SampleError:
+            raise
         except Exception as error:
             raise SampleError(f"the function {name_of(function)} raised {type(error).__name__}: {error}") from error
         if isinstance(example, dict):
@@ -209,7 +213,7 @@ def _first(sample: Sample, names: Sequence[str], what: str) -> Any:
     """Return the first of these entries that is present."""
     for name in names:
         if name in sample:
-            return sample[name]
+            return whole(sample[name])
     raise SampleError(
         f"has none of the entries {', '.join(names)} for the {what}",
         hint="name it: --select image=ENTRY,label=ENTRY",
@@ -237,7 +241,7 @@ def _label(sample: Sample) -> int:
 
 
 def _text(sample: Sample, name: str) -> bytes:
-    value = sample.get(name, b"")
+    value = whole(sample.get(name, b""))
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
 
 

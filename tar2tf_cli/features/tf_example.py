@@ -19,6 +19,7 @@ from tar2tf_cli.formats.example import (
     scalar,
 )
 from tar2tf_cli.formats.example_parser import parse_features, values_of
+from tar2tf_cli.formats.stored import whole
 from tar2tf_cli.samples.grouping import KEY
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class TFExample(dict[str, "bytes | Feature"]):
         Raises:
             SampleError: when it would exceed protobuf's limit of 2 GiB.
         """
-        return b"".join(_encoder.encode(self)[0])
+        return b"".join(map(whole, _encoder.encode(self)[0]))
 
     def __setitem__(self, name: str, value: bytes | Feature) -> None:
         """Set a feature.

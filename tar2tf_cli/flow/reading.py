@@ -11,7 +11,8 @@ from tar2tf_cli.features.tf_example import TFExample, unfit
 from tar2tf_cli.flow.missing import MissingFeatures
 from tar2tf_cli.flow.sample_flow import Faults, OnFault, Steps, context_of, feature_map_of, flow
 from tar2tf_cli.formats.compression import open_stream
-from tar2tf_cli.formats.example import Encoder, Features
+from tar2tf_cli.formats.example import Encoder, Features, Part
+from tar2tf_cli.formats.stored import whole_sample
 from tar2tf_cli.formats.tfrecord import FRAMING, frame
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
@@ -27,8 +28,8 @@ T = TypeVar("T")
 _AHEAD: Final = 32 << 20
 """How much of a compressed or remote tar is looked at, before its samples are used at once."""
 
-Record: TypeAlias = tuple[str, list[bytes], int]
-"""A record and the key of its sample: the key, the bytes in parts, and their total size."""
+Record: TypeAlias = tuple[str, Iterable[bytes], int]
+"""A record and the key of its sample: the key, the bytes in parts, used before the next record, and their size."""
 
 
 class Reading:
@@ -96,6 +97,7 @@ class Reading:
         self._input: _Tar | _List
         if samples is None:
             options = {"sizes_only": sizes_only, "trusted": trusted, "ahead": _AHEAD if ahead else 0}
+            options["most"] = conversion.max_entry_size
             rules = replace(conversion.input, regroup=True) if regroup else conversion.input
             self._input = _Tar(rules, source, item, self._fault, on_bytes, **options)
         else:
@@ -128,6 +130,16 @@ class Reading:
                 reads_on = self._skip and self._input.resume(error)
                 self._fault(error)
 
+    def whole_samples(self) -> Iterator[Sample]:
+        """The same samples with all entries in memory; one with an entry that is too large for that is faulty."""
+        for sample in self.samples():
+            try:
+                whole_sample(sample)
+            except SampleError as error:
+                self._fault(error.at(key=sample[KEY]))
+                continue
+            yield sample
+
     def records(self) -> Iterator[Record]:
         """The framed record of each example."""
         return self._flow(lambda key, parts, size: (key, frame(parts, size), size + FRAMING))
@@ -148,7 +160,7 @@ class Reading:
             report.samples += 1
             yield size
 
-    def _flow(self, give: Callable[[str, list[bytes], int], T]) -> Iterator[T]:
+    def _flow(self, give: Callable[[str, list[Part], int], T]) -> Iterator[T]:
         """The result of `give` for each example; it is called with the key, the encoded parts and their total size."""
         encode, note, report = self._encoder.encode, self._note, self.report
         missing = self._missing

@@ -22,6 +22,7 @@ from tar2tf_cli.features.presets import find_preset, of_record_to_example
 from tar2tf_cli.features.tf_example import TFExample, key_of
 from tar2tf_cli.features.transformations import transform
 from tar2tf_cli.flow.threads import CHUNK, in_threads
+from tar2tf_cli.formats.stored import whole_sample
 from tar2tf_cli.ops.base import Op, OpContext, apply_ops
 from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.spec.conversion import Conversion
@@ -60,7 +61,7 @@ class Steps:
         for sample in apply_ops(item, self.ops, self.context) if self.ops else (item,):
             made = self.features(sample) if self.features else sample
             if self.example_ops:
-                example = made if type(made) is TFExample else TFExample(made)
+                example = made if type(made) is TFExample else TFExample(whole_sample(made))
                 yield from transform(example, self.example_ops, self.context)
             else:
                 yield made

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import SampleError
+from tar2tf_cli.formats.stored import StoredBytes
 from tar2tf_cli.formats.tfrecord import MAX_RECORD
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Feature",
     "Features",
     "Kind",
+    "Part",
     "bytes_list",
     "float_list",
     "int64_list",
@@ -59,8 +61,11 @@ class Feature:
     message: bytes
 
 
-Features: TypeAlias = Mapping[str, "bytes | Feature"]
+Features: TypeAlias = Mapping[str, "bytes | StoredBytes | Feature"]
 """Features of one example by name; plain bytes are a list of one bytes value."""
+
+Part: TypeAlias = "bytes | StoredBytes"
+"""A part of a serialised example."""
 
 
 def varint(number: int) -> bytes:
@@ -163,26 +168,26 @@ class Encoder:
         self._orders: dict[tuple[str, ...], list[tuple[str, _Heads]]] = {}
         self._heads: dict[str, _Heads] = {}
 
-    def encode(self, features: Features) -> tuple[list[bytes], int]:
-        """Return the message as a list of parts, without copying large values, and its length in bytes.
+    def encode(self, features: Features) -> tuple[list[Part], int]:
+        """Return the message as a list of parts, without copying or reading large values, and its length in bytes.
 
         Raises:
             SampleError: when the message would exceed protobuf's limit of 2 GiB.
         """
         names = tuple(features)
-        parts = [b""]
+        parts: list[Part] = [b""]
         total = 0
         for name, heads in self._orders.get(names) or self._order(names):
             value = features[name]
-            if isinstance(value, bytes):
+            if isinstance(value, Feature):
+                entry = _entry(heads.name, value)
+                parts += entry
+                total += len(entry[0]) + len(entry[1])
+            else:
                 length = len(value)
                 head = heads[length]
                 parts += (head, value)
                 total += len(head) + length
-            else:
-                entry = _entry(heads.name, value)
-                parts += entry
-                total += len(entry[0]) + len(entry[1])
         return self._finish(parts, total)
 
     def size(self, lengths: Mapping[str, int]) -> int:
@@ -200,9 +205,9 @@ class Encoder:
         self._orders[names] = order
         return order
 
-    def _finish(self, parts: list[bytes], total: int) -> tuple[list[bytes], int]:
-        parts[0] = b"\x0a" + varint(total)
-        size = len(parts[0]) + total
+    def _finish(self, parts: list[Part], total: int) -> tuple[list[Part], int]:
+        parts[0] = head = b"\x0a" + varint(total)
+        size = len(head) + total
         if size > MAX_RECORD:
             raise SampleError(
                 f"the example would take {size:,} bytes; a tf.train.Example has at most {MAX_RECORD:,}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -91,8 +91,12 @@ class RecordFile:
         with write_errors(path):
             self._fd = os.open(part or path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
 
-    def write(self, parts: Sequence[bytes], size: int) -> None:
-        """Append parts of `size` bytes in total."""
+    def write(self, parts: Iterable[bytes], size: int) -> None:
+        """Append parts of `size` bytes in total; those of a generator are written one by one."""
+        if not isinstance(parts, list):
+            for part in parts:
+                self.write([part], len(part))
+            return
         self._parts += parts
         self._pending += size
         if self._pending >= self.BUFFER or len(self._parts) >= self.MOST_PARTS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from io import RawIOBase
 from typing import Any, Final
 
@@ -31,8 +31,12 @@ class RecordStream:
         self._parts: list[bytes] = []
         self._pending = 0
 
-    def write(self, parts: Sequence[bytes], size: int) -> None:
-        """Append parts of `size` bytes in total."""
+    def write(self, parts: Iterable[bytes], size: int) -> None:
+        """Append parts of `size` bytes in total; those of a generator are written one by one."""
+        if not isinstance(parts, list):
+            for part in parts:
+                self.write([part], len(part))
+            return
         self._parts += parts
         self._pending += size
         if self._pending >= self.BUFFER:

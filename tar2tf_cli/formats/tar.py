@@ -13,12 +13,13 @@ from typing import Final, Protocol, TypeAlias
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.bytestream import Readable
 from tar2tf_cli.formats.magic import foreign
+from tar2tf_cli.formats.stored import LargeEntries, StoredBytes
 from tar2tf_cli.formats.tar_blocks import Blocks
 from tar2tf_cli.formats.tar_header import BLOCK, ZEROS, is_header, name_in, pax_records, size_in, text
 
 __all__ = ["Links", "Member", "TarReader"]
 
-Member: TypeAlias = tuple[str, bytes, int, int]
+Member: TypeAlias = "tuple[str, bytes | StoredBytes, int, int]"
 """Name, data (b"" when only headers are read), size in bytes, offset of its first header."""
 
 
@@ -28,7 +29,7 @@ class Links(Protocol):
     def wants(self, name: str) -> bool:
         """Whether a link of this name is to be followed; others are skipped."""
 
-    def follow(self, name: str, target: str | None, offset: int) -> tuple[bytes, int] | None:
+    def follow(self, name: str, target: str | None, offset: int) -> tuple[bytes | StoredBytes, int] | None:
         """Data and size of what a link stands for; None where it cannot be followed, which is reported then.
 
         Args:
@@ -57,6 +58,7 @@ class TarReader(Blocks):
         name: what to call the shard in errors.
         headers_only: do not return the members' data.
         every_byte: read it all the same instead of seeking.
+        large: stores large members; None to hold all of them in memory.
         need_end: whether the two zero blocks that end an archive must be there, with no more than 1 MiB of zeros.
 
     Attributes:
@@ -77,8 +79,9 @@ class TarReader(Blocks):
         headers_only: bool = False,
         every_byte: bool = False,
         need_end: bool = True,
+        large: LargeEntries | None = None,
     ) -> None:
-        super().__init__(stream, name, seeks=headers_only and not every_byte)
+        super().__init__(stream, name, seeks=headers_only and not every_byte, large=large)
         self._headers_only = headers_only
         self._need_end = need_end
         self._pax: dict[str, str] = {}
@@ -135,7 +138,7 @@ class TarReader(Blocks):
                 self._position = position + padded
                 yield name, self._buffer[position : position + size], size, start
             else:
-                yield name, self._take(size, name, offset), size, start
+                yield name, self._data(size, name, offset), size, start
         if not self.ended:
             self._missing_end()
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from tar2tf_cli.errors import AGAIN, DamagedShardError
 from tar2tf_cli.formats.bytestream import Readable
+from tar2tf_cli.formats.stored import LargeEntries, StoredBytes
 from tar2tf_cli.formats.tar_header import BLOCK
 from tar2tf_cli.formats.tfrecord import MAX_RECORD
 
 __all__ = ["Blocks"]
+
+_SMALL: Final = 1 << 16
 
 
 class Blocks:
@@ -19,15 +23,20 @@ class Blocks:
         stream: where bytes come from.
         name: what to call the shard in errors.
         seeks: whether much is skipped, so that a stream with `seek` is read in small pieces.
+        large: stores large members; None to hold all of them in memory.
     """
 
     CHUNK: Final = 1 << 20
 
-    def __init__(self, stream: Readable, name: str, *, seeks: bool) -> None:
+    def __init__(self, stream: Readable, name: str, *, seeks: bool, large: LargeEntries | None = None) -> None:
         self._stream = stream
         self._name = name
-        self._seek = getattr(stream, "seek", None) if seeks else None
-        self._chunk = self._most = 4096 if self._seek else self.CHUNK
+        self._large = large
+        in_place = large is not None and large.in_place
+        self._seek = getattr(stream, "seek", None) if seeks or in_place else None
+        self._chunk = self._most = 4096 if seeks and self._seek else self.CHUNK
+        if large and large.least < self._most:
+            self._chunk = self._most = max(large.least, BLOCK)  # so that no member of that size is buffered whole
         self._buffer = b""
         self._position = 0
         self._base = 0  # offset in the tar of the buffer's first byte
@@ -58,26 +67,46 @@ class Blocks:
         self._buffer, self._position = b"".join(chunks), 0
         return have
 
-    def _take(self, size: int, name: str, offset: int) -> bytes:
-        """The data of a member that is not all buffered; what follows it in the last chunk stays buffered."""
+    def _data(self, size: int, name: str, offset: int) -> bytes | StoredBytes:
+        """The data of a member that is not all buffered; stored in a file if it is large, or the sample is."""
         if size > MAX_RECORD:
             raise self._damage(
                 f"is {size:,} bytes long; a tf.train.Example holds at most 2 GiB", "too_large", offset, member=name
             )
-        padded = size + (-size & 511)
-        chunks = [self._buffer[self._position : self._position + padded]]
-        self._position += len(chunks[0])
-        missing = padded - len(chunks[0])
-        while missing:
-            chunk = self._stream.read(min(max(self._chunk, missing), 16 * self.CHUNK))
-            if not chunk:
+        if self._large:
+            full = self._large.is_full(self.offset + size)
+            self._chunk = _SMALL if full else self._most
+            if size >= self._large.least or (full and size >= _SMALL):
+                return self._stored(self._large, size, name, offset)
+        return self._take(size, name, offset)
+
+    def _stored(self, large: LargeEntries, size: int, name: str, offset: int) -> StoredBytes:
+        if not large.in_place:
+            return large.copied(self._pieces(size, name, offset), size, name)
+        value = large.at(self.offset, size, name)
+        self._skip(size + (-size & 511), name)
+        return value
+
+    def _take(self, size: int, name: str, offset: int) -> bytes:
+        """That many bytes; what follows them in the last chunk stays buffered."""
+        return b"".join(self._pieces(size, name, offset))
+
+    def _pieces(self, size: int, name: str, offset: int) -> Iterator[bytes]:
+        left = size + (-size & 511)
+        chunk = self._buffer[self._position : self._position + left]
+        self._position += len(chunk)
+        while True:
+            yield chunk[:size]
+            size -= min(size, len(chunk))
+            left -= len(chunk)
+            if not left:
+                return
+            data = self._stream.read(min(max(self._chunk, left), 16 * self.CHUNK))
+            if not data:
                 raise self._cut(name, offset)
             self._base += len(self._buffer)
-            taken = min(missing, len(chunk))
-            chunks.append(chunk[:taken])
-            self._buffer, self._position = chunk, taken
-            missing -= taken
-        return b"".join(chunks)[:size]
+            chunk = data[:left]
+            self._buffer, self._position = data, len(chunk)
 
     def _skip(self, padded: int, name: str) -> None:
         """Skip a member's data; seeks where the stream can."""

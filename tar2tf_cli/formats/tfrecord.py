@@ -10,13 +10,16 @@ Source of the format: tensorflow/core/lib/io/record_writer.h; of the mask: tenso
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from google_crc32c import extend, value
 
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.bytestream import Readable
+
+if TYPE_CHECKING:
+    from tar2tf_cli.formats.stored import StoredBytes
 
 __all__ = [
     "FRAMING",
@@ -75,16 +78,33 @@ def length_crc(length: bytes) -> bytes:
     return _CRC.pack(masked(value(length)))
 
 
-def frame(parts: Sequence[bytes], size: int) -> list[bytes]:
-    """Frame one record, given as `parts` of `size` bytes in total; large parts are not copied."""
+def frame(parts: Sequence[bytes | StoredBytes], size: int) -> Iterable[bytes]:
+    """Frame one record, given as `parts` of `size` bytes in total; large parts are not copied.
+
+    Returns:
+        The record in parts: a list, or a generator that reads stored parts piece by piece.
+    """
     header = _headers.get(size) or _header(size)
-    if size < _JOIN_BELOW:
-        data = b"".join(parts)
-        return [header, data, _CRC.pack(masked(value(data)))]
+    crc = 0
+    try:
+        if size < _JOIN_BELOW:
+            data = b"".join(parts)  # type: ignore[arg-type]
+            return [header, data, _CRC.pack(masked(value(data)))]
+        for part in parts:
+            crc = extend(crc, part)
+    except TypeError:  # one of them is stored
+        return _framed(header, parts)
+    return [header, *parts, _CRC.pack(masked(crc))]  # type: ignore[list-item]
+
+
+def _framed(header: bytes, parts: Sequence[bytes | StoredBytes]) -> Iterator[bytes]:
+    yield header
     crc = 0
     for part in parts:
-        crc = extend(crc, part)
-    return [header, *parts, _CRC.pack(masked(crc))]
+        for piece in (part,) if isinstance(part, bytes) else part.pieces():
+            crc = extend(crc, piece)
+            yield piece
+    yield _CRC.pack(masked(crc))
 
 
 def _header(size: int) -> bytes:

@@ -6,6 +6,7 @@ from typing import Final, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError, LinkError
 from tar2tf_cli.formats.compression import open_stream
+from tar2tf_cli.formats.stored import MAX_ENTRY_SIZE, LargeEntries, StoredBytes
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import MAX_RECORD
 from tar2tf_cli.inputs.seekable_tar import SeekableTar
@@ -31,6 +32,7 @@ class EntryLinks:
         grouper: decides which names are entries, and receives the errors of other links.
         sizes_only: whether to return sizes without data.
         tar: the shard, if it has been opened by offset already.
+        most: the size above which an entry may not be held in memory as a whole.
     """
 
     def __init__(
@@ -41,24 +43,26 @@ class EntryLinks:
         *,
         sizes_only: bool = False,
         tar: SeekableTar | None = None,
+        most: int = MAX_ENTRY_SIZE,
     ) -> None:
         self._name = name = source.locate(item.name)
         self._can_open = tar is not None or source.repeatable
         self._tar = tar or SeekableTar(lambda: open_stream(source.open(item), name), name, seekable=source.seekable)
+        self._large = LargeEntries(name, self._tar.descriptor, most)
         self._grouper = grouper
         self._sizes_only = sizes_only
         self._members: dict[str, _Place] = {}
         self._scanned = 0
         self.wants = grouper.wants
 
-    def follow(self, name: str, target: str | None, offset: int) -> tuple[bytes, int] | None:
+    def follow(self, name: str, target: str | None, offset: int) -> tuple[bytes | StoredBytes, int] | None:
         """Return data and size of a link's target; None after reporting its sample as faulty."""
         try:
-            place = self._place(target, offset)
+            start, size = self._place(target, offset)
         except LinkError as error:
             self._grouper.lacks(error.at(member=name, offset=offset))
             return None
-        return (b"" if self._sizes_only else self._read(*place)), place[1]
+        return (b"" if self._sizes_only else self._data(start, size, name)), size
 
     def _place(self, target: str | None, offset: int) -> _Place:
         """Return the position of the data of the hard link at an offset."""
@@ -96,13 +100,9 @@ class EntryLinks:
                     return
                 start = reader.offset
 
-    def _read(self, offset: int, size: int) -> bytes:
-        view, pieces = self._tar.view(), []
-        view.seek(offset)
-        while size and (data := view.read(size)):
-            pieces.append(data)
-            size -= len(data)
-        return b"".join(pieces)
+    def _data(self, offset: int, size: int, name: str) -> bytes | StoredBytes:
+        value = self._large.at(offset, size, name)
+        return value if size >= self._large.least else value.whole()
 
     def close(self) -> None:
         """Close the second stream."""

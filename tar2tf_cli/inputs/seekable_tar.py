@@ -88,6 +88,12 @@ class SeekableTar:
                     self._file = self._copied(stream)
         return FileView(self._file.fileno(), self._name, on_read)
 
+    def descriptor(self) -> int:
+        """The file descriptor of the tar, or of its copy."""
+        self.view()
+        assert self._file
+        return self._file.fileno()
+
     def close(self) -> None:
         """Close the tar, and remove the copy."""
         if self._file:

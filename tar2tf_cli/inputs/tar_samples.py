@@ -10,6 +10,7 @@ from io import BytesIO
 from tar2tf_cli.errors import DamagedShardError, NotAdjacentError, SampleError
 from tar2tf_cli.formats.bytestream import ByteStream, Readable
 from tar2tf_cli.formats.compression import PlainStream
+from tar2tf_cli.formats.stored import MAX_ENTRY_SIZE, LargeEntries
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.inputs.links import EntryLinks
 from tar2tf_cli.inputs.seekable_tar import FileView, SeekableTar
@@ -47,6 +48,8 @@ class TarSamples:
         trusted: the tar was read before, so its samples are not compared again.
         ahead: decide about `regroup` before the first sample, as the caller cannot begin again: by the headers of a
             plain local tar, or by that many bytes of any other. A key that appears again behind them is a fault.
+        most: the size above which an entry may not be held in memory as a whole.
+        heads_only: whether only the first mebibyte of large entries will be used.
         on_bytes: called with the number of bytes after each read of a tar that is regrouped.
 
     Attributes:
@@ -67,6 +70,8 @@ class TarSamples:
         every_byte: bool = False,
         trusted: bool = False,
         ahead: int = 0,
+        most: int = MAX_ENTRY_SIZE,
+        heads_only: bool = False,
         on_bytes: Callable[[int], None] | None = None,
     ) -> None:
         self._name = name = source.locate(item.name)
@@ -78,7 +83,7 @@ class TarSamples:
             regroup = False
         elif regroup is None and ahead:
             stream, regroup = self._looked_ahead(stream, rules, ahead)
-        self.grouper = Grouper(
+        self.grouper = grouper = Grouper(
             name,
             fault,
             key_split=rules.key_split,
@@ -91,14 +96,18 @@ class TarSamples:
         self._whole = SeekableTar(lambda: stream, name, seekable=source.seekable) if regroup else None
         self._scanned = False
         self._lost = False
+        in_place = self._whole.descriptor if self._whole else stream.fileno if isinstance(stream, PlainStream) else None
+        self._large = LargeEntries(name, in_place if self.seekable or regroup else None, most, heads_only=heads_only)
+        self._large.begin = lambda: grouper.begin
         self._tar = TarReader(
             self._whole.view() if self._whole else stream,
             name,
             headers_only=sizes_only or self.regroups,
             every_byte=every_byte,
             need_end=not rules.ignore_missing_end,
+            large=None if sizes_only or regroup else self._large,
         )
-        self._links = EntryLinks(source, item, self.grouper, sizes_only=sizes_only, tar=self._whole)
+        self._links = EntryLinks(source, item, grouper, sizes_only=sizes_only, tar=self._whole, most=most)
         self._tar.links = self._links
 
     @property
@@ -167,7 +176,8 @@ class TarSamples:
             self._scanned = True
         if self._lost:
             self.grouper.required = frozenset(name for name, count in runs.entries.items() if 4 * count > runs.samples)
-        tar = TarReader(self._view(), self._name, headers_only=self._sizes_only, need_end=False)
+        large = None if self._sizes_only else self._large
+        tar = TarReader(self._view(), self._name, headers_only=self._sizes_only, need_end=False, large=large)
         tar.links = self._links
         yield from self.grouper.samples(runs.members(tar))
 

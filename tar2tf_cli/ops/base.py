@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import ProblemsError, SampleError, UsageError, meant
 from tar2tf_cli.formats.image import DEFAULT_MAX_PIXELS
+from tar2tf_cli.formats.stored import MAX_ENTRY_SIZE, whole, whole_sample
 from tar2tf_cli.ops.rules import JsonSchema, Rule
 from tar2tf_cli.samples.grouping import Sample
 
@@ -32,11 +33,13 @@ class OpContext:
         seed: random seed; random choices depend on it and on the sample's key.
         max_pixels: images of more pixels (height x width) are not decoded.
         image_size: height and width in pixels for the preset imagenet-tensor; None keeps each image's size.
+        max_entry_size: larger entries are not held in memory as a whole.
     """
 
     seed: int = 0
     max_pixels: int = DEFAULT_MAX_PIXELS
     image_size: int | None = None
+    max_entry_size: int = MAX_ENTRY_SIZE
 
 
 class Op:
@@ -46,6 +49,7 @@ class Op:
         checks: the rule for each field.
         unlocked: whether the work is done by libraries that release the GIL.
         only: what it works on, samples or examples; None for both.
+        by_name: whether it uses only entries that it names, so that large ones may stay in files; see `entry`.
     """
 
     name: ClassVar[str]
@@ -54,6 +58,7 @@ class Op:
     checks: ClassVar[Mapping[str, Rule[Any]]] = {}
     unlocked: ClassVar[bool] = False
     only: ClassVar[Kind | None] = "sample"
+    by_name: ClassVar[bool] = False
 
     @property
     def bound(self) -> Sequence[Any]:
@@ -160,11 +165,11 @@ class Op:
         """Return the entry an op works on.
 
         Raises:
-            SampleError: when the sample has no entry of that name.
+            SampleError: when the sample has no entry of that name, or it is too large to be held in memory.
         """
         if ext not in sample:
             raise missing_entry(sample, f"{self.name}: has no entry {ext!r}")
-        return sample[ext]
+        return whole(sample[ext])
 
 
 def missing_entry(sample: Sample, complaint: str) -> SampleError:
@@ -219,7 +224,7 @@ def apply_ops(sample: Sample, ops: Sequence[Op], context: OpContext) -> Iterator
     """
     for position, op in enumerate(ops):
         try:
-            result = op.apply(sample, context)
+            result = op.apply(sample if op.by_name else whole_sample(sample), context)
         except SampleError:
             raise
         except Exception as error:

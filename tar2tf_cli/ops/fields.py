@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, ClassVar, Final
 
 from tar2tf_cli.errors import SampleError, meant
+from tar2tf_cli.formats.stored import whole
 from tar2tf_cli.ops.base import Kind, Op, OpContext, register
 from tar2tf_cli.ops.rules import JsonSchema, text
 from tar2tf_cli.samples.grouping import KEY, Sample
@@ -33,6 +34,7 @@ class Rename(Op):
     name: ClassVar[str] = "rename"
     usage: ClassVar[str] = "rename:NAME=SOURCE[,SOURCE...]"
     examples: ClassVar[tuple[str, ...]] = ("rename:image=jpg,jpeg", "rename:image=png,label=cls")
+    by_name: ClassVar[bool] = True
 
     def __init__(self, renames: Mapping[str, Any] | None = None, **more: Any) -> None:
         pairs = {**(renames or {}), **more}
@@ -150,6 +152,7 @@ class Keep(Op):
     name: ClassVar[str] = "keep"
     usage: ClassVar[str] = "keep:KEY[,prefix:P][,suffix:S][,contains:C][,KEY=VALUE]"
     examples: ClassVar[tuple[str, ...]] = ("keep:jpg,cls", "keep:prefix:seg,suffix:png,contains:mask,cls=3")
+    by_name: ClassVar[bool] = True
 
     def __init__(self, *rules: str) -> None:
         self.rules = tuple(text(rule, "a rule") for rule in rules)
@@ -200,7 +203,7 @@ def _itself(key: str, entries: Any) -> list[str]:
 def _equal(key: str, wanted: str, entries: Any) -> list[str]:
     if key not in entries:
         return []
-    value = entries[key]
+    value = whole(entries[key])
     text = value.decode("utf-8", "replace").strip() if isinstance(value, bytes) else str(value)
     return [key] if text == wanted else []
 
@@ -214,6 +217,7 @@ class DropEmpty(Op):
     usage: ClassVar[str] = "drop_empty"
     examples: ClassVar[tuple[str, ...]] = ("drop_empty",)
     only: ClassVar[Kind | None] = None
+    by_name: ClassVar[bool] = True
 
     def apply(self, sample: Sample, context: OpContext) -> Sample | None:
         return sample if any(name != KEY for name in sample) else None

@@ -25,6 +25,7 @@ class _ImageOp(Op):
     """An op on the decoded image in the entry `ext`."""
 
     unlocked = True
+    by_name = True
     checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text}
 
     ext: str

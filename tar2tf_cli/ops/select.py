@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from tar2tf_cli.errors import SampleError
+from tar2tf_cli.formats.stored import whole
 from tar2tf_cli.ops.base import missing_entry
 from tar2tf_cli.samples.grouping import Sample
 
@@ -68,7 +69,7 @@ class SelectJSON(Select):
         Raises:
             SampleError: when the entry is not JSON, or has nothing at the path.
         """
-        value = super().select(sample)
+        value = whole(super().select(sample))
         if isinstance(value, (bytes, str)):
             try:
                 value = json.loads(value)

@@ -14,6 +14,7 @@ from tar2tf_cli.features.tf_example import TFExample, unfit
 from tar2tf_cli.features.transformations import as_transformation
 from tar2tf_cli.features.types import TypeName
 from tar2tf_cli.formats.image import DEFAULT_MAX_PIXELS
+from tar2tf_cli.formats.stored import MAX_ENTRY_SIZE
 from tar2tf_cli.inputs.file_object import Readable, check_inputs
 from tar2tf_cli.ops import DropEmpty, Op
 from tar2tf_cli.ops.base import OpContext
@@ -63,6 +64,8 @@ class Pipeline:
         max_errors: how many faulty samples may be skipped; None for no limit.
         seed: random seed of ops such as Rotate.
         max_pixels: images with more pixels are not decoded.
+        max_entry_size: the size above which an entry is a faulty sample when a stage needs it in memory, in bytes or as
+            text such as "1GiB".
     """
 
     def __init__(
@@ -72,12 +75,14 @@ class Pipeline:
         max_errors: int | None = None,
         seed: int = 0,
         max_pixels: int = DEFAULT_MAX_PIXELS,
+        max_entry_size: int | str = MAX_ENTRY_SIZE,
     ) -> None:
         if on_error not in ("fail", "skip"):
             raise UsageError(f"on_error is 'fail' or 'skip', not {on_error!r}")
         self._on_error = on_error
         self._max_errors = max_errors
-        self._context = OpContext(seed, max_pixels)
+        most = fields_of(Conversion)["max_entry_size"].check(max_entry_size)
+        self._context = OpContext(seed, max_pixels, max_entry_size=most)
         self._once: dict[str, tuple[str, Any]] = {}
         self._stages: dict[str, list[Stage]] = {"sample": [], "example": []}
         self._workers = 1

@@ -108,7 +108,8 @@ def run_own(recipe: Recipe, last: Own) -> PipelineSummary:
     """
     report = InputReport()
     skip = recipe.on_error == "skip"
-    run = Run(report, Faults(skip=skip, most=recipe.max_errors, noted=report.errors, option="on_error='skip'"))
+    on_fault = Faults(skip=skip, most=recipe.max_errors, noted=report.errors, option="on_error='skip'")
+    run = Run(report, on_fault, recipe.context.max_entry_size)
     with closing(recipe.examples(run, recipe.begin.tars())) as examples:
         for _ in last.run(map(partial(_noted, report), examples), run):
             pass
@@ -131,7 +132,7 @@ def _as_one(recipe: Recipe, output: Output, target: Target) -> PipelineSummary:
         return _summary(_convert(conversion, _stages_source(recipe, tars), 1, target=target))
 
     def samples(report: InputReport, on_fault: OnFault) -> Generator[Placed, None, None]:
-        run = Run(report, on_fault)
+        run = Run(report, on_fault, recipe.context.max_entry_size, stores=True)
         for sample in recipe.begin.run(tars, run):
             yield {"shard": run.shard}, sample
 
@@ -146,6 +147,7 @@ def _conversion(recipe: Recipe, output: Output) -> Conversion:
         output,
         seed=recipe.context.seed,
         max_pixels=recipe.context.max_pixels,
+        max_entry_size=recipe.context.max_entry_size,
         on_error=recipe.on_error,
         max_errors=recipe.max_errors,
     )
@@ -165,7 +167,7 @@ def _stages_source(recipe: Recipe, tars: Sequence[Tar], *, repeatable: bool = Fa
     """The output of the stages as the only input of a conversion."""
 
     def examples(report: InputReport, on_fault: OnFault) -> Generator[Placed, None, None]:
-        with closing(recipe.examples(Run(report, on_fault), tars)) as made:
+        with closing(recipe.examples(Run(report, on_fault, recipe.context.max_entry_size), tars)) as made:
             for example in made:
                 yield {}, example
 

@@ -15,6 +15,7 @@ from tar2tf_cli.features.transformations import unknown_in
 from tar2tf_cli.features.types import TypeName
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.flow.sample_flow import OnFault, Steps, flow
+from tar2tf_cli.formats.stored import whole_sample
 from tar2tf_cli.inputs.file_object import Readable, sources_of
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.stages import Tar
@@ -43,14 +44,18 @@ class Run:
     Args:
         report: what was skipped is added to it.
         on_fault: the policy for faulty samples.
+        most: the size above which entries may not be held in memory as a whole.
+        stores: whether large entries may stay in files.
 
     Attributes:
         shard: the tar being read.
         failure: the first error, which a later stage may have swallowed.
     """
 
-    def __init__(self, report: InputReport, on_fault: OnFault) -> None:
+    def __init__(self, report: InputReport, on_fault: OnFault, most: int, *, stores: bool = False) -> None:
         self.report = report
+        self.most = most
+        self.stores = stores
         self.shard: str | None = None
         self._on_fault = on_fault
         self.failure: Exception | None = None
@@ -136,12 +141,12 @@ class FromTars(Stage):
 
     def run(self, items: Iterable[Tar], run: Run) -> Iterator[Sample]:
         """The samples of the tars."""
-        conversion = Conversion(self.how, Output(STDOUT))
+        conversion = Conversion(self.how, Output(STDOUT), max_entry_size=run.most)
         try:
             for source, item in items:
                 with Reading(conversion, source, item, on_fault=run.fault, ahead=True) as reading:
                     run.shard = reading.name
-                    yield from reading.samples()
+                    yield from reading.samples() if run.stores else reading.whole_samples()
                 run.report.skipped += reading.report.skipped
         except Tar2tfError as error:
             raise run.fail(error)  # noqa: B904  # it is the same one
@@ -194,7 +199,7 @@ class ToExamples(Stage):
         """Append this stage; it works on copies, as a custom stage may keep its samples."""
         preset = find_preset(self.preset).make if self.preset else None
         features = FeatureMap(self.types, self.select, preset, line.steps.context).features
-        line.steps = replace(line.steps, features=lambda sample: TFExample(features(dict(sample))))
+        line.steps = replace(line.steps, features=lambda sample: TFExample(whole_sample(dict(features(dict(sample))))))
 
     @property
     def options(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from tar2tf_cli.conversion.targets import prepared
 from tar2tf_cli.errors import DamagedShardError, SampleError, UsageError
 from tar2tf_cli.features.tf_example import TFExample
 from tar2tf_cli.formats.compression import open_stream
-from tar2tf_cli.formats.example import Encoder, Feature
+from tar2tf_cli.formats.example import Encoder, Feature, Part
 from tar2tf_cli.formats.record_file import WholeFile
 from tar2tf_cli.formats.record_stream import RecordStream
 from tar2tf_cli.formats.tfrecord import FRAMING, MAX_RECORD, RecordReader, frame
@@ -120,7 +120,8 @@ class TFRecordWriter:
             SampleError: when it exceeds protobuf's limit of 2 GiB.
         """
         if isinstance(example, (bytes, bytearray)):
-            parts, size = [bytes(example)], len(example)
+            parts: list[Part] = [bytes(example)]
+            size = len(example)
             if size > MAX_RECORD:
                 raise SampleError(f"the record has {size:,} bytes, more than protobuf's limit of {MAX_RECORD:,}")
         else:

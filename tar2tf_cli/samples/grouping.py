@@ -51,6 +51,7 @@ class Grouper:
         skipped: how many members were skipped, by reason.
         split_differs: the first member that the other key rule would name differently.
         offset: where the header of the current sample's first member lies.
+        begin: where that of the sample being put together lies.
         empty: whether the members have come to their end, and made no sample, not even a faulty one.
         required: entries without which a sample is faulty, as members were lost to damage.
     """
@@ -74,7 +75,7 @@ class Grouper:
         self._extensions: dict[str, str] = {}  # without dots, so that both key rules agree on them
         self.skipped: Counter[str] = Counter()
         self.split_differs: str | None = None
-        self.offset = 0
+        self.offset = self.begin = 0
         self._seen = _SeenKeys()
         self._cut: str | None = None
         self._faulty = False
@@ -134,6 +135,7 @@ class Grouper:
                 cut, self._cut = self._cut in ("", key), None
                 good = not cut and (trusted or seen.add(key))
                 current, prefix, sample, first = key, key + ".", {KEY: key}, offset
+                self.begin = offset
                 if not good and not cut:
                     self._again(key, name, offset)
                 if extension == KEY:

@@ -12,6 +12,7 @@ from tar2tf_cli.features.feature_map import check_types
 from tar2tf_cli.features.presets import Preset, find_preset
 from tar2tf_cli.features.types import TypeName
 from tar2tf_cli.formats.image import DEFAULT_MAX_PIXELS
+from tar2tf_cli.formats.stored import MAX_ENTRY_SIZE
 from tar2tf_cli.ops.base import Op
 from tar2tf_cli.ops.func import Func, label
 from tar2tf_cli.ops.select import Selection
@@ -155,6 +156,7 @@ class Conversion:
         preset: a known set of features.
         image_size: height and width in pixels for the preset imagenet-tensor, which then crops and scales.
         max_pixels: an image with more pixels (height x width) is a faulty sample when it is decoded.
+        max_entry_size: a larger entry is a faulty sample when an op, a preset or a type needs it in memory.
         types: types of features, by name; the others follow from their values.
         record_to_example: a function from a sample to its example, in Python only.
         shuffle: shuffle all records, across all shards.
@@ -180,6 +182,7 @@ class Conversion:
     preset: Exact[str | None] = Checked(check.preset, None)
     image_size: Exact[int | None] = Checked(check.whole(1), None)
     max_pixels: Exact[int] = Checked(check.whole(1), DEFAULT_MAX_PIXELS)
+    max_entry_size: Checked[int | str, int] = Checked(check.parse_size, MAX_ENTRY_SIZE)
     types: Checked[Mapping[str, TypeName] | Texts, Mapping[str, TypeName]] = Checked(check.types, ())
     record_to_example: Exact[Callable[[Sample], Any] | None] = Checked(check.function, None)
     shuffle: Exact[bool] = Checked(check.flag, False)

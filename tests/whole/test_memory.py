@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import io
+import itertools
+import os
 import subprocess
 import sys
 import tarfile
 import time
+import zlib
 from pathlib import Path
 
 import pytest
 
-from shards import SECONDS, children, end, start_anew
+from shards import COMMAND, SECONDS, children, end, start_anew
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
@@ -102,3 +105,57 @@ def test_samples_that_are_not_adjacent_are_put_together_in_little_memory(name: s
     peak = peak_of_each_process(tar, "-o", tmp_path / "x.record", "-j", "1")
     (tmp_path / "x.record").unlink()
     assert 5e6 < peak < MOST, peak
+
+
+LARGE = 400_000_000
+
+
+def sparse_tar(path: Path, size: int) -> Path:
+    """A tar of one sample with an entry of zeros; the file is sparse, or gzip of about a thousandth."""
+
+    def header(name: str, size: int) -> bytes:
+        info = tarfile.TarInfo(name)
+        info.size = size
+        return info.tobuf(tarfile.GNU_FORMAT)
+
+    tail = bytes(-size % 512) + header("a.cls", 1) + b"7".ljust(512, b"\0") + bytes(1024)
+    with path.open("wb") as file:
+        if path.suffix == ".tar":
+            file.write(header("a.bin", size))
+            file.seek(size, os.SEEK_CUR)
+            file.write(tail)
+            return path
+        compressor = zlib.compressobj(1, zlib.DEFLATED, 31)
+        piece = bytes(1 << 20)
+        zeros = itertools.repeat(piece, size >> 20)
+        for data in itertools.chain([header("a.bin", size)], zeros, [bytes(size % (1 << 20)), tail]):
+            file.write(compressor.compress(data))
+        file.write(compressor.flush())
+    return path
+
+
+def peak_resident(*arguments: str | Path) -> int:
+    """The most resident memory of a command, mapped files and shared pages included."""
+    process = subprocess.Popen([*COMMAND, *map(str, arguments)], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return usage.ru_maxrss * 1024
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("in.tar", []),
+        ("in.tar.gz", []),
+        ("in.tar.gz", ["--regroup"]),
+        ("in.tar", ["--compression", "gzip", "--max-shard-size", "1GB"]),
+    ],
+)
+def test_large_entries_are_copied_in_pieces(name: str, options: list[str], tmp_path: Path) -> None:
+    tar = sparse_tar(tmp_path / name, LARGE)
+    out = tmp_path / "x.record"
+    assert peak_resident("convert", tar, "-o", out, "-q", "-j", "1", *options) < MOST
+    assert peak_resident("inspect", tar, "-q") < MOST
+    assert peak_resident("verify", tar, "-q") < MOST
+    assert "--compression" in options or LARGE < out.stat().st_size < LARGE + 200
