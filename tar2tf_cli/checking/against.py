@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from tar2tf_cli.checking.faults import Fault, FileReport
@@ -135,11 +135,20 @@ OnBytes: TypeAlias = "Callable[[int], None] | None"
 
 def _made(
     conversion: Conversion, source: Source, item: ObjectInfo, on_bytes: OnBytes = None, *, regroup: bool = False
-) -> Iterator[tuple[str, Sequence[bytes]]]:
+) -> Iterator[tuple[str, Iterator[bytes]]]:
     """The key and the data, in parts, of each record that an input makes."""
     with Reading(conversion, source, item, on_bytes=on_bytes, regroup=regroup) as reading:
         for key, parts, _ in reading.records():
-            yield key, parts[1:-1]
+            yield key, _inner(parts)
+
+
+def _inner(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """All parts but the first and the last, which are the framing."""
+    rest = islice(parts, 1, None)
+    held = next(rest)
+    for part in rest:
+        yield held
+        held = part
 
 
 class _Record(NamedTuple):

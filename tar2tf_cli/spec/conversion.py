@@ -41,11 +41,10 @@ class Input:
         bucket: a directory, a file or a URL, as text or a path.
         template: names of shards in it, one text or several, with braces or a glob.
         key_split: whether a member's key ends at the first or the last dot of its base name.
-        regroup: put samples together whose members are not adjacent.
-        ignore_missing_end: accept tars without the blocks that end an archive.
-        kind: what the bucket holds; `from` on the command line, in spec files and in manifests.
         regroup: whether samples whose members are not adjacent are put together from the start, or are an error; by
             default a shard is read again to put them together when a key appears again.
+        ignore_missing_end: accept tars without the blocks that end an archive.
+        kind: what the bucket holds; `from` on the command line, in spec files and in manifests.
         labels: path of the label map of an image folder, or `imagenet`.
         example_class: the subclass of `recorder.Example` that makes examples from rows, or `FILE.py:CLASS`.
         example_args: keyword arguments for its methods.
@@ -182,7 +181,7 @@ class Conversion:
     preset: Exact[str | None] = Checked(check.preset, None)
     image_size: Exact[int | None] = Checked(check.whole(1), None)
     max_pixels: Exact[int] = Checked(check.whole(1), DEFAULT_MAX_PIXELS)
-    max_entry_size: Checked[int | str, int] = Checked(check.parse_size, MAX_ENTRY_SIZE)
+    max_entry_size: Checked[int | str, int] = Checked(check.size, MAX_ENTRY_SIZE)
     types: Checked[Mapping[str, TypeName] | Texts, Mapping[str, TypeName]] = Checked(check.types, ())
     record_to_example: Exact[Callable[[Sample], Any] | None] = Checked(check.function, None)
     shuffle: Exact[bool] = Checked(check.flag, False)
