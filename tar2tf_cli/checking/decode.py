@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 from tar2tf_cli.errors import ImageError
 from tar2tf_cli.formats.example_parser import parse
 from tar2tf_cli.formats.magic import sniff
+from tar2tf_cli.formats.npy import PickledError, read_array
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -93,14 +94,12 @@ def _decode_with_opencv(data: bytes) -> str | None:
 
 
 def _decode_array(data: bytes) -> str | None:
-    import io
-
-    import numpy as np
-
     try:
-        np.load(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, EOFError, OSError, MemoryError, SyntaxError) as error:
-        return None if "allow_pickle" in str(error) else str(error).splitlines()[0]
+        read_array(data)
+    except PickledError:
+        return None
+    except ValueError as error:
+        return str(error)
     return None
 
 

@@ -156,8 +156,8 @@ _IMAGENET: Final = tuple(
 
 PRESETS: Final[dict[str, Preset]] = {
     "image-label": Preset(image_label, ("height", "width", "depth", "label", "image_raw"), light=True),
-    "imagenet": Preset(imagenet, _IMAGENET, decodes=True),
-    "imagenet-tensor": Preset(imagenet_tensor, _IMAGENET, uses=("image_size",), decodes=True),
+    "imagenet": Preset(imagenet, _IMAGENET, uses=("max_pixels",), decodes=True),
+    "imagenet-tensor": Preset(imagenet_tensor, _IMAGENET, uses=("image_size", "max_pixels"), decodes=True),
     "webdataset": Preset(webdataset),
 }
 """Every preset by name."""

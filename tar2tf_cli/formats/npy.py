@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["MAGIC", "read_array"]
+__all__ = ["MAGIC", "PickledError", "read_array"]
 
 MAGIC: Final = b"\x93NUMPY"
 _MOST_HEADER: Final = 10_000  # NumPy's own limit: parsing a longer literal is not safe
@@ -19,13 +19,18 @@ _KEYS: Final = {"descr", "fortran_order", "shape"}
 _PYTHON_2: Final = re.compile(r"(?<=\d)L\b")  # it wrote shapes such as (3L, 4L)
 
 
+class PickledError(ValueError):
+    """The array holds Python objects, which are pickled."""
+
+
 def read_array(data: bytes) -> NDArray[Any]:
     """Return the array in the bytes of an npy file, as a copy in C order and the machine's byte order.
 
     Pickles are never loaded, and nothing is allocated before the header and the length agree.
 
     Raises:
-        ValueError: when the bytes are not one whole array, or it holds Python objects; says why.
+        PickledError: when it holds Python objects.
+        ValueError: when the bytes are not one whole array; says why.
     """
     import numpy as np
 
@@ -35,7 +40,7 @@ def read_array(data: bytes) -> NDArray[Any]:
     except Exception:
         raise ValueError(f"the npy header has the dtype {descr!r}, which NumPy does not know") from None
     if dtype.hasobject:
-        raise ValueError("the npy array holds Python objects, which are pickled and could run code: save it as numbers")
+        raise PickledError("the npy array holds Python objects, which are pickled and could run code: save numbers")
     size, left = math.prod(shape) * dtype.itemsize, len(data) - start
     if not dtype.itemsize:
         raise ValueError(f"the npy array has the dtype {descr!r}, which has no bytes")

@@ -222,6 +222,15 @@ class Conversion:
                 "--image-size is only for the preset imagenet-tensor",
                 hint="add --preset imagenet-tensor, or scale with --op resize:jpg,224x224",
             )
+        if (
+            self.max_pixels != DEFAULT_MAX_PIXELS
+            and self._preset
+            and not self.ops
+            and "max_pixels" not in self._preset.uses
+        ):
+            raise UsageError(
+                f"--max-pixels does nothing with the preset {self.preset}, which decodes no images", hint="leave it out"
+            )
         if "input" in named and self.input.kind != "tar":
             raise UsageError(f"<input> is the name of a tar, but there are none with --from {self.input.kind}")
         if "input" in named and self.split:

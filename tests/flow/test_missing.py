@@ -104,6 +104,8 @@ def refusal(make: Any, *arguments: Any, **options: Any) -> str:
         {"image_size": 4},
         {"image_size": 4, "preset": "imagenet"},
         {"image_size": 4, "preset": "webdataset"},
+        {"max_pixels": 4, "preset": "image-label"},
+        {"max_pixels": 4, "preset": "webdataset"},
         {"ops": [{"resize": {"ext": "jpg", "size": [64]}}]},
     ],
     ids=str,
@@ -130,3 +132,5 @@ def test_a_pipeline_refuses_it_too() -> None:
 
 def test_an_image_size_goes_with_the_preset_that_uses_it() -> None:
     assert Conversion(Input("in"), Output("x"), preset="imagenet-tensor", image_size=4).image_size == 4
+    assert Conversion(Input("in"), Output("x"), preset="imagenet", max_pixels=4).max_pixels == 4
+    assert Conversion(Input("in"), Output("x"), preset="webdataset", ops=["decode:jpg"], max_pixels=4).max_pixels == 4
