@@ -132,7 +132,7 @@ class Manifest:
         if not isinstance(whole, dict) or "version" not in whole:
             raise DamagedShardError("is not a tar2tf manifest", kind="manifest", shard=path)
         if whole["version"] != VERSION or isinstance(whole["version"], (bool, float)):
-            message = f"is a manifest of version {str(whole['version'])[:40]}, and this tar2tf reads version {VERSION}"
+            message = f"is a manifest of version {str(whole['version'])[:40]}, but this tar2tf reads version {VERSION}"
             raise DamagedShardError(message, kind="manifest", shard=path, hint="upgrade tar2tf, or convert again")
         try:
             MANIFEST(whole, "")

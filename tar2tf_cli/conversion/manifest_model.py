@@ -217,7 +217,7 @@ def contradictions(features: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
                 or own not in ([length], [] if length == 1 else [length])
                 or len(stored) not in (1, len(shape))
             ):
-                yield f"the feature {name!r} has {len(shape)} dimensions in the manifest, and {found!r} is {kind} {own}"
+                yield f"the feature {name!r} has {len(shape)} dimensions in the manifest, but {found!r} is {kind} {own}"
 
 
 def shape_features(name: str, features: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -89,7 +89,7 @@ class _Step:
         feature = parsed.get(self.name)
         if feature is None or feature.kind is None:
             if not self._optional:
-                raise ValueError(f"the feature {self.name!r} is missing, and every example has it in the manifest")
+                raise ValueError(f"the feature {self.name!r} is missing, but every example has it in the manifest")
             return np.empty([0] * (len(self._shape) if self._array else 1), self._dtype)
         if fault := self._misfit(feature):
             raise ValueError(fault)

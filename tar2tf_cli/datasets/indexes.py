@@ -56,7 +56,7 @@ class Indexes:
                 return index
         index = self._scanned(shard, ranges)
         if shard.records not in (None, len(index) - 1):
-            message = f"the file has {len(index) - 1:,} records, and {shard.records:,} in the manifest"
+            message = f"the file has {len(index) - 1:,} records, but {shard.records:,} in the manifest"
             raise DamagedShardError(message, kind="count", shard=shard.name, hint="convert again")
         self._keep(shard, index)
         return index

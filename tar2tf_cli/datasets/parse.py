@@ -79,7 +79,7 @@ def _without_shape(features: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for name, feature in features.items():
         array = feature["encoding"] == "raw" or len(feature["shape"]) > 1
         if array and feature["shape"].count(None) > 1 and not shape_features(name, features):
-            yield f"the feature {name!r} has the shape {feature['shape']}, and there is no feature {name + '/shape'!r}"
+            yield f"the feature {name!r} has the shape {feature['shape']}, but there is no feature {name + '/shape'!r}"
 
 
 def is_shape_of_array(name: str, features: Mapping[str, Mapping[str, Any]]) -> bool:

@@ -176,7 +176,7 @@ class RandomReader:
         except DamagedShardError:
             return None
         if len(found) != len(index):
-            message = f"has {len(found) - 1:,} records, and {len(index) - 1:,} in the index beside it"
+            message = f"has {len(found) - 1:,} records, but {len(index) - 1:,} in the index beside it"
             raise DamagedShardError(message, kind="count", shard=shard.name, hint="delete the index")
         self._indexes[span.place] = found
         start, end = int(found[span.record]), int(found[span.record + 1])

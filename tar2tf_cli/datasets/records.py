@@ -100,4 +100,4 @@ class Records(Sequence[Any]):
         try:
             return self._numbers[index]
         except IndexError:
-            raise IndexError(f"there is no record {index}, as there are {len(self):,}") from None
+            raise IndexError(f"there is no record {index}: there are {len(self):,}") from None

@@ -139,7 +139,7 @@ def _listed(source: Folder, shard: ShardEntry, item: ObjectInfo | None) -> Objec
     if item is None:
         raise SourceError("is missing", shard=where, hint="restore it from a copy, or convert again")
     if item.size not in (None, shard.bytes):
-        message = f"the file has {item.size:,} bytes, and {shard.bytes:,} in the manifest"
+        message = f"the file has {item.size:,} bytes, but {shard.bytes:,} in the manifest"
         hint = "see tar2tf verify; restore it from a copy, or convert again"
         raise DamagedShardError(message, kind="size", shard=where, hint=hint)
     return item

@@ -45,7 +45,7 @@ def read_array(data: bytes) -> NDArray[Any]:
     if not dtype.itemsize:
         raise ValueError(f"the npy array has the dtype {descr!r}, which has no bytes")
     if size != left:
-        raise ValueError(f"the npy header describes {size:,} bytes of data, and there are {left:,}")
+        raise ValueError(f"the npy header describes {size:,} bytes of data, but there are {left:,}")
     array = np.frombuffer(data, np.uint8, size, start).view(dtype)
     return np.array(array.reshape(shape, order="F" if fortran else "C"), dtype.newbyteorder("="), order="C")
 

@@ -147,7 +147,7 @@ def unframed(framed: bytes) -> bytes:
     if length is None:
         length = record_length(framed[:12])
     if length + FRAMING != len(framed):
-        message = f"the record is {length + FRAMING:,} bytes long, and not {len(framed):,}"
+        message = f"the record is {length + FRAMING:,} bytes long, but should be {len(framed):,}"
         raise DamagedShardError(message, kind="truncated")
     data = framed[12:-4]
     crc = value(data)

@@ -94,7 +94,7 @@ class Decode(_ImageOp):
         if not data.startswith(npy.MAGIC):
             return image.decode(data, self.channels, max_pixels=context.max_pixels)
         if self.channels:
-            raise SampleError(f"decode: an npy array has no channels to make {self.channels} of")
+            raise SampleError(f"decode: an npy array cannot be given {self.channels} channels; leave out the number")
         try:
             return npy.read_array(data)
         except ValueError as error:

@@ -108,7 +108,7 @@ def put(*keys: str | int, value: Any) -> Callable[[dict[str, Any]], object]:
         (put("features", "cls", value=1), "features.cls must be an object, not 1"),
         (lambda whole: whole["spec"].pop("output"), "spec.output is missing"),
         (lambda whole: whole.pop("skipped"), "skipped is missing"),
-        (put("version", value=2), "is a manifest of version 2, and this tar2tf reads version 1"),
+        (put("version", value=2), "is a manifest of version 2, but this tar2tf reads version 1"),
     ],
 )
 @pytest.mark.parametrize("use", USES)

@@ -324,13 +324,13 @@ def test_shards_that_are_missing_or_of_another_size_are_errors_at_once(photos: P
     manifest, path = manifest_of(photos), photos / "photos-2.record"
     data = path.read_bytes()
     write(path, data[:-1])
-    with pytest.raises(DamagedShardError, match=r"photos-2\.record: the file has .* bytes, and"):
+    with pytest.raises(DamagedShardError, match=r"photos-2\.record: the file has .* bytes, but"):
         open_records(manifest)
     path.unlink()
     with pytest.raises(SourceError, match=r"photos-2\.record: is missing"):
         open_records(manifest)
     write(path, framed(*[b""] * 7, b"x" * (len(data) - 8 * 16)))
-    with pytest.raises(DamagedShardError, match="8 records, and 6 in the manifest"):
+    with pytest.raises(DamagedShardError, match="8 records, but 6 in the manifest"):
         open_records(manifest)[8]
 
 

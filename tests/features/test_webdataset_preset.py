@@ -161,7 +161,7 @@ def test_decode_npy_gives_the_array_and_ops_follow(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("op", "data", "words"),
     [
-        ("decode:npy,3", b"\x93NUMPY\x01\x00", "an npy array has no channels to make 3 of"),
+        ("decode:npy,3", b"\x93NUMPY\x01\x00", "an npy array cannot be given 3 channels"),
         ("decode:npy", b"\x93NUMPY\x01\x00", "decode: the npy header|decode: not an npy file"),
         ("decode:npy", b"PK\x03\x04", "not a BMP, JPEG or PNG"),
     ],
