@@ -106,6 +106,8 @@ def _from_json(text: str) -> Labels:
         items = json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
         raise ValueError(f"the label map is not JSON: line {error.lineno}: {error.msg}") from None
+    except RecursionError:
+        raise ValueError("the label map is nested too deep") from None
     return {name: _label(name, item) for name, item in items.items()}
 
 

@@ -258,3 +258,9 @@ def test_ops_prints_every_op_with_usage_meaning_and_examples() -> None:
 def test_ops_prints_those_that_are_named() -> None:
     printed = tar2tf("ops", "rotate", "cast").stdout
     assert [line.partition(":")[0] for line in printed.splitlines() if line[:1] not in ("", " ")] == ["rotate", "cast"]
+
+
+def test_a_selection_that_is_nested_too_deep_is_an_error(bucket: Path, tmp_path: Path) -> None:
+    done = tar2tf("convert", bucket, "-o", tmp_path / "x", "--select", "a=json:" + "[" * 100_000)
+    assert done.returncode == 2
+    assert "is not a path" in done.stderr

@@ -599,3 +599,8 @@ def test_inputs_are_chunks_of_a_fixed_size(tmp_path):
     plan = make_plan(Conversion(Input(str(photos), kind="imagefolder"), Output(str(tmp_path / "t.record"))))
     assert [item.name for item in plan.inputs] == ["files 1-128", "files 129-256", "files 257-300"]
     assert chunks.CHUNK == 128
+
+
+def test_a_label_map_that_is_nested_too_deep_is_an_error() -> None:
+    with pytest.raises(ValueError, match="nested too deep"):
+        parse_labels('{"a": ' + "[" * 100_000)
