@@ -46,8 +46,23 @@ class Dataset:
     def bytes(self) -> int:
         return sum(path.stat().st_size for path in self.files)
 
+    def first(self, share: int) -> FirstFiles:
+        """The first of so many equal parts."""
+        return FirstFiles(self.directory, self.samples // share, self.payload // share, len(self.files) // share)
+
     def __str__(self) -> str:
         return f"{self.samples:,} samples in {len(self.files)} files, {self.bytes / 1e6:,.0f} MB"
+
+
+@dataclass(frozen=True)
+class FirstFiles(Dataset):
+    """The first few files of a set."""
+
+    number: int = 0
+
+    @property
+    def files(self) -> list[Path]:
+        return super().files[: self.number]
 
 
 class Store:
@@ -109,6 +124,16 @@ class Store:
             return tars.samples, tars.payload
 
         return self._made(f"{tars.directory.name}-records", make)
+
+    def array_records(self, records: Dataset) -> Dataset:
+        """A set of TFRecord files as ArrayRecord files, of one record per group, as for random access."""
+
+        def make(directory: Path) -> tuple[int, int]:
+            script = [sys.executable, str(PEERS / "record_reading.py"), "array_record", "write", str(directory)]
+            subprocess.run([*script, *map(str, records.files)], check=True, capture_output=True)
+            return records.samples, records.payload
+
+        return self._made(f"{records.directory.name}-array", make)
 
     def photos(self) -> Dataset:
         """4,000 JPEGs of about 50 kB in twenty folders, one per class: 200 MB."""

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-
 from benchmarks.bench import Bench, Peer, Target, python, scenario, tar2tf
-from benchmarks.data import DISTINCT, PEERS, SHARDS, Dataset
-
-
-@dataclass(frozen=True)
-class FirstTars(Dataset):
-    """The first few tars of a set."""
-
-    number: int = 0
-
-    @property
-    def files(self) -> list[Path]:
-        return super().files[: self.number]
+from benchmarks.data import DISTINCT, PEERS, SHARDS
 
 
 @scenario
 def pipeline(bench: Bench) -> None:
     """Pipeline and `convert -j 1`: a quarter of the JPEG samples, then the small ones, to one file and to shards."""
     whole = bench.store.jpeg()
-    share = SHARDS // DISTINCT
-    jpeg = FirstTars(whole.directory, whole.samples // share, whole.payload // share, DISTINCT)
+    jpeg = whole.first(SHARDS // DISTINCT)
     for title, data in (("pipeline, jpeg", jpeg), ("pipeline, small", bench.store.small())):
         tars = [path.name for path in data.files]
         out = bench.out / "train-<>.record"
