@@ -220,6 +220,7 @@ def command(ctx: click.Context, /, **options: Any) -> int:
     The manifest is written beside the shards. To continue an interrupted run, repeat the command.
     """
     from tar2tf_cli.cli.summary import print_plan, print_summary
+    from tar2tf_cli.conversion.dry_run import outcome
     from tar2tf_cli.conversion.plan import make_plan
     from tar2tf_cli.conversion.run import convert
 
@@ -228,7 +229,9 @@ def command(ctx: click.Context, /, **options: Any) -> int:
         raise click.UsageError("--json and the records would both go to standard output: use one or the other")
     where: dict[str, Any] = {"endpoint": options["endpoint"], "source": _paths(conversion)}
     if options["dry_run"]:
-        print_plan(make_plan(conversion, **where), as_json=as_json)
+        plan = make_plan(conversion, **where)
+        how = {name: options[name] for name in ("endpoint", "overwrite", "update")}
+        print_plan(plan, outcome(plan, **how), as_json=as_json)
         return 0
     with Terminal(
         quiet=options["quiet"],

@@ -13,6 +13,8 @@ from tar2tf_cli.cli.output import count, message, print_json, size
 from tar2tf_cli.spec.output_path import STDOUT
 
 if TYPE_CHECKING:
+    from tar2tf_cli.conversion.dry_run import Outcome, Step
+    from tar2tf_cli.conversion.estimate import Estimate
     from tar2tf_cli.conversion.plan import Plan
     from tar2tf_cli.conversion.run import Summary
 
@@ -83,18 +85,36 @@ def _grouped(errors: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     return {str(group[0]["message"]): group for group in groups.values()}
 
 
-def print_plan(plan: Plan, *, as_json: bool) -> None:
-    """Print what a conversion would do, and its first sample after each op."""
+def print_plan(plan: Plan, outcome: Outcome, *, as_json: bool) -> None:
+    """Print what a conversion would do, how much it would write, and its first sample after each op."""
     from tar2tf_cli.conversion.dry_run import trace
+    from tar2tf_cli.conversion.estimate import estimate, growth
+
+    steps = trace(plan)
+    expected = estimate(plan)
+    warning = growth(plan, expected.bytes) if expected else None
+    if as_json:
+        print_json(_plan_document(plan, outcome, steps, expected, warning))
+        return
+    if outcome.message:
+        click.echo(outcome.message)
+    _print_inputs(plan)
+    limit = plan.conversion.output.limit
+    click.echo(f"to {plan.conversion.output.template.text}" + (f", at most {size(limit)} each" if limit else ""))
+    if expected:
+        shards = f" in {count(expected.shards, 'shard')}" if not plan.conversion.output.is_stream else ""
+        click.echo(f"about {count(expected.records, 'record')}, {size(expected.bytes)}{shards}")
+    if warning:
+        message(warning)
+    for step in steps:
+        click.echo(step.title)
+        for name, look in step.entries.items():
+            click.echo(f"  {name:{max(map(len, step.entries))}}  {look}")
+
+
+def _print_inputs(plan: Plan) -> None:
     from tar2tf_cli.spec.urls import without_secrets
 
-    conversion, steps = plan.conversion, trace(plan)
-    template = conversion.output.template
-    if as_json:
-        manifest = None if conversion.output.is_stream else template.manifest()
-        output = {"path": template.text, "manifest": manifest, "max_shard_size": conversion.output.limit}
-        print_json({**plan.manifest().identity(), "output": output, "steps": [step.to_json() for step in steps]})
-        return
     total = "of unknown size" if plan.size is None else size(plan.size)
     click.echo(f"{count(len(plan.inputs), 'input')}, {total}, from {without_secrets(plan.source.bucket)}")
     for item in islice(plan.inputs, 3):
@@ -103,9 +123,19 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
         click.echo(f"  and {len(plan.inputs) - 3:,} more")
     if plan.source.classes:
         click.echo(_classes(plan.source.classes))
-    limit = conversion.output.limit
-    click.echo(f"to {template.text}" + (f", at most {size(limit)} each" if limit else ""))
-    for step in steps:
-        click.echo(step.title)
-        for name, look in step.entries.items():
-            click.echo(f"  {name:{max(map(len, step.entries))}}  {look}")
+
+
+def _plan_document(
+    plan: Plan, outcome: Outcome, steps: Sequence[Step], expected: Estimate | None, warning: str | None
+) -> dict[str, Any]:
+    output = plan.conversion.output
+    manifest = None if output.is_stream else output.template.manifest()
+    return {
+        **plan.manifest().identity(),
+        "output": {"path": output.template.text, "manifest": manifest, "max_shard_size": output.limit},
+        "outcome": outcome.to_json(),
+        "estimate": expected.to_json() if expected else None,
+        "warnings": [warning] if warning else [],
+        **({"classes": list(plan.source.classes)} if plan.source.classes else {}),
+        "steps": [step.to_json() for step in steps],
+    }

@@ -1,20 +1,64 @@
-"""What `--dry-run` shows: the first sample after each op and after the selection, with dtypes and shapes."""
+"""What `--dry-run` shows: what would happen to the output, and the first sample after each op and the selection."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, TypeAlias
 
+from tar2tf_cli.conversion.claim import finished, make_claim
+from tar2tf_cli.conversion.plan import Plan
+from tar2tf_cli.conversion.takeover import Takeover
+from tar2tf_cli.conversion.working_folder import WorkingFolder
+from tar2tf_cli.errors import OutputExistsError
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.flow.sample_flow import Faults, flow
 from tar2tf_cli.formats.example import Feature
 from tar2tf_cli.formats.stored import StoredBytes
 from tar2tf_cli.samples.grouping import KEY
 
-if TYPE_CHECKING:
-    from tar2tf_cli.conversion.plan import Plan
+__all__ = ["Outcome", "Step", "outcome", "trace"]
 
-__all__ = ["Step", "trace"]
+Status: TypeAlias = Literal["new", "up to date", "continue", "update", "overwrite", "refuse"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a conversion would do to its output, in a word and in a sentence, which is empty for a new output."""
+
+    status: Status
+    message: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        """As plain JSON."""
+        return {"status": self.status, "message": self.message}
+
+
+def outcome(plan: Plan, **options: Any) -> Outcome:
+    """What the conversion of a plan would do to the files that are there; nothing is changed.
+
+    Args:
+        plan: the conversion.
+        **options: `endpoint`, `overwrite` and `update`, as for `convert`.
+    """
+    if plan.conversion.output.is_stream:
+        return Outcome("new")
+    try:
+        claim = make_claim(plan, **options)
+        folder = WorkingFolder(claim.sink.prepare(claim.manifest, claim.begins), claim.where)
+        if finished(claim):
+            return Outcome("up to date", "up to date: nothing would be done")
+        takeover = Takeover(claim, folder)
+    except OutputExistsError as error:
+        return Outcome("refuse", f"would refuse: {error}")
+    if takeover.sealed:
+        return Outcome("continue", f"would continue an interrupted run that finished {len(takeover.sealed):,} shards")
+    if takeover.changes:
+        return Outcome("update", f"would update: {takeover.changes}")
+    if takeover.everything:
+        return Outcome("update", f"would convert everything again: {takeover.everything}")
+    if replaced := len(takeover.found | takeover.stale):
+        return Outcome("overwrite", f"would replace what is there: {replaced:,} files")
+    return Outcome("new")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
+from tar2tf_cli.conversion.claim import Claim, finished, journal_entry
 from tar2tf_cli.conversion.former import Former
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.conversion.sharding import Origin, Shard
-from tar2tf_cli.conversion.takeover import OVERWRITE, Claim, Takeover, finished, journal_entry
+from tar2tf_cli.conversion.takeover import OVERWRITE, Takeover
 from tar2tf_cli.conversion.tasks import ShardReport
 from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.errors import OutputExistsError, write_errors
@@ -82,8 +83,11 @@ class Publisher:
         takeover = Takeover(self._claim, self._working_folder)
         self._found, self._stale, self.sealed = takeover.found, takeover.stale, takeover.sealed
         self.former = takeover.former
-        if takeover.note:
-            self._events.note(takeover.note)
+        takeover.begin()
+        if takeover.changes:
+            self._events.note(f"updating: {takeover.changes}")
+        elif takeover.everything:
+            self._events.note(f"note: everything is converted again: {takeover.everything}")
         if self.sealed:
             self._events.resumed(len(self.sealed))
 

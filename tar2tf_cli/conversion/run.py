@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from typing import Any
 
+from tar2tf_cli.conversion.claim import make_claim
+from tar2tf_cli.conversion.estimate import growth_of
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.publish import Publisher
 from tar2tf_cli.conversion.schedule import ConversionSchedule
-from tar2tf_cli.conversion.takeover import Claim
 from tar2tf_cli.conversion.tally import Summary, Tally
 from tar2tf_cli.conversion.targets import DeviceTarget, StreamTarget, Target
 from tar2tf_cli.conversion.tasks import Worker
@@ -17,10 +19,9 @@ from tar2tf_cli.engines import cpu_count, make_engine
 from tar2tf_cli.engines.loop import run_tasks
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.events import Events
-from tar2tf_cli.sinks import open_sink
 from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.spec.output_path import STDOUT, PathTemplate
-from tar2tf_cli.stores import Source, endpoint_for
+from tar2tf_cli.spec.output_path import STDOUT
+from tar2tf_cli.stores import Source
 
 __all__ = ["Summary", "convert"]
 
@@ -55,21 +56,22 @@ def convert(
     Raises:
         Tar2tfError: when anything fails; the same call then continues where this one stopped.
     """
-    if update and (overwrite or target or conversion.output.is_stream):
-        what = "--overwrite replaces everything" if overwrite else "a stream is always written from its beginning"
-        raise UsageError(f"--update keeps the shards that have not changed, and {what}: leave one of them out")
+    if update and (target or conversion.output.is_stream):
+        raise UsageError("--update keeps the shards that have not changed, and a stream is written from its beginning")
     events = events or Events()
     plan = make_plan(conversion, endpoint=endpoint, source=source)
     readers = min(workers or cpu_count(), max(len(plan.inputs), 2))
     beside = int(readers > 1 and plan.source.remote)  # one more worker to write shards, so that no reader has to wait
     engine = make_engine(readers + beside)
     manifest = plan.manifest()
-    with target or _target(plan, manifest, endpoint, events, overwrite=overwrite, update=update) as target:
+    target = target or _target(plan, events, endpoint=endpoint, overwrite=overwrite, update=update)
+    with target:
         if target.up_to_date:
             return _finished_before(target.up_to_date, target.manifest)
         worker = Worker(plan.work, plan.source, plan.inputs, target.folder, plan.threads(workers or cpu_count()))
         worker.direct = not (target.reads_shards or conversion.output.index)
         tally = Tally(plan, events)
+        tally.warn(growth_of(plan))
         with contextlib.closing(ConversionSchedule(plan, worker, readers, target, tally, events)) as schedule:
             run_tasks(schedule, engine, worker)
         tally.fill_in(manifest)
@@ -78,31 +80,15 @@ def convert(
     return tally.summary
 
 
-def _target(
-    plan: Plan, manifest: Manifest, endpoint: str | None, events: Events, *, overwrite: bool, update: bool
-) -> Target:
+def _target(plan: Plan, events: Events, **options: Any) -> Target:
     """The target of a conversion's shards, chosen by its output path."""
     conversion = plan.conversion
-    path = conversion.output.path
-    if path == STDOUT:
+    if conversion.output.path == STDOUT:
         return StreamTarget()
     if conversion.output.is_stream:
-        return DeviceTarget(path)
-    sink = open_sink(
-        path, endpoint=endpoint_for(path, conversion.input.bucket, endpoint), retry_for=conversion.retry_for
-    )
-    claim = Claim(
-        PathTemplate.parse(sink.inside(conversion.output.template.text)),
-        sink,
-        manifest.identity(),
-        inputs=plan.source.paths(plan.inputs),
-        documents=[sink.inside(name) for name in plan.documents()],
-        overwrite=overwrite,
-        resumable=plan.source.resumable,
-        update=update,
-        whole=plan.whole,
-    )
-    return Publisher(claim, events, lanes=list(conversion.split) or [item.stem for item in plan.inputs])
+        return DeviceTarget(conversion.output.path)
+    lanes = list(conversion.split) or [item.stem for item in plan.inputs]
+    return Publisher(make_claim(plan, **options), events, lanes=lanes)
 
 
 def _finished_before(manifest: Manifest, path: str | None) -> Summary:

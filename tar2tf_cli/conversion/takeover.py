@@ -2,131 +2,36 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
 from typing import Any, Final
 
 from tar2tf_cli.conversion.changes import InputChanges, differing
+from tar2tf_cli.conversion.claim import Claim, journal_entry, previous_of
 from tar2tf_cli.conversion.former import Former
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.sharding import Shard
 from tar2tf_cli.conversion.tasks import ShardReport
 from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError
-from tar2tf_cli.sinks import Sink
 from tar2tf_cli.spec.output_path import PathTemplate, check_replaceable
-from tar2tf_cli.stores import ObjectInfo
 
-__all__ = ["OVERWRITE", "Claim", "Takeover", "finished", "journal_entry"]
+__all__ = ["OVERWRITE", "Takeover"]
 
 OVERWRITE: Final = "pass --overwrite to replace what is there, or choose another output path"
 _ELSEWHERE: Final = "choose another output path"
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The files that a conversion will write, as known before anything is written.
-
-    Attributes:
-        template: the path template of the shards, relative to the sink.
-        sink: where the shards are published.
-        identity: version, spec and inputs of the conversion (`Manifest.identity`).
-        inputs: paths of the inputs, which are never replaced, not even with `overwrite`.
-        documents: paths of the files to be written beside the manifest.
-        overwrite: whether files that this conversion does not claim may be replaced.
-        resumable: whether the inputs are known to be the same as in an interrupted run.
-        update: whether the output of the same spec from other inputs is brought up to date.
-        whole: what makes an update convert everything again, if anything.
-    """
-
-    template: PathTemplate
-    sink: Sink
-    identity: dict[str, Any]
-    inputs: Sequence[str] = ()
-    documents: Sequence[str] = ()
-    overwrite: bool = False
-    resumable: bool = True
-    update: bool = False
-    whole: str | None = None
-
-    @property
-    def manifest(self) -> str:
-        """The manifest's path."""
-        return self.template.manifest()
-
-    @property
-    def where(self) -> str:
-        """Path or URL of the manifest, as shown to users."""
-        return self.sink.locate(self.manifest)
-
-    @property
-    def prefix(self) -> str:
-        """The prefix of all shard paths that is omitted in the manifest."""
-        return self.manifest[: -len(os.path.basename(self.manifest))]
-
-    @property
-    def root(self) -> str:
-        """The manifest's folder."""
-        return self.prefix or "."
-
-    @property
-    def begins(self) -> str:
-        """The common prefix of the paths of manifest, documents and shards."""
-        return os.path.commonprefix([self.manifest, self.template.text]).rstrip("-")  # noqa: RUF071 - of names
-
-    @property
-    def with_index(self) -> bool:
-        """Whether each shard has an `--index`."""
-        return bool(self.identity["spec"].get("output", {}).get("index"))
-
-    @property
-    def by_total(self) -> bool:
-        """Whether the shards' paths are known only once all shards are written."""
-        return "total" in self.template.fields
-
-    def lane(self, split: str | None, name: str) -> str:
-        """The lane of a shard of a split, with the first records from the input of that name."""
-        return split or (ObjectInfo(name, None, None).stem if "input" in self.template.fields else "")
-
-    def is_there(self, path: str, size: int) -> bool:
-        """Whether a shard of an earlier manifest exists with its size, and with its `--index`."""
-        path = self.prefix + path
-        return self.sink.size(path) == size and (not self.with_index or self.sink.size(f"{path}.idx") is not None)
-
-    def path(self, shard: Shard, total: int = 0) -> str:
-        """A shard's path."""
-        return self.template.path(shard.number, total=total, split=shard.lane, stem=shard.lane)
-
-
-def finished(claim: Claim) -> Manifest | None:
-    """The manifest of an identical conversion, if it was finished and all its files exist; otherwise None."""
-    manifest = None
-    if claim.resumable and not claim.overwrite:
-        with contextlib.suppress(DamagedShardError):
-            manifest = _previous(claim)
-    if manifest is None or manifest.identity() != claim.identity:
-        return None
-    there = all(claim.is_there(shard.path, shard.bytes) for shard in manifest.shards)
-    return manifest if there and all(claim.sink.size(path) is not None for path in claim.documents) else None
-
-
-def journal_entry(claim: Claim, shard: Shard, report: ShardReport) -> dict[str, Any]:
-    """The journal entry of a whole shard, with its path relative to the root if that is already known."""
-    paths = {} if claim.by_total else {"paths": [claim.path(shard).removeprefix(claim.prefix)]}
-    return {"lane": shard.lane, "number": shard.number, **asdict(report), **paths}
-
-
 class Takeover:
-    """Finds the files of an earlier run, keeps those of this conversion, refuses others, and starts the journal.
+    """Finds the files of an earlier run, keeps those of this conversion, refuses others; writes nothing before `begin`.
 
     Attributes:
         found: normalised paths of existing files that may be replaced.
         stale: normalised paths of files that are removed once the output is whole, unless they are replaced.
         sealed: shards that an interrupted run left whole, by lane and number.
         former: the earlier conversion that is brought up to date; None to convert everything.
-        note: what the user should know of an update; empty if there is none.
+        changes: how its inputs differ from those now.
+        everything: why an update converts everything again; empty if it does not.
 
     Raises:
         OutputExistsError: when a file that this conversion does not claim is in the way.
@@ -150,40 +55,48 @@ class Takeover:
         replaced = self._inside(head["replaces"]) if ours else files | self._inside([*head["replaces"], *published])
         self.stale = {path for path in replaced if self._sink.exists(path)}
         self.sealed: dict[tuple[str, int], ShardReport] = {}
-        if ours and claim.resumable:
-            folder.clear(strays=True)
+        self._continues = ours and claim.resumable
+        if self._continues:
             self._resume(entries, folder.path)
-        else:
-            folder.clear()
-            self._sink.drop_staged()
+        self._published = published if ours else []
+        self._folder = folder
         self.former: Former | None = None
-        self.note = ""
+        self.changes: InputChanges | None = None
+        self.everything = ""
         if previous is None and ours and "previous" in head:  # killed while it replaced the files of that manifest
             previous = Manifest.from_bytes(head["previous"].encode(), claim.where)
         elif not claim.update:
             previous = None
         if previous is not None:
             self._bring_up_to_date(previous)
-        self._begin_journal(folder, published if ours else [], previous if self.former else None)
+        self._previous = previous if self.former else None
+
+    def begin(self) -> None:
+        """Remove what an interrupted run left that this one does not continue, and start the journal."""
+        if self._continues:
+            self._folder.clear(strays=True)
+        else:
+            self._folder.clear()
+            self._sink.drop_staged()
+        self._begin_journal()
 
     def _bring_up_to_date(self, previous: Manifest) -> None:
         """Compare with an earlier conversion, if that can save any work."""
-        claim, everything = self._claim, "note: everything is converted again"
+        claim, inputs = self._claim, self._claim.identity["inputs"]
         if names := differing(previous.spec, claim.identity["spec"]):
-            self.note = f"{everything}, as the spec has changed: {', '.join(names[:3])}"
+            self.everything = f"the options have changed ({', '.join(names[:3])})"
         elif claim.whole:
-            self.note = f"{everything}: with {claim.whole}, each shard depends on all inputs"
+            self.everything = f"with {claim.whole}, each shard depends on all inputs"
         elif not previous.reports and previous.inputs:
-            self.note = f"{everything}: the manifest does not say which records came from which input"
+            self.everything = "the manifest does not say which records came from which input"
         else:
-            inputs = claim.identity["inputs"]
-            self.note = f"updating: {InputChanges.between(previous.inputs, inputs)}"
+            self.changes = InputChanges.between(previous.inputs, inputs)
             self.former = Former.of(previous, inputs, claim.lane, claim.is_there)
 
     def _checked_previous(self) -> Manifest | None:
         """The existing manifest, unless this conversion may not replace it; a damaged one lists nothing."""
         try:
-            previous = _previous(self._claim)
+            previous = previous_of(self._claim)
         except DamagedShardError as error:
             if not self._claim.overwrite:
                 raise OutputExistsError(
@@ -255,20 +168,14 @@ class Takeover:
             if size is not None and size == entry["size"]:
                 self.sealed[shard.place] = ShardReport(size, entry["records"], entry["crc"])
 
-    def _begin_journal(self, folder: WorkingFolder, published: list[str], previous: Manifest | None) -> None:
-        """Start a new journal.
-
-        Args:
-            folder: the folder that holds it.
-            published: paths, relative to the root, that this conversion may have published before.
-            previous: the manifest that is brought up to date; it is gone while shards are replaced.
-        """
+    def _begin_journal(self) -> None:
+        """Start a new journal, with the manifest that is brought up to date: it is gone while files are replaced."""
         replaces = sorted(os.path.relpath(path, self._claim.root) for path in self.stale)
         sealed = [journal_entry(self._claim, Shard(*place), report) for place, report in self.sealed.items()]
         head = {"identity": self._claim.identity, "replaces": replaces}
-        if previous:
-            head["previous"] = previous.to_bytes().decode("ascii")
-        folder.begin_journal([head, {"paths": published}, *sealed])
+        if self._previous:
+            head["previous"] = self._previous.to_bytes().decode("ascii")
+        self._folder.begin_journal([head, {"paths": self._published}, *sealed])
 
     def _inside(self, paths: Iterable[str]) -> set[str]:
         """Normalised paths of the files listed in a manifest or journal, without any that lead outside its folder."""
@@ -277,23 +184,14 @@ class Takeover:
         return {os.path.normpath(os.path.join(root, path)) for path in inside if path.split(os.sep)[0] != ".."}
 
 
-def _previous(claim: Claim) -> Manifest | None:
-    """The existing manifest.
-
-    Raises:
-        DamagedShardError: when there is another document, or a damaged one.
-    """
-    data = claim.sink.read(claim.manifest)
-    return None if data is None else Manifest.from_bytes(data, claim.where)
-
-
 def _what_changed(previous: Manifest, identity: dict[str, Any]) -> tuple[str, str]:
     """What differs from an earlier conversion, and what the user can do."""
     names = [name for name in differing(previous.spec, identity["spec"]) if name != "input.tars"]
     if names:  # a pipeline's tars are its inputs
         return f"was made with other options: {', '.join(names[:3])} changed", OVERWRITE
     changes = InputChanges.between(previous.inputs, identity["inputs"])
-    return f"was made from other inputs: {changes}", f"pass --update to redo only what changed, or {OVERWRITE[5:]}"
+    hint = "pass --update to redo only what changed, --overwrite to replace everything, or choose another output path"
+    return f"was made from other inputs: {changes}", hint
 
 
 def _spec(identity: dict[str, Any] | None) -> Any:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tar2tf_cli.conversion.estimate import growth
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard
@@ -70,8 +71,17 @@ class Tally:
         self.summary = Summary(shuffled=plan.conversion.shuffle, seed=plan.conversion.seed)
         self.summary.classes = plan.source.classes
         self.summary.skipped.update(plan.source.skipped)
+        self._warned = False
+        self._read: int | None = 0  # stored bytes of the inputs so far; None if unknown
+        self._written = 0
         self._described: list[str] = []
         self._reports: list[InputReport] = []
+
+    def warn(self, warning: str | None) -> None:
+        """Give a warning about the size of the output, if there is one and it is the first."""
+        if warning and not self._warned:
+            self._events.note(warning)
+            self._warned = True
 
     def add_input(self, number: int, report: InputReport) -> None:
         """Add the report of the next input, in input order.
@@ -86,6 +96,8 @@ class Tally:
         except SampleError as error:
             raise error.at(shard=name) from None
         self.summary.inputs += 1
+        size = self._plan.inputs[number].size
+        self._read = None if self._read is None or size is None else self._read + size
         self.summary.skipped.update(report.skipped)
         self._described.append(report.described)
         self._samples += report.samples
@@ -117,6 +129,9 @@ class Tally:
         self.summary.oversized += bool(limit and shard.size > limit and shard.records == 1)
         self.summary.records += shard.records
         self.summary.kept += shard.kept
+        self._written += shard.size
+        if self._read is not None:
+            self.warn(growth(self._plan, self._written, self._read))
 
     def fill_in(self, manifest: Manifest) -> None:
         """Fill in the manifest's features and the counts of skipped members and samples.

@@ -255,14 +255,18 @@ class Conversion:
         return not worked_on and (self._preset is None or self._preset.light)
 
     @property
+    def runs_own_code(self) -> bool:
+        """Whether a function of the user is called for each sample."""
+        return bool(self.example_ops or self.record_to_example or any(isinstance(op, Func) for op in self.ops))
+
+    @property
     def gains_by_threads(self) -> bool:
         """Whether several threads may work on one input, to finish it sooner.
 
         A user's function may not be thread-safe, and reading stops at a limit.
         """
-        own = self.example_ops or self.record_to_example or any(isinstance(op, Func) for op in self.ops)
         unlocked = any(op.unlocked for op in self.ops) or bool(self._preset and self._preset.decodes)
-        return unlocked and not own and (self.limit is None or self.shuffle)
+        return unlocked and not self.runs_own_code and (self.limit is None or self.shuffle)
 
     def canonical(self) -> dict[str, Any]:
         """Return the spec as in the manifest: without defaults, with the output path relative to the manifest.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from shards import PHOTOS, examples, tar2tf, tree, write_tar
+from shards import PHOTOS, examples, members_of, samples, tar2tf, tree, write_tar
 
 OPS = ["--op", "decode:jpg", "--op", "resize:jpg,20x30", "--op", "convert:jpg,float16", "--op", "rename:image=jpg"]
 MORE = ["--op", "keep:image,cls", "--select", "image,label=cls", "--type", "label=int64"]
@@ -113,3 +115,135 @@ def test_standard_input_is_not_used_up(tmp_path: Path) -> None:
         done = tar2tf("convert", "-", "-o", tmp_path / "x", "--op", "decode:jpg", "--dry-run", stdin=stream)
     assert done.returncode == 0, done.stderr
     assert tree(tmp_path) == {}
+
+
+# --- What would happen to the output ---
+
+
+def dry(*arguments: str | Path, **options: Any) -> tuple[list[str], Any]:
+    """The lines and the document of a dry run, which has to leave the folder of the output as it is."""
+    shown = tar2tf("convert", *arguments, "--dry-run", **options)
+    assert shown.returncode == 0, shown.stderr
+    as_json = tar2tf("convert", *arguments, "--dry-run", "--json", **options)
+    return shown.stdout.splitlines() + shown.stderr.splitlines(), json.loads(as_json.stdout)
+
+
+def test_it_says_what_would_happen_to_an_output_that_is_there(tmp_path: Path) -> None:
+    shutil.copytree(PHOTOS, tmp_path / "in")
+    command = [tmp_path / "in", "-o", tmp_path / "out" / "x-<>.record", "--records-per-shard", "6"]
+    lines, document = dry(*command)
+    assert document["outcome"] == {"status": "new", "message": ""}
+    assert lines[0].startswith("4 inputs")
+    assert tar2tf("convert", *command).returncode == 0
+    before = tree(tmp_path)
+
+    lines, document = dry(*command)
+    assert lines[0] == "up to date: nothing would be done"
+    assert document["outcome"]["status"] == "up to date"
+    lines, document = dry(*command, "--type", "cls=int64")
+    refused = (
+        f"would refuse: {tmp_path}/out/x-manifest.json: was made with other options: types changed; pass --overwrite"
+    )
+    assert lines[0].startswith(refused)
+    assert document["outcome"] == {"status": "refuse", "message": lines[0]}
+    lines, document = dry(*command, "--type", "cls=int64", "--update")
+    assert lines[0] == "would convert everything again: the options have changed (types)"
+    lines, document = dry(*command, "--type", "cls=int64", "--overwrite")
+    assert lines[0] == "would replace what is there: 4 files"
+    assert document["outcome"]["status"] == "overwrite"
+    assert tree(tmp_path) == before
+
+    (tmp_path / "in" / "photos-1.tar").rename(tmp_path / "in" / "photos-7.tar")
+    lines, document = dry(*command)
+    assert "was made from other inputs: 1 added (photos-7.tar), 1 removed (photos-1.tar)" in lines[0]
+    lines, document = dry(*command, "--update")
+    assert lines[0] == "would update: 1 added (photos-7.tar), 1 removed (photos-1.tar)"
+    assert document["outcome"]["status"] == "update"
+    (tmp_path / "out" / "x-manifest.json").unlink()
+    lines, document = dry(*command)
+    assert lines[0].startswith(f"would refuse: {tmp_path}/out/x-1.record: already exists, and no manifest")
+    assert "nothing would" not in lines[0]
+
+
+# --- How much would be written ---
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--max-shard-size", "40kB"],
+        ["--records-per-shard", "5"],
+        ["--num-shards", "3"],
+        ["--op", "decode:jpg"],
+        ["--compression", "gzip"],
+        ["--limit", "9"],
+        ["--preset", "imagenet-tensor", "--image-size", "20"],
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("path", ["x-<>.record", "<input>.record", "<split>.record"])
+def test_the_estimate_is_close_to_what_is_written(options: list[str], path: str, tmp_path: Path) -> None:
+    if path == "<split>.record":
+        options = [*options, "--split", "a=0.5,b=0.5"]
+    if path == "<input>.record" and "--limit" in options:
+        pytest.skip("<input> and --limit exclude each other")
+    command = [PHOTOS, "photos-*.tar", "-o", tmp_path / path, *options, "-j", "1"]
+    _, document = dry(*command)
+    done = json.loads(tar2tf("convert", *command, "--json").stdout)
+    found = document["estimate"]
+    assert found["records"] == done["records"]
+    assert found["bytes"] == pytest.approx(done["bytes"], rel=0.2 if {"gzip", "--limit"} & {*options} else 0.02)
+    assert found["shards"] == pytest.approx(len(done["shards"]), abs=2)
+
+
+def test_the_estimate_of_large_inputs_comes_from_some_of_their_samples(tmp_path: Path) -> None:
+    for number in range(3):
+        write_tar(tmp_path / "in" / f"{number}.tar", samples(400, 3000, first=number * 1000))
+    write_tar(tmp_path / "in" / "3.tar.gz", samples(400, 3000, first=3000))
+    command = [tmp_path / "in", "-o", tmp_path / "x-<>.record", "--max-shard-size", "500kB"]
+    lines, document = dry(*command)
+    found = document["estimate"]
+    done = json.loads(tar2tf("convert", *command, "--json").stdout)
+    assert found["records"] == pytest.approx(done["records"], rel=0.2)
+    assert found["bytes"] == pytest.approx(done["bytes"], rel=0.2)
+    assert found["shards"] == pytest.approx(len(done["shards"]), rel=0.3)
+    (line,) = (line for line in lines if line.startswith("about "))
+    assert line.endswith(f" in {found['shards']} shards")
+
+
+@pytest.mark.parametrize("kind", ["ops", "a function", "stdin"])
+def test_an_output_much_larger_than_the_input_gets_one_warning(kind: str, tmp_path: Path) -> None:
+    ops = ["--op", "decode:jpg", "--op", "convert:jpg,float32"]
+    if kind == "a function":
+        (tmp_path / "f.py").write_text("def f(sample):\n    return {**sample, 'x': bytes(200_000)}\n")
+        ops = ["--op", f"func:{tmp_path}/f.py:f"]
+    command = [PHOTOS, "-o", tmp_path / "x-<>.record", *ops, "--max-shard-size", "1MB", "-j", "1"]
+    if kind == "stdin":
+        command[0] = "-"
+    stdin = {"input": (PHOTOS / "photos-0.tar").read_bytes()} if kind == "stdin" else {}
+    done = tar2tf("convert", *command, **stdin)
+    assert done.returncode == 0
+    warnings = [line for line in done.stderr.splitlines() if line.startswith("warning:")]
+    assert len(warnings) == (kind != "stdin"), done.stderr
+    if kind == "ops":
+        assert " times the 270.01 KB of the input" in warnings[0]
+        assert "images that stay encoded" in warnings[0]
+        command[2] = tmp_path / "y-<>.record"
+        lines, document = dry(*command)
+        assert lines[-1].startswith("warning: about ")
+        assert document["warnings"] == [lines[-1]]
+        assert not tar2tf("convert", PHOTOS, "-o", tmp_path / "z.record", "--op", "decode:jpg", "-q").stderr
+
+
+def test_the_classes_of_an_image_folder_are_shown(tmp_path: Path) -> None:
+    for name in ("cat", "dog", "emu", "fox"):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        for number in range(3):
+            data = dict(members_of(PHOTOS / "photos-0.tar"))["0000.jpg"]
+            (tmp_path / "in" / name / f"{number}.jpg").write_bytes(data)
+    command = ["--from", "imagefolder", tmp_path / "in", "-o", tmp_path / "x-<>.record", "--preset", "imagenet"]
+    lines, document = dry(*command)
+    assert "4 classes: cat, dog, emu, …" in lines
+    assert document["classes"] == ["cat", "dog", "emu", "fox"]
+    assert document["estimate"]["records"] == 12

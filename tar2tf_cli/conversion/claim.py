@@ -1,0 +1,149 @@
+"""What a conversion will write, and whether an earlier run wrote it already."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tar2tf_cli.conversion.manifest import Manifest
+from tar2tf_cli.conversion.plan import Plan
+from tar2tf_cli.conversion.sharding import Shard
+from tar2tf_cli.conversion.tasks import ShardReport
+from tar2tf_cli.errors import DamagedShardError, UsageError
+from tar2tf_cli.sinks import Sink, open_sink
+from tar2tf_cli.spec.output_path import PathTemplate
+from tar2tf_cli.stores import ObjectInfo, endpoint_for
+
+__all__ = ["Claim", "finished", "journal_entry", "make_claim", "previous_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The files that a conversion will write, as known before anything is written.
+
+    Attributes:
+        template: the path template of the shards, relative to the sink.
+        sink: where the shards are published.
+        identity: version, spec and inputs of the conversion (`Manifest.identity`).
+        inputs: paths of the inputs, which are never replaced, not even with `overwrite`.
+        documents: paths of the files to be written beside the manifest.
+        overwrite: whether files that this conversion does not claim may be replaced.
+        resumable: whether the inputs are known to be the same as in an interrupted run.
+        update: whether the output of the same spec from other inputs is brought up to date.
+        whole: what makes an update convert everything again, if anything.
+    """
+
+    template: PathTemplate
+    sink: Sink
+    identity: dict[str, Any]
+    inputs: Sequence[str] = ()
+    documents: Sequence[str] = ()
+    overwrite: bool = False
+    resumable: bool = True
+    update: bool = False
+    whole: str | None = None
+
+    @property
+    def manifest(self) -> str:
+        """The manifest's path."""
+        return self.template.manifest()
+
+    @property
+    def where(self) -> str:
+        """Path or URL of the manifest, as shown to users."""
+        return self.sink.locate(self.manifest)
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of all shard paths that is omitted in the manifest."""
+        return self.manifest[: -len(os.path.basename(self.manifest))]
+
+    @property
+    def root(self) -> str:
+        """The manifest's folder."""
+        return self.prefix or "."
+
+    @property
+    def begins(self) -> str:
+        """The common prefix of the paths of manifest, documents and shards."""
+        return os.path.commonprefix([self.manifest, self.template.text]).rstrip("-")  # noqa: RUF071 - of names
+
+    @property
+    def with_index(self) -> bool:
+        """Whether each shard has an `--index`."""
+        return bool(self.identity["spec"].get("output", {}).get("index"))
+
+    @property
+    def by_total(self) -> bool:
+        """Whether the shards' paths are known only once all shards are written."""
+        return "total" in self.template.fields
+
+    def lane(self, split: str | None, name: str) -> str:
+        """The lane of a shard of a split, with the first records from the input of that name."""
+        return split or (ObjectInfo(name, None, None).stem if "input" in self.template.fields else "")
+
+    def is_there(self, path: str, size: int) -> bool:
+        """Whether a shard of an earlier manifest exists with its size, and with its `--index`."""
+        path = self.prefix + path
+        return self.sink.size(path) == size and (not self.with_index or self.sink.size(f"{path}.idx") is not None)
+
+    def path(self, shard: Shard, total: int = 0) -> str:
+        """A shard's path."""
+        return self.template.path(shard.number, total=total, split=shard.lane, stem=shard.lane)
+
+
+def finished(claim: Claim) -> Manifest | None:
+    """The manifest of an identical conversion, if it was finished and all its files exist; otherwise None."""
+    manifest = None
+    if claim.resumable and not claim.overwrite:
+        with contextlib.suppress(DamagedShardError):
+            manifest = previous_of(claim)
+    if manifest is None or manifest.identity() != claim.identity:
+        return None
+    there = all(claim.is_there(shard.path, shard.bytes) for shard in manifest.shards)
+    return manifest if there and all(claim.sink.size(path) is not None for path in claim.documents) else None
+
+
+def journal_entry(claim: Claim, shard: Shard, report: ShardReport) -> dict[str, Any]:
+    """The journal entry of a whole shard, with its path relative to the root if that is already known."""
+    paths = {} if claim.by_total else {"paths": [claim.path(shard).removeprefix(claim.prefix)]}
+    return {"lane": shard.lane, "number": shard.number, **asdict(report), **paths}
+
+
+def previous_of(claim: Claim) -> Manifest | None:
+    """The existing manifest.
+
+    Raises:
+        DamagedShardError: when there is another document, or a damaged one.
+    """
+    data = claim.sink.read(claim.manifest)
+    return None if data is None else Manifest.from_bytes(data, claim.where)
+
+
+def make_claim(plan: Plan, *, endpoint: str | None, overwrite: bool, update: bool) -> Claim:
+    """What a plan's conversion will write to files or objects.
+
+    Raises:
+        UsageError: when both `overwrite` and `update` are given, or the store cannot be written to.
+    """
+    if update and overwrite:
+        raise UsageError(
+            "--update keeps the shards that have not changed, and --overwrite replaces all: use one of them"
+        )
+    conversion, path = plan.conversion, plan.conversion.output.path
+    endpoint = endpoint_for(path, conversion.input.bucket, endpoint)
+    sink = open_sink(path, endpoint=endpoint, retry_for=conversion.retry_for)
+    return Claim(
+        PathTemplate.parse(sink.inside(conversion.output.template.text)),
+        sink,
+        plan.manifest().identity(),
+        inputs=plan.source.paths(plan.inputs),
+        documents=[sink.inside(name) for name in plan.documents()],
+        overwrite=overwrite,
+        resumable=plan.source.resumable,
+        update=update,
+        whole=plan.whole,
+    )

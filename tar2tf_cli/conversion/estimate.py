@@ -1,0 +1,187 @@
+"""How large an output will be, judging by the first samples of a few inputs."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tar2tf_cli.conversion.plan import Plan
+from tar2tf_cli.conversion.spool import gzip_bytes
+from tar2tf_cli.errors import NotAdjacentError, Tar2tfError
+from tar2tf_cli.flow.reading import Reading
+from tar2tf_cli.stores import ObjectInfo
+
+__all__ = ["Estimate", "estimate", "growth", "growth_of"]
+
+_INPUTS: Final = 3
+_SAMPLES: Final = 32
+_SECONDS: Final = 1.0
+_MOST_GZIP: Final = 1 << 20
+_TIMES: Final = 4
+_MUCH: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a conversion will write, about: records, bytes and shards."""
+
+    records: int
+    bytes: int
+    shards: int
+
+    def to_json(self) -> dict[str, int]:
+        """As plain JSON."""
+        return {"records": self.records, "bytes": self.bytes, "shards": self.shards}
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What a few samples took and gave: stored bytes, records, bytes of records, those bytes as written."""
+
+    consumed: int = 0
+    records: int = 0
+    size: int = 0
+    written: int = 0
+
+
+def estimate(plan: Plan, *, inputs: int = _INPUTS, samples: int = _SAMPLES) -> Estimate | None:
+    """Convert the first samples of a few inputs, and scale the result by the inputs' sizes.
+
+    Args:
+        plan: the conversion.
+        inputs: most inputs of each kind to look at, evenly spread.
+        samples: most samples of each.
+
+    Returns:
+        The estimate; None if an input can be read only once, the sizes are unknown, or no sample could be converted.
+    """
+    size, spec = plan.size, plan.conversion
+    if not (plan.source.repeatable and plan.inputs and size is not None):
+        return None
+    count = plan.source.count
+    records = total = 0.0
+    for group in _alike(plan.inputs, whole=count is not None):
+        seen = _Seen()
+        for place in sorted({round(each * (len(group) - 1) / max(inputs - 1, 1)) for each in range(inputs)}):
+            _look(plan, group[place], seen, samples)
+        if seen.records:
+            stored = sum(item.size or 0 for item in group)
+            found = count if count is not None else seen.records * stored / max(seen.consumed, 1)
+            records += found
+            total += found * (seen.written if spec.output.compression == "gzip" else seen.size) / seen.records
+    if not records:
+        return None
+    part = 1.0 if spec.limit is None else min(1.0, spec.limit / records)
+    return Estimate(round(records * part), round(total * part), _shards(plan, round(records * part), total * part))
+
+
+def _alike(inputs: Sequence[ObjectInfo], *, whole: bool) -> list[list[ObjectInfo]]:
+    """The inputs by the suffix of their names, as compressed ones have more samples in as many bytes."""
+    groups: dict[str, list[ObjectInfo]] = {}
+    for item in inputs:
+        suffix = item.name[item.name.rfind(item.stem) + len(item.stem) :]
+        groups.setdefault("" if whole else suffix, []).append(item)
+    return list(groups.values())
+
+
+def _look(plan: Plan, item: ObjectInfo, seen: _Seen, most: int) -> None:
+    """Add the first samples of an input; errors are left to the conversion, which will report them."""
+    with contextlib.suppress(Tar2tfError):
+        try:
+            _read(plan, item, seen, most)
+        except NotAdjacentError:
+            if plan.source.seekable:
+                _read(plan, item, seen, most, regroup=True)
+
+
+def _read(plan: Plan, item: ObjectInfo, seen: _Seen, most: int, *, regroup: bool = False) -> None:
+    fetched: list[int] = []
+    sizes: list[int] = []
+    deadline, written, whole = time.monotonic() + _SECONDS, 0, item.size or 0
+    with Reading(plan.work, plan.source, item, on_bytes=fetched.append, regroup=regroup) as reading:
+        consumed, blocks = whole, 0
+        for _, parts, size in reading.records():
+            late = sizes and time.monotonic() > deadline
+            begins = reading.seekable or len(fetched) > blocks or late  # with a new block, those before are used up
+            if begins and (late or len(sizes) >= most):
+                if regroup:
+                    return  # it is not known how much of the input is left
+                consumed = reading.offset if reading.seekable else sum(fetched[: blocks or None])
+                break
+            blocks = len(fetched)
+            sizes.append(size)
+            if plan.conversion.output.compression == "gzip":
+                written += round(size * _shrinks(parts))
+    seen.records += len(sizes)
+    seen.consumed += consumed
+    seen.size += sum(sizes)
+    seen.written += written
+
+
+def _shrinks(parts: list[bytes]) -> float:
+    """How much smaller gzip makes a record."""
+    data = b"".join(parts)[:_MOST_GZIP]
+    return len(gzip_bytes(data)) / len(data)
+
+
+def _shards(plan: Plan, records: int, total: float) -> int:
+    """How many shards that many records and bytes make."""
+    output = plan.conversion.output
+    count = 0
+    for part in _lanes(plan):
+        share = max(round(records * part), 1)
+        if output.num_shards:
+            count += min(output.num_shards, share)
+        else:
+            by_size = -(-total * part // output.limit) if output.limit else 1
+            by_count = -(-share // output.records_per_shard) if output.records_per_shard else 1
+            count += max(int(by_size), by_count, 1)
+    return count if records else 0
+
+
+def _lanes(plan: Plan) -> Iterator[float]:
+    """The part of the records in each series of shards."""
+    if "input" in plan.conversion.output.template.fields and plan.size:
+        yield from ((item.size or 0) / plan.size for item in plan.inputs)
+    else:
+        yield from plan.conversion.split.values() or (1.0,)
+
+
+def growth_of(plan: Plan) -> str | None:
+    """A warning, before anything is converted, that the output will be much larger than the input; None if it is not,
+    or if that cannot be known in a moment.
+    """
+    spec, source = plan.conversion, plan.source
+    known = source.gives == "bytes" or spec.input.kind == "imagefolder"
+    if spec.is_light or spec.runs_own_code or source.remote or not known:
+        return None
+    found = estimate(plan, inputs=1, samples=8)
+    return growth(plan, found.bytes) if found else None
+
+
+def growth(plan: Plan, size: int, read: int | None = None) -> str | None:
+    """A warning if an output is much larger than its input.
+
+    Args:
+        plan: the conversion.
+        size: bytes of the output.
+        read: bytes of the input that gave them; defaults to all.
+    """
+    read = plan.size if read is None else read
+    if not read or size < max(_TIMES * read, _MUCH):
+        return None
+    from humanfriendly import format_size
+
+    times = f"{size / read:.0f} times the {format_size(read)} of the input"
+    return f"warning: about {format_size(size)} will be written, {times}; {_advice(plan)}"
+
+
+def _advice(plan: Plan) -> str:
+    names: list[Any] = [next(iter(op.canonical())) for op in plan.conversion.ops]
+    decodes = "decode" in names or plan.conversion.preset == "imagenet-tensor"
+    if decodes and "encode" not in names:
+        return "images that stay encoded (without decode, or with encode as the last op) take a fraction"
+    return "check the ops with --dry-run"
