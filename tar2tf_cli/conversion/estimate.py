@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tar2tf_cli.conversion.plan import Plan
-from tar2tf_cli.conversion.spool import gzip_bytes
+from tar2tf_cli.conversion.spool import gzip_stream
 from tar2tf_cli.errors import NotAdjacentError, Tar2tfError
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.stores import ObjectInfo
@@ -121,10 +121,15 @@ def _read(plan: Plan, item: ObjectInfo, seen: _Seen, most: int, *, regroup: bool
     seen.written += written
 
 
-def _shrinks(parts: list[bytes]) -> float:
-    """How much smaller gzip makes a record."""
-    data = b"".join(parts)[:_MOST_GZIP]
-    return len(gzip_bytes(data)) / len(data)
+def _shrinks(parts: Iterable[bytes]) -> float:
+    """How much smaller gzip makes a record, by its beginning."""
+    taken, total = list[bytes](), 0
+    for part in parts:
+        taken.append(part)
+        total += len(part)
+        if total > _MOST_GZIP:
+            break
+    return sum(size for _, size in gzip_stream([(taken, total)])) / total
 
 
 def _shards(plan: Plan, records: int, total: float) -> int:

@@ -15,7 +15,7 @@ from tar2tf_cli.formats.tfrecord import crc32c_of_file
 from tar2tf_cli.sinks import RecordFile
 from tar2tf_cli.spec.conversion import Conversion
 
-__all__ = ["Spool", "gzip_bytes", "gzip_stream", "spool_is_whole"]
+__all__ = ["Spool", "gzip_stream", "spool_is_whole"]
 
 _GZIP_LEVEL: Final = 6
 _GZIP_BLOCK: Final = 1 << 20
