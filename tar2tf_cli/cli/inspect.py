@@ -145,7 +145,7 @@ def _print_sample(shown: Shown) -> None:
     echo(f"{shown.path}: {place}")
     entries = sorted(shown.entries.items())
     rows = [(name, stats.kind, _amount(stats.most, stats.unit), stats.example or "") for name, stats in entries]
-    for line in table(rows, right={2}, shrink={3: 6, 1: 16, 0: 8}, width=terminal_width(), indent="  "):
+    for line in table(rows, right={2}, shrink={3: 16, 1: 22, 0: 24}, drop=(2, 3), width=terminal_width(), indent="  "):
         echo(line)
 
 
