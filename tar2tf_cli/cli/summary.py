@@ -25,7 +25,7 @@ def _document(summary: Summary) -> dict[str, Any]:
     return {
         "manifest": summary.manifest,
         "up_to_date": summary.up_to_date,
-        "kept": summary.kept,
+        **({"kept": summary.kept} if summary.kept else {}),
         "inputs": summary.inputs,
         "records": summary.records,
         "bytes": summary.bytes,
