@@ -68,7 +68,7 @@ def _without_tensorflow() -> Iterator[str]:
     """The dependencies but TensorFlow, as a file for pip."""
     yield "# What tar2tf convert, inspect and verify need: every dependency but TensorFlow."
     yield "#   pip install --no-deps tar2tf-cli"
-    yield "#   pip install -r without-tensorflow.txt"
+    yield "#   pip install --no-warn-conflicts -r without-tensorflow.txt"
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     listed = project.partition("\ndependencies = [\n")[2].partition("\n]")[0]
     yield from (needed for needed in re.findall(r'^ +"([^"]+)"', listed, re.MULTILINE) if "tensorflow" not in needed)
