@@ -17,10 +17,10 @@ TYPE_CHECKING = False  # typing takes a while to import, in which Ctrl-C is not 
 if TYPE_CHECKING:
     from typing import Any, Final
 
+    from tar2tf_cli.checking.contents import Contents as Contents
     from tar2tf_cli.checking.faults import Fault as Fault
     from tar2tf_cli.checking.faults import FileReport as FileReport
     from tar2tf_cli.checking.faults import Report as Report
-    from tar2tf_cli.checking.inspect import Contents as Contents
     from tar2tf_cli.checking.inspect import inspect as inspect
     from tar2tf_cli.checking.verify import verify as verify
     from tar2tf_cli.conversion.run import Summary as Summary
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _NAMES: Final = {
-    "checking.inspect": ("Contents", "inspect"),
+    "checking.contents": ("Contents",),
+    "checking.inspect": ("inspect",),
     "checking.faults": ("Fault", "FileReport", "Report"),
     "checking.verify": ("verify",),
     "conversion.run": ("Summary", "convert"),

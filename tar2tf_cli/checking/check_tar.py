@@ -8,6 +8,7 @@ from contextlib import closing
 from tar2tf_cli.checking.decode import Faults, Value, Values, in_threads, undecodable
 from tar2tf_cli.checking.faults import Amount, Fault, FileReport
 from tar2tf_cli.errors import DamagedShardError, SampleError
+from tar2tf_cli.formats.stored import whole_sample
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.samples.grouping import KEY
@@ -57,8 +58,11 @@ def _decode_samples(tar: TarSamples, report: FileReport, threads: int) -> None:
     def placed() -> Iterator[tuple[int, str, list[Value], Faults]]:
         for sample in tar.samples():
             key = sample.pop(KEY)
-            values = list(sample.items())
-            yield tar.grouper.offset, key, values, seen.odd(values)
+            try:
+                values = list(whole_sample(sample).items())
+                yield tar.grouper.offset, key, values, seen.odd(values)
+            except SampleError as error:
+                yield tar.grouper.offset, key, [], [("undecodable", f"{error.member} {error.message}")]
 
     for (offset, key, *_), faults in in_threads(placed(), lambda item: item[3] or undecodable(item[2]), threads):
         report.records += 1

@@ -1,13 +1,14 @@
-"""Detects what a value is from its bytes (an image and its size, text, JSON, an array), and sums up many values."""
+"""Detects what a value is from its bytes (an image and its size, text, audio, an array), and sums up many values."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
+from tar2tf_cli.checking.media import media_header, tensor_header
 from tar2tf_cli.errors import ImageError
 from tar2tf_cli.formats.magic import sniff
 
@@ -23,26 +24,31 @@ class Look(NamedTuple):
 
     Attributes:
         kind: such as `image/jpeg`, `text`, `json`, `npy` or `int64`; `bytes` for anything else.
-        shape: width, height and channels of an image.
+        shape: width, height and channels of an image; width and height of a video; the shape of an array.
+        seconds: duration of audio or video.
     """
 
     kind: str
     shape: tuple[int, ...] = ()
+    seconds: float | None = None
 
 
 def look_at(data: bytes) -> Look:
     """Detect what bytes are from their content."""
     kind = sniff(data)
     if kind and not kind.startswith("image/"):
-        return Look(kind)
+        found = media_header(kind, data)
+        return Look(f"{kind} {found.detail}".rstrip(), found.shape, found.seconds)
     if kind:
         from tar2tf_cli.formats.image import header
 
         try:
-            found = header(data)
-            return Look(kind, (found.width, found.height, found.channels))
+            image = header(data)
+            return Look(kind, (image.width, image.height, image.channels))
         except ImageError:
             pass
+    if tensor := tensor_header(data):
+        return Look(f"tensor {tensor.detail}", tensor.shape)
     return Look(_text_kind(data))
 
 
@@ -94,7 +100,12 @@ class Stats:
         count: how many samples have the entry or feature.
         example: one of the values, shortened.
         kinds: how many of the examined values have each kind.
-        shapes: the smallest and largest dimensions of each kind of image.
+        shapes: the smallest and largest dimensions of each kind of image, video or array; empty if their number varies.
+        seconds: the shortest and longest duration of each kind of audio or video.
+        values: the smallest and largest number of values of a feature in a record.
+        lists: the kinds of lists that hold the values of a feature; None for a feature without a list.
+        shaped: what a feature NAME/shape is the shape of: `values`, or `uint8` for bytes; empty if of neither, and None
+            if there is no such feature.
     """
 
     unit: Literal["bytes", "values"] = "bytes"
@@ -105,6 +116,10 @@ class Stats:
     example: str | None = None
     kinds: Counter[str] = field(default_factory=Counter)
     shapes: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
+    seconds: dict[str, tuple[float, float]] = field(default_factory=dict)
+    values: tuple[int, int] | None = None
+    lists: set[str | None] = field(default_factory=set)
+    shaped: str | None = None
 
     @property
     def mean(self) -> float:
@@ -123,6 +138,17 @@ class Stats:
         self.count += 1
         self.total += size
 
+    def add_list(self, kind: str | None, number: int) -> None:
+        """Add the kind of a list and its number of values; None for a feature without a list."""
+        if kind not in self.lists:
+            self.lists.add(kind)
+        if kind is None:
+            return
+        if self.values is None:
+            self.values = number, number
+        elif not self.values[0] <= number <= self.values[1]:
+            self.values = min(self.values[0], number), max(self.values[1], number)
+
     def look(self, look: Look, example: Callable[[], str]) -> None:
         """Add what a value is; `example` is called for the first value only."""
         self.kinds[look.kind] += 1
@@ -130,6 +156,8 @@ class Stats:
             self.example = example()
         if look.shape:
             self._widen(look.kind, look.shape, look.shape)
+        if look.seconds is not None:
+            self._lengthen(look.kind, look.seconds, look.seconds)
 
     def update(self, other: Stats) -> None:
         """Add the statistics of another shard."""
@@ -137,6 +165,13 @@ class Stats:
             self.example = other.example
         if not self.count:
             self.unit = other.unit
+        if self.values and other.values:
+            self.values = min(self.values[0], other.values[0]), max(self.values[1], other.values[1])
+        self.values = self.values or other.values
+        self.lists |= other.lists
+        self.shaped = (
+            other.shaped if self.shaped in (None, other.shaped) else self.shaped if other.shaped is None else ""
+        )
         self.least = min(self.least, other.least) if self.count and other.count else self.least or other.least
         self.most = max(self.most, other.most)
         self.count += other.count
@@ -144,11 +179,14 @@ class Stats:
         self.kinds.update(other.kinds)
         for kind, (low, high) in other.shapes.items():
             self._widen(kind, low, high)
+        for kind, (short, long) in other.seconds.items():
+            self._lengthen(kind, short, long)
 
-    def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
+    def to_json(self, missing: int = 0) -> dict[str, Any]:
+        """As plain JSON, with the number of samples that lack the entry, if any do."""
         return {
             "count": self.count,
+            **({"missing": missing} if missing else {}),
             "kind": self.kind,
             "unit": self.unit,
             "min": self.least,
@@ -157,12 +195,24 @@ class Stats:
             "example": self.example,
         }
 
-    def _widen(self, kind: str, low: Iterable[int], high: Iterable[int]) -> None:
+    def _widen(self, kind: str, low: tuple[int, ...], high: tuple[int, ...]) -> None:
         known_low, known_high = self.shapes.get(kind, (low, high))
-        self.shapes[kind] = tuple(map(min, known_low, low)), tuple(map(max, known_high, high))
+        same = len(known_low) == len(low) == len(known_high)
+        widened = tuple(map(min, known_low, low)), tuple(map(max, known_high, high))
+        self.shapes[kind] = widened if same else ((), ())
+
+    def _lengthen(self, kind: str, short: float, long: float) -> None:
+        known = self.seconds.get(kind, (short, long))
+        self.seconds[kind] = min(known[0], short), max(known[1], long)
 
     def _described(self, kind: str) -> str:
-        if kind not in self.shapes:
-            return kind
-        sizes = (str(low) if low == high else f"{low}-{high}" for low, high in zip(*self.shapes[kind], strict=True))
-        return f"{kind} {'x'.join(sizes)}"
+        parts = [kind]
+        if sizes := [_range(low, high) for low, high in zip(*self.shapes.get(kind, ((), ())), strict=True)]:
+            parts.append("x".join(sizes))
+        if kind in self.seconds:
+            parts.append(_range(*(f"{seconds:.3g}" for seconds in self.seconds[kind])) + " s")
+        return " ".join(parts)
+
+
+def _range(low: object, high: object) -> str:
+    return str(low) if low == high else f"{low}-{high}"

@@ -13,8 +13,9 @@ from typing import Final, TypeAlias, TypeVar
 
 from tar2tf_cli.conversion.expected import Expected
 from tar2tf_cli.formats.example import varint
-from tar2tf_cli.formats.example_parser import ParsedFeature, count_varints, is_sequence
+from tar2tf_cli.formats.example_parser import ParsedFeature, count_varints
 from tar2tf_cli.formats.example_strict import strict_feature_at, strict_parse
+from tar2tf_cli.formats.sequence_parser import is_sequence
 
 __all__ = ["Checker"]
 

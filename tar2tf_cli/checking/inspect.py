@@ -7,138 +7,35 @@ not even read.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from math import prod
+from typing import Final
 
 from tar2tf_cli.checking.content import Look, Stats, example_of, look_at, shortened
+from tar2tf_cli.checking.contents import STEPS, Contents, ShardContents
 from tar2tf_cli.checking.files import FileContext, read_files
-from tar2tf_cli.errors import DamagedShardError, NotAdjacentError, SampleError, SourceError
+from tar2tf_cli.errors import DamagedShardError, NotAdjacentError, SourceError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.example_parser import ParsedFeature, parse
 from tar2tf_cli.formats.magic import foreign
+from tar2tf_cli.formats.sequence_parser import parse_lists
 from tar2tf_cli.formats.stored import StoredBytes
 from tar2tf_cli.formats.tfrecord import RecordReader
-from tar2tf_cli.inputs.open_shard import Format, OpenShard, list_files, nothing_found
+from tar2tf_cli.inputs.open_shard import OpenShard, list_files, nothing_found
 from tar2tf_cli.inputs.paths import open_inputs
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.stores import ObjectInfo
 
-__all__ = ["Contents", "ShardContents", "add_record", "add_sample", "inspect", "not_a_shard"]
+__all__ = ["add_record", "add_sample", "inspect", "not_a_shard"]
 
 _LOOKS: Final = 100
 """About how many values of each entry are examined, in all shards together."""
 
 _MOST_NUMBERS: Final = 12
-
-
-@dataclass(slots=True)
-class ShardContents:
-    """What one shard holds.
-
-    Attributes:
-        path: path or URL of the shard.
-        name: the shard's name in the bucket.
-        format: detected from the content; None if it is neither a tar nor a TFRecord.
-        samples: number of samples or records.
-        bytes: size of the shard in bytes as stored.
-        entries: statistics of each entry or feature.
-        faulty: number of faulty samples, which are not in `samples`, such as a key that appears again.
-        foreign: number of records that are not a tf.train.Example.
-        not_adjacent: number of samples of a tar whose members are not adjacent.
-        instead: what a file is that is not a shard, and what to do with it; None if it is unknown.
-    """
-
-    path: str
-    name: str
-    format: Format | None = None
-    samples: int = 0
-    bytes: int = 0
-    entries: dict[str, Stats] = field(default_factory=dict)
-    faulty: int = 0
-    foreign: int = 0
-    not_adjacent: int = 0
-    instead: tuple[str, str] | None = None
-
-    def stats(self, name: str) -> Stats:
-        """The statistics of an entry; created if necessary."""
-        found = self.entries.get(name)
-        if found is None:
-            found = self.entries[name] = Stats()
-        return found
-
-    def count_fault(self, error: SampleError) -> None:
-        """Count a faulty sample."""
-        self.faulty += 1
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
-        return {
-            "path": self.path,
-            "format": self.format,
-            "samples": self.samples,
-            "bytes": self.bytes,
-            **({"not_adjacent": self.not_adjacent} if self.not_adjacent else {}),
-        }
-
-
-@dataclass(slots=True)
-class Contents:
-    """What the shards of a bucket hold.
-
-    Attributes:
-        shards: the shards, in order.
-        skipped: names of files in a directory that are neither tar nor TFRecord.
-        bucket: what was inspected.
-    """
-
-    shards: list[ShardContents] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
-    bucket: str = ""
-
-    @property
-    def format(self) -> str:
-        """`tar` or `tfrecord`; `mixed` if there are both."""
-        formats = {shard.format or "" for shard in self.shards}
-        return formats.pop() if len(formats) == 1 else "mixed"
-
-    @property
-    def samples(self) -> int:
-        """The number of samples or records in all shards."""
-        return sum(shard.samples for shard in self.shards)
-
-    @property
-    def bytes(self) -> int:
-        """The total size of the shards in bytes as stored."""
-        return sum(shard.bytes for shard in self.shards)
-
-    @property
-    def not_adjacent(self) -> int:
-        """The number of samples in tars whose members are not adjacent."""
-        return sum(shard.not_adjacent for shard in self.shards)
-
-    @property
-    def entries(self) -> dict[str, Stats]:
-        """Statistics of each entry or feature in all shards, sorted by name."""
-        merged: dict[str, Stats] = {}
-        for shard in self.shards:
-            for name, stats in shard.entries.items():
-                merged.setdefault(name, Stats()).update(stats)
-        return dict(sorted(merged.items()))
-
-    def to_json(self) -> dict[str, Any]:
-        """The document that `inspect --json` prints."""
-        return {
-            "format": self.format,
-            "shards": [shard.to_json() for shard in self.shards],
-            "samples": self.samples,
-            "bytes": self.bytes,
-            **({"not_adjacent": self.not_adjacent} if self.not_adjacent else {}),
-            "entries": {name: stats.to_json() for name, stats in self.entries.items()},
-        }
 
 
 def inspect(
@@ -240,7 +137,7 @@ class InspectShard:
                     _read_records(shard, contents, self.looks)
             except DamagedShardError as error:
                 raise error.at(hint="run tar2tf verify to list all faults") from None
-            contents.bytes = shard.size
+            contents.bytes, contents.compression = shard.size, shard.compression
         return contents
 
 
@@ -308,17 +205,57 @@ def _read_records(shard: OpenShard, contents: ShardContents, looks: int) -> None
 
 
 def add_record(contents: ShardContents, record: bytes, looks: int) -> None:
-    """Add the features of a record."""
+    """Add the features of a record; of a tf.train.SequenceExample, those of its context and its feature lists."""
     try:
         found = parse(record)
     except ValueError:
-        contents.foreign += 1
+        _add_other(contents, record, looks)
         return
+    _add_features(contents, found, looks)
+
+
+def _add_features(contents: ShardContents, found: Mapping[str, ParsedFeature], looks: int) -> None:
     for name, feature in found.items():
-        stats = contents.stats(name)
+        stats = contents.entries.get(name) or contents.stats(name)
         if stats.count < looks:
             _look_at_feature(stats, feature)
+            if shape := found.get(f"{name}/shape"):
+                _look_at_shape(stats, feature, shape)
+        stats.add_list(feature.kind, feature.count)
         stats.add(feature.size if feature.kind in ("bytes", None) else feature.count)
+
+
+def _look_at_shape(stats: Stats, feature: ParsedFeature, shape: ParsedFeature) -> None:
+    """Find out whether another feature holds the shape of this one, whose values are numbers or the bytes of uint8."""
+    size = prod(shape.values()) if shape.kind == "int64" else None
+    fits = "values" if size == feature.count else "uint8" if feature.count == 1 and size == feature.size else ""
+    if feature.kind == "bytes" and fits == "values":
+        fits = "uint8" if feature.size == size else ""
+    stats.shaped = fits if stats.shaped in (None, fits) else ""
+
+
+def _add_other(contents: ShardContents, record: bytes, looks: int) -> None:
+    """Add a record that is not a tf.train.Example."""
+    try:
+        found, lists = parse(record, sequence=True), parse_lists(record)
+    except ValueError:
+        found, lists = {}, {}
+    if not (found or lists):
+        contents.foreign += 1
+        if contents.foreign <= looks:
+            contents.payload.look(look_at(record), partial(example_of, record))
+        contents.payload.add(len(record))
+        return
+    contents.sequences += 1
+    _add_features(contents, found, looks)
+    for name, features in lists.items():
+        stats = contents.stats(name + STEPS)
+        if stats.count < looks and features:
+            _look_at_feature(stats, features[0])
+        stats.unit = "values"
+        for feature in features:
+            stats.add_list(feature.kind, feature.count)
+        stats.add(len(features))
 
 
 def _look_at_feature(stats: Stats, feature: ParsedFeature) -> None:
@@ -330,8 +267,8 @@ def _look_at_feature(stats: Stats, feature: ParsedFeature) -> None:
         stats.look(look_at(data), partial(example_of, data))
     elif feature.count:
         first = feature.parts()[0]
-        kind, shape = look_at(first)
-        stats.look(Look(f"list of {kind}", shape), lambda: f"[{shortened(example_of(first))}, …]")
+        look = look_at(first)
+        stats.look(look._replace(kind=f"list of {look.kind}"), lambda: f"[{shortened(example_of(first))}, …]")
     else:
         stats.look(Look("empty list" if feature.kind else "unset"), str)
 

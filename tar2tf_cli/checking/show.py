@@ -1,29 +1,30 @@
-"""Shows the first samples of shards; no more is read than necessary."""
+"""Reads the samples of shards one by one, and shows the first; no more is read than necessary."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from tar2tf_cli.checking.content import Stats, example_of, look_at
-from tar2tf_cli.checking.inspect import ShardContents, add_record, add_sample, not_a_shard
+from tar2tf_cli.checking.content import Stats, example_of
+from tar2tf_cli.checking.contents import ShardContents
+from tar2tf_cli.checking.inspect import add_record, add_sample, not_a_shard
+from tar2tf_cli.formats.example_parser import parse
 from tar2tf_cli.formats.magic import foreign
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard, list_files, nothing_found
 from tar2tf_cli.inputs.paths import open_inputs
 from tar2tf_cli.inputs.tar_samples import TarRules
-from tar2tf_cli.samples.grouping import KEY
+from tar2tf_cli.samples.grouping import KEY, Sample
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from tar2tf_cli.spec.reach import Reach
 
-__all__ = ["Shown", "first_samples"]
+__all__ = ["RawSample", "Shown", "first_samples", "read_samples"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,79 @@ class Shown:
         return {"path": self.path, "number": self.number, "key": self.key, "entries": values}
 
 
+@dataclass(frozen=True, slots=True)
+class RawSample:
+    """One sample as it is stored.
+
+    Attributes:
+        path: path or URL of the shard.
+        number: number of the sample in the shard, from 0.
+        content: the sample of a tar, or the bytes of a record.
+    """
+
+    path: str
+    number: int
+    content: Sample | bytes
+
+    @property
+    def key(self) -> str | None:
+        """The key; None for a record without a `__key__`."""
+        if isinstance(self.content, dict):
+            return str(self.content[KEY])
+        try:
+            feature = parse(self.content, sequence=True).get(KEY)
+        except ValueError:
+            return None
+        return example_of(feature.parts()[0]) if feature and feature.kind == "bytes" and feature.count else None
+
+    def shown(self) -> Shown:
+        """The sample as it is shown."""
+        contents = ShardContents("", "")
+        if isinstance(self.content, dict):
+            add_sample(contents, self.content, 1)
+        else:
+            add_record(contents, self.content, 1)
+        if contents.foreign:
+            contents.entries["(not a tf.train.Example)"] = contents.payload
+        return Shown(self.path, self.number, self.key, contents.entries)
+
+
+def read_samples(
+    bucket: str,
+    templates: Sequence[str] = (),
+    *,
+    paths: bool = False,
+    rules: TarRules | None = None,
+    heads_only: bool = False,
+    **reach: Unpack[Reach],
+) -> Iterator[RawSample]:
+    """The samples of a bucket's shards; no more is read than is asked for.
+
+    With `heads_only`, only the first mebibyte of large entries will be used.
+
+    Raises:
+        SourceError: when there is no shard, or one is damaged.
+    """
+    source, templates = open_inputs(bucket, templates, paths=paths, **reach)
+    rules = rules or TarRules()
+    found = False
+    for item in list_files(source, templates):
+        with OpenShard(source, item) as shard:
+            if shard.damage:
+                raise shard.damage
+            if shard.format in ("tar", "tfrecord"):
+                found = True
+                tar = shard.format == "tar"
+                read: Iterator[Sample | bytes] = (
+                    _samples_in(shard, rules, heads_only=heads_only) if tar else _records_in(shard)
+                )
+                yield from (RawSample(shard.name, number, content) for number, content in enumerate(read))
+            elif source.asked_for(item.name, templates):
+                raise not_a_shard(shard.name, item.size, foreign(shard.head))
+    if not found:
+        raise nothing_found(source.bucket)
+
+
 def first_samples(
     bucket: str,
     templates: Sequence[str] = (),
@@ -65,48 +139,19 @@ def first_samples(
     Raises:
         SourceError: when there is no shard, or one is damaged before `most` samples are found.
     """
-    source, templates = open_inputs(bucket, templates, paths=paths, **reach)
-    rules = rules or TarRules()
-    found = False
-    for item in list_files(source, templates):
-        if most < 1:
-            return
-        with OpenShard(source, item) as shard:
-            if shard.damage:
-                raise shard.damage
-            reader = _READERS.get(shard.format or "")
-            if not reader:
-                if source.asked_for(item.name, templates):
-                    raise not_a_shard(shard.name, item.size, foreign(shard.head))
-                continue
-            found = True
-            for shown in islice(reader(shard, rules), most):
-                most -= 1
-                yield shown
-    if not found:
-        raise nothing_found(source.bucket)
-
-
-def _shown_samples(shard: OpenShard, rules: TarRules) -> Iterator[Shown]:
-    with closing(shard.samples(rules, ShardContents("", "").count_fault, ahead=_AHEAD, heads_only=True)) as tar:
-        for number, sample in enumerate(tar.samples()):
-            contents = ShardContents("", "")
-            add_sample(contents, sample, 1)
-            yield Shown(shard.name, number, sample[KEY], contents.entries)
-
-
-def _shown_records(shard: OpenShard, rules: TarRules) -> Iterator[Shown]:
-    for number, (_, record) in enumerate(RecordReader(shard, shard.name)):
-        contents = ShardContents("", "")
-        add_record(contents, record, 1)
-        if contents.foreign:
-            stats = contents.stats("(not a tf.train.Example)")
-            stats.look(look_at(record), partial(example_of, record))
-            stats.add(len(record))
-        key = contents.entries.get(KEY)
-        yield Shown(shard.name, number, key.example if key else None, contents.entries)
+    samples = read_samples(bucket, templates, paths=paths, rules=rules, heads_only=True, **reach)
+    for sample in islice(samples, most):
+        yield sample.shown()
 
 
 _AHEAD: Final = 1 << 20  # of a compressed or remote tar, to find out whether members of samples are adjacent
 
-_READERS: Final = {"tar": _shown_samples, "tfrecord": _shown_records}
+
+def _samples_in(shard: OpenShard, rules: TarRules, *, heads_only: bool) -> Iterator[Sample]:
+    ignore = ShardContents("", "").count_fault
+    with closing(shard.samples(rules, ignore, ahead=_AHEAD, heads_only=heads_only)) as tar:
+        yield from tar.samples()
+
+
+def _records_in(shard: OpenShard) -> Iterator[bytes]:
+    return (record for _, record in RecordReader(shard, shard.name))

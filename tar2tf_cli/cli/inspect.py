@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -22,7 +23,7 @@ from tar2tf_cli.cli.table import table, terminal_width
 
 if TYPE_CHECKING:
     from tar2tf_cli.checking.content import Stats
-    from tar2tf_cli.checking.inspect import Contents
+    from tar2tf_cli.checking.contents import Contents
     from tar2tf_cli.checking.show import Shown
 
 __all__ = ["command"]
@@ -30,13 +31,15 @@ __all__ = ["command"]
 _MOST_SHARDS: Final = 20
 _MOST_ENTRIES: Final = 100
 _MOST_EXAMPLE: Final = 60
-_SHRINK: Final = {6: 10, 2: 22, 0: 24}  # of the columns of the table of entries: example, kind, name
-_DROP: Final = (6, 3, 5, 4)  # and those left out where they do not fit: example, min, max, mean
 
 
 @click.command("inspect", cls=Command)
 @shards_arguments()
 @option("-n", "samples", group="Output", type=whole, metavar="N", help="Print the first N samples; with --json, also.")
+@option("--code", group="Output", is_flag=True, help="Print Python code that parses the records.")
+@option("--keys", group="Output", is_flag=True, help="Print the key of every sample, one a line.")
+@option("--extract", group="Output", multiple=True, metavar="KEY", help="Write a sample's entries to files.")
+@option("--to", group="Output", default=".", show_default=True, metavar="DIR", help="Folder for --extract.")
 @workers_option
 @input_options
 @store_options
@@ -53,17 +56,30 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     tar2tf inspect a.tar b.tar
     tar2tf inspect out 'train-*.record' --json
     tar2tf inspect shards/train-0000.tar -n 3
+    tar2tf inspect shards/train-0000.tar --extract n01440764/18 --to look
+    tar2tf inspect out 'train-*.record' --code > parse.py
 
     Every sample is counted. About a hundred values of each entry or feature are examined to find what they are:
     images with width x height x channels, text, JSON, arrays. Sizes are in bytes; for lists of numbers, in values.
     """
     from tar2tf_cli.checking.inspect import inspect
-    from tar2tf_cli.checking.show import first_samples
+    from tar2tf_cli.checking.show import first_samples, read_samples
     from tar2tf_cli.inputs.tar_samples import TarRules
 
     rules = TarRules(options["key_split"], options["regroup"], options["ignore_missing_end"])
     where: dict[str, Any] = {"rules": rules, "paths": True, **reach_of(options)}
     most, as_json = options["samples"], options["as_json"]
+    _check_modes(options)
+    if options["keys"]:
+        for sample in islice(read_samples(bucket, template, heads_only=True, **where), most):
+            echo(str(sample.number) if sample.key is None else sample.key)
+        return 0
+    if options["extract"]:
+        from tar2tf_cli.checking.extract import extract
+
+        for path in extract(read_samples(bucket, template, **where), options["extract"], options["to"]):
+            echo(path)
+        return 0
     if most and not as_json:
         for shown in first_samples(bucket, template, most=most, **where):
             _print_sample(shown)
@@ -72,7 +88,11 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
         raise click.UsageError("standard input can be read only once: use either -n or --json")
     with Terminal(quiet=options["quiet"], verbose=False, progress=options["progress"]) as terminal:
         contents = inspect(bucket, template, workers=options["num_workers"], events=terminal, **where)
-    if as_json:
+    if options["code"]:
+        from tar2tf_cli.checking.parse_code import parse_code
+
+        click.echo(parse_code(contents), nl=False)
+    elif as_json:
         first = [shown.to_json() for shown in first_samples(bucket, template, most=most, **where)] if most else None
         print_json({**contents.to_json(), **({"first": first} if most else {})})
     else:
@@ -80,6 +100,14 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     if not options["quiet"]:
         _print_notes(contents)
     return 0
+
+
+def _check_modes(options: dict[str, Any]) -> None:
+    modes = {"--code": options["code"], "--keys": options["keys"], "--extract": options["extract"]}
+    given = [name for name, value in modes.items() if value]
+    if len(given) > 1 or (given and options["as_json"]):
+        others = " and ".join([*given, *(["--json"] if options["as_json"] else [])])
+        raise click.UsageError(f"{others} each print something else: use one of them")
 
 
 def _print_contents(contents: Contents, *, every_shard: bool) -> None:
@@ -111,22 +139,33 @@ def _print_shards(contents: Contents, *, every_shard: bool) -> None:
 
 
 def _print_entries(contents: Contents) -> None:
+    """Print a row for each entry; if some are optional, a column says how many samples lack them."""
     entries = contents.entries
-    rows = [_row(name, stats) for name, stats in list(entries.items())[:_MOST_ENTRIES]]
+    missing = [contents.lacking(stats) for stats in entries.values()]
+    optional = int(any(missing))
+    rows = [
+        _row(name, stats, lacking if optional else None)
+        for (name, stats), lacking in islice(zip(entries.items(), missing, strict=True), _MOST_ENTRIES)
+    ]
     name = "feature" if contents.format == "tfrecord" else "entry"
-    heading = (name, "count", "kind", "min", "mean", "max", "example")
+    heading = (name, "count", *["missing"][:optional], "kind", "min", "mean", "max", "example")
+    kind = 2 + optional
+    shrink = {kind + 4: 10, kind: 22, 0: 24}  # example, kind, name
+    drop = (kind + 4, kind + 1, kind + 3, kind + 2)  # where they do not fit: example, min, max, mean
+    right = {1, kind - 1, kind + 1, kind + 2, kind + 3}
     echo("")
-    for line in table([heading, *rows], right={1, 3, 4, 5}, shrink=_SHRINK, drop=_DROP, width=terminal_width()):
+    for line in table([heading, *rows], right=right, shrink=shrink, drop=drop, width=terminal_width()):
         echo(line)
     if len(entries) > _MOST_ENTRIES:
         echo(f"and {len(entries) - _MOST_ENTRIES:,} more; --json lists them all")
 
 
-def _row(name: str, stats: Stats) -> tuple[str, ...]:
+def _row(name: str, stats: Stats, missing: int | None) -> tuple[str, ...]:
     from tar2tf_cli.checking.content import shortened
 
     sizes = (_amount(number, stats.unit) for number in (stats.least, stats.mean, stats.most))
-    return (name, f"{stats.count:,}", stats.kind, *sizes, shortened(stats.example or "", _MOST_EXAMPLE))
+    lacking = [] if missing is None else [f"{missing:,}" if missing else "-"]
+    return (name, f"{stats.count:,}", *lacking, stats.kind, *sizes, shortened(stats.example or "", _MOST_EXAMPLE))
 
 
 def _amount(number: float, unit: str) -> str:
@@ -154,5 +193,8 @@ def _print_notes(contents: Contents) -> None:
     print_skipped(contents.skipped)
     if faulty := sum(shard.faulty for shard in contents.shards):
         message(f"{count(faulty, 'faulty sample')} not counted: tar2tf verify lists them")
+    if sequences := sum(shard.sequences for shard in contents.shards):
+        message(f"{count(sequences, 'record')}: tf.train.SequenceExample; names that end with [] are feature lists")
     if foreign := sum(shard.foreign for shard in contents.shards):
-        message(f"found {count(foreign, 'record')} that are not a tf.train.Example: tar2tf verify lists them")
+        kind = contents.payload.kind
+        message(f"found {count(foreign, 'record')} that are not a tf.train.Example ({kind}): tar2tf verify lists them")

@@ -25,6 +25,8 @@ class PlainStream:
         consumed: bytes taken from the input so far.
     """
 
+    method = ""
+
     def __init__(self, raw: ByteStream, name: str, on_read: Callable[[int], None] | None = None) -> None:
         self._raw = raw
         self._name = name
@@ -85,6 +87,8 @@ class PlainStream:
 class GzipStream:
     """The decompressed bytes of a gzip input; members end to end are one stream; zeros after them are padding."""
 
+    method = "gzip"
+
     def __init__(self, stored: PlainStream, name: str) -> None:
         from isal import igzip
 
@@ -133,7 +137,7 @@ class CompressedStream:
     def __init__(self, stored: PlainStream, name: str, method: str) -> None:
         self._stored = stored
         self._name = name
-        self._method = method
+        self.method = method
         self._begin, self._errors = _METHODS[method]()
         self._decoder: Any = None  # between two streams
         self._compressed = b""
@@ -179,12 +183,12 @@ class CompressedStream:
             data = self._compressed or self._stored.read(_PIECE)
             self._compressed = b""
             if not data:
-                raise self._damage(f"the {self._method} stream ends too early: it is cut short", "truncated")
+                raise self._damage(f"the {self.method} stream ends too early: it is cut short", "truncated")
         try:
-            limit = () if self._method in ("zstd", "zlib") else (_MOST,)
+            limit = () if self.method in ("zstd", "zlib") else (_MOST,)
             decoded: bytes = decoder.decompress(data, *limit)
         except self._errors as error:
-            raise self._damage(f"the {self._method} stream is damaged: {error}", self._method) from None
+            raise self._damage(f"the {self.method} stream is damaged: {error}", self.method) from None
         if decoder.eof:
             self._compressed, self._decoder = decoder.unused_data.lstrip(b"\0"), None
         return decoded

@@ -23,8 +23,8 @@ __all__ = [
     "count_varints",
     "decode",
     "feature_at",
+    "feature_in",
     "fields",
-    "is_sequence",
     "parse",
     "parse_features",
     "values_of",
@@ -98,11 +98,6 @@ def parse(message: bytes, *, sequence: bool = False) -> dict[str, ParsedFeature]
     return found
 
 
-def is_sequence(message: bytes) -> bool:
-    """Whether a message that `parse` accepts is a tf.train.SequenceExample: it has feature lists."""
-    return any(tag == _FEATURE_LISTS for tag, *_ in fields(message, 0, len(message), 0))
-
-
 def feature_at(message: bytes, position: int) -> tuple[ParsedFeature | None, int]:
     """Return the feature of the map entry at a position, and the entry's end; None for any other field.
 
@@ -154,6 +149,15 @@ def values_of(feature: bytes | Feature) -> tuple[Kind | None, list[Any]]:
 
 
 # --- Messages ---
+
+
+def feature_in(message: bytes, start: int, end: int) -> ParsedFeature:
+    """Return the Feature message in these bytes, without a name.
+
+    Raises:
+        ValueError: when the bytes are not a Feature.
+    """
+    return _feature(message, "", [(start, end)])
 
 
 def _map_entry(message: bytes, start: int, end: int) -> ParsedFeature | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["MAGIC", "PickledError", "read_array"]
+__all__ = ["MAGIC", "PickledError", "read_array", "read_header"]
 
 MAGIC: Final = b"\x93NUMPY"
 _MOST_HEADER: Final = 10_000  # NumPy's own limit: parsing a longer literal is not safe
@@ -34,7 +34,7 @@ def read_array(data: bytes) -> NDArray[Any]:
     """
     import numpy as np
 
-    (descr, fortran, shape), start = _header(data)
+    (descr, fortran, shape), start = read_header(data)
     try:
         dtype = np.lib.format.descr_to_dtype(descr)
     except Exception:
@@ -50,8 +50,12 @@ def read_array(data: bytes) -> NDArray[Any]:
     return np.array(array.reshape(shape, order="F" if fortran else "C"), dtype.newbyteorder("="), order="C")
 
 
-def _header(data: bytes) -> tuple[tuple[Any, bool, tuple[int, ...]], int]:
-    """Return dtype description, whether the order is Fortran's, and shape; and where the data starts."""
+def read_header(data: bytes) -> tuple[tuple[Any, bool, tuple[int, ...]], int]:
+    """Return dtype description, whether the order is Fortran's, and shape; and where the data starts.
+
+    Raises:
+        ValueError: when the bytes do not begin with the header of an npy file.
+    """
     width = _LENGTH_BYTES.get(data[6] if len(data) > 8 else 0)
     if width is None or not data.startswith(MAGIC):
         raise ValueError("not an npy file of version 1, 2 or 3")

@@ -102,6 +102,11 @@ class OpenShard:
         return self._stream.consumed if self._size is None else self._size
 
     @property
+    def compression(self) -> str:
+        """How the input is compressed: `GZIP` or `ZLIB`, as TensorFlow names them, another method, or nothing."""
+        return "" if self.plain else self._stream.method.upper()
+
+    @property
     def seekable(self) -> PlainStream | None:
         """The stream, when it can be read by offset."""
         return self.plain if self._source.seekable else None

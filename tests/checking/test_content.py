@@ -29,7 +29,7 @@ KINDS = {
     "empty": b"",
     "text": "Größe\n".encode(),
     "json": b' {"a": [1]}\n',
-    "npy": an_npy(),
+    "npy float64 3": an_npy(),
     "image/png 5x3x3": a_png(),
     "image/jpeg 16x8x3": a_jpeg(),
     "image/bmp 1x1x3": b"BM" + bytes(8) + b"\x36\0\0\0\x28\0\0\0\1\0\0\0\1\0\0\0\1\0\x18\0" + bytes(28),

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tar2tf_cli.checking.inspect import Contents, inspect
+from tar2tf_cli.checking.contents import Contents
+from tar2tf_cli.checking.inspect import inspect
 
 
 def a_png(height: int = 3, width: int = 5, channels: int = 3) -> bytes:

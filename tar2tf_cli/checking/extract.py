@@ -1,0 +1,88 @@
+"""Extracts the entries of samples to files in a folder, and never outside it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from tar2tf_cli.checking.show import RawSample
+from tar2tf_cli.errors import NothingFoundError, OutputExistsError, UsageError, write_errors
+from tar2tf_cli.formats.example_parser import parse
+from tar2tf_cli.formats.record_file import WholeFile
+from tar2tf_cli.formats.stored import StoredBytes
+from tar2tf_cli.samples.grouping import KEY
+
+__all__ = ["extract"]
+
+_UNSAFE: Final = re.compile(r"[/\0]")
+
+
+def extract(samples: Iterable[RawSample], keys: Sequence[str], folder: str) -> Iterator[str]:
+    """Write each entry of the samples with these keys to `FOLDER/KEY.ENTRY`; yield the path of each file.
+
+    A feature's bytes are written as they are, and numbers as text, one a line; several bytes values of a feature are
+    numbered. A slash in the name of a feature becomes an underscore. A record without a key is named by its number.
+
+    Raises:
+        UsageError: for a key that would lead out of the folder, and for a file that exists.
+        NothingFoundError: when a key does not exist; the others are extracted.
+        SourceError: when a shard cannot be read.
+        SinkError: when a file cannot be written.
+    """
+    wanted = set(keys)
+    for key in keys:
+        _check(key)
+    with write_errors(folder):
+        os.makedirs(folder, exist_ok=True)
+    for sample in samples:
+        key = sample.key if sample.key is not None else str(sample.number)
+        if key in wanted:
+            for name, data in _entries(sample):
+                yield _write(folder, f"{key}.{_UNSAFE.sub('_', name)}", data)
+            wanted.discard(key)
+            if not wanted:
+                return
+    if wanted:
+        missing = ", ".join(sorted(wanted)[:3])
+        raise NothingFoundError(f"there is no sample with the key {missing}", hint="tar2tf inspect --keys lists them")
+
+
+def _check(key: str) -> None:
+    if os.path.isabs(key) or not key or any(part in ("", ".", "..") for part in key.split("/")) or "\0" in key:
+        raise UsageError(f"the key {key!r} is not a path inside a folder, so it cannot be extracted")
+
+
+def _entries(sample: RawSample) -> Iterator[tuple[str, bytes | StoredBytes]]:
+    if isinstance(sample.content, dict):
+        yield from ((name, data) for name, data in sample.content.items() if name != KEY)
+        return
+    try:
+        features = parse(sample.content, sequence=True)
+    except ValueError:
+        yield "record", sample.content
+        return
+    for name, feature in features.items():
+        if name == KEY:
+            continue
+        if feature.kind == "bytes":
+            parts = feature.parts()
+            yield from ((name if len(parts) == 1 else f"{number}.{name}", part) for number, part in enumerate(parts))
+        elif feature.kind:
+            yield f"{name}.txt", "".join(f"{value}\n" for value in feature.values()).encode("ascii")
+
+
+def _write(folder: str, name: str, data: bytes | StoredBytes) -> str:
+    path = os.path.join(folder, name)
+    parent, root = os.path.dirname(path), os.path.realpath(folder)
+    if os.path.commonpath((root, os.path.realpath(parent))) != root:
+        raise UsageError("leads out of the folder by a link", shard=path)
+    with write_errors(path):
+        os.makedirs(parent, exist_ok=True)
+    if os.path.lexists(path):
+        raise OutputExistsError("exists already", shard=path, hint="name another folder with --to")
+    with WholeFile(path, lasting=False) as file:
+        for piece in data.pieces() if isinstance(data, StoredBytes) else (data,):
+            file.write([piece], len(piece))
+    return path

@@ -1,0 +1,149 @@
+"""Reads the headers of audio, video, arrays and serialized tensors: rate, channels, shape, duration."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from math import prod
+from typing import Final, NamedTuple
+
+from tar2tf_cli.formats.example_parser import fields
+from tar2tf_cli.formats.npy import read_header
+
+__all__ = ["Media", "media_header", "tensor_header"]
+
+
+class Media(NamedTuple):
+    """What a header says.
+
+    Attributes:
+        detail: sample rate and channels of audio, or the dtype of an array.
+        shape: width and height of a video, or the shape of an array.
+        seconds: duration of audio or video, if the header has it.
+    """
+
+    detail: str = ""
+    shape: tuple[int, ...] = ()
+    seconds: float | None = None
+
+
+def media_header(kind: str, data: bytes) -> Media:
+    """Read the header of a value of this kind; empty if it is damaged, or for another kind."""
+    try:
+        return _READERS[kind](data) if kind in _READERS else Media()
+    except (ValueError, LookupError, struct.error, ZeroDivisionError):
+        return Media()
+
+
+def _audio(rate: int, channels: int, samples: float) -> Media:
+    named = {1: "mono", 2: "stereo"}.get(channels, f"{channels} channels")
+    return Media(f"{rate} Hz {named}", (), samples / rate if samples else None)
+
+
+def _wav(data: bytes) -> Media:
+    """RIFF chunks: https://www.mmsp.ece.mcgill.ca/Documents/AudioFormats/WAVE/WAVE.html."""
+    position, form = 12, b""
+    while position + 8 <= len(data):
+        name, size = struct.unpack_from("<4sI", data, position)
+        if name == b"fmt ":
+            form = data[position + 8 : position + 24]
+        if name == b"data":
+            _, channels, rate, _, align, _ = struct.unpack("<HHIIHH", form)
+            return _audio(rate, channels, min(size, len(data) - position - 8) / align)
+        position += 8 + size + size % 2
+    return Media()
+
+
+def _flac(data: bytes) -> Media:
+    """The STREAMINFO block: RFC 9639, section 8.2."""
+    packed = int.from_bytes(data[18:26], "big")
+    rate, channels, samples = packed >> 44, (packed >> 41 & 7) + 1, packed & (1 << 36) - 1
+    return _audio(rate, channels, samples)
+
+
+def _npy(data: bytes) -> Media:
+    (descr, _, shape), _ = read_header(data)
+    return Media(_numpy_name(descr), shape)
+
+
+def _numpy_name(code: object) -> str:
+    text = str(code).lstrip("<>|=")
+    named = {"f": "float", "i": "int", "u": "uint", "c": "complex"}
+    return f"{named[text[0]]}{8 * int(text[1:])}" if text[:1] in named else {"b1": "bool"}.get(text, text)
+
+
+def _mp4(data: bytes) -> Media:
+    """Boxes of ISO/IEC 14496-12: moov/mvhd has the duration, moov/trak/tkhd the size of a track."""
+    seconds: float | None = None
+    shape: tuple[int, ...] = ()
+    for name, start, end in _boxes(data, 0, len(data)):
+        if name != b"moov":
+            continue
+        for inner, first, last in _boxes(data, start, end):
+            if inner == b"mvhd":
+                form, skip = (">IQ", 20) if data[first] else (">II", 12)
+                scale, duration = struct.unpack_from(form, data, first + skip)
+                seconds = duration / scale
+            elif inner == b"trak":
+                ends = [stop for box, _, stop in _boxes(data, first, last) if box == b"tkhd"]
+                sizes = (struct.unpack_from(">II", data, stop - 8) for stop in ends)
+                shape = next(((wide >> 16, high >> 16) for wide, high in sizes if wide and high), shape)
+    return Media("", shape, seconds)
+
+
+def _boxes(data: bytes, position: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    while position + 8 <= end:
+        size, name = struct.unpack_from(">I4s", data, position)
+        start = position + 8
+        if size == 1:
+            size, start = struct.unpack_from(">Q", data, start)[0], start + 8
+        size = size or end - position
+        yield name, start, min(position + size, end)
+        position += max(size, 8)
+
+
+_READERS: Final = {
+    "audio/wav": _wav,
+    "audio/flac": _flac,
+    "npy": _npy,
+    "video/mp4": _mp4,
+}
+
+# --- Serialized tensors ---
+
+_DTYPES: Final = {
+    1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 7: "string", 9: "int64", 10: "bool",
+    14: "bfloat16", 17: "uint16", 19: "float16", 22: "uint32", 23: "uint64",
+}  # fmt: skip
+"""DataType in tensorflow/core/framework/types.proto."""
+
+_WIDTHS: Final = {"float64": 8, "int64": 8, "uint64": 8, "float32": 4, "int32": 4, "uint32": 4, "uint8": 1, "int8": 1}
+
+
+def tensor_header(data: bytes) -> Media | None:
+    """Read dtype and shape of a tf.io.serialize_tensor value; None if the bytes are something else.
+
+    The message is TensorProto in tensorflow/core/framework/tensor.proto: 1 is the dtype, 2 the shape, 4 the content.
+    """
+    if data[:1] != b"\x08" or data[1:2] == b"" or data[1] not in _DTYPES or data[2:3] != b"\x12":
+        return None
+    try:
+        found = {tag: (start, end) for tag, start, end in fields(data, 0, len(data), 0)}
+        shape = tuple(_dimension(data, *place) for _, *place in fields(data, *found.get(0x12, (0, 0)), 1))
+    except (ValueError, IndexError):
+        return None
+    dtype = _DTYPES[data[1]]
+    start, end = found.get(0x22, (0, 0))
+    size = prod(shape) * _WIDTHS.get(dtype, 0)
+    if any(tag >> 3 > 17 for tag in found) or (start < end and size and size != end - start):
+        return None
+    return Media(dtype, shape)
+
+
+def _dimension(data: bytes, start: int, end: int) -> int:
+    """The size in a TensorShapeProto.Dim, which is its field 1."""
+    number = 0
+    for tag, first, last in fields(data, start, end, 2):
+        if tag == 0x08:
+            number = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(data[first:last]))
+    return number

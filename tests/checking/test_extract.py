@@ -1,0 +1,83 @@
+"""`tar2tf inspect --keys` and `--extract`: keys one a line, entries as files, and never outside of the folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from checked import Ran, a_tar, an_example, framed, write
+
+MEMBERS = [("a/1.jpg", b"one"), ("b.jpg", b"two"), ("b.seg.png", b"png")]
+
+
+@pytest.fixture
+def tar(tmp_path: Path) -> Path:
+    return write(tmp_path / "x.tar", a_tar(MEMBERS))
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_keys_are_printed_one_a_line(tmp_path: Path, tar: Path, run_inspect: Callable[..., Ran]) -> None:
+    assert run_inspect(tar, "--keys").lines == ["a/1", "b"]
+    assert run_inspect(tar, "--keys", "-n", "1").lines == ["a/1"]
+    records = [an_example(__key__=b"k-1", x=1), an_example(x=2), b"no example"]
+    assert run_inspect(write(tmp_path / "y", framed(*records)), "--keys").lines == ["k-1", "1", "2"]
+
+
+def test_entries_of_a_tar_are_extracted(tmp_path: Path, tar: Path, run_inspect: Callable[..., Ran]) -> None:
+    to = tmp_path / "to"
+    ran = run_inspect(tar, "--extract", "a/1", "--extract", "b", "--to", to)
+    assert files(to) == dict(sorted(MEMBERS))
+    assert ran.lines == [str(to / name) for name, _ in MEMBERS]
+
+
+def test_features_of_a_record_are_extracted(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
+    values = {"__key__": b"k", "image/encoded": b"jpeg", "boxes": [0.5, 1.0], "label": 7, "words": [b"a", b"b"]}
+    path, to = write(tmp_path / "x", framed(an_example(n=1), an_example(**values))), tmp_path / "to"
+    assert run_inspect(path, "--extract", "k", "--extract", "0", "--to", to).code == 0
+    assert files(to) == {
+        "0.n.txt": b"1\n",
+        "k.image_encoded": b"jpeg",
+        "k.boxes.txt": b"0.5\n1.0\n",
+        "k.label.txt": b"7\n",
+        "k.0.words": b"a",
+        "k.1.words": b"b",
+    }
+
+
+@pytest.mark.parametrize("key", ["../evil", "/tmp/evil", "a/../../evil", "", "a//b", "."])
+def test_nothing_is_written_outside_of_the_folder(tmp_path: Path, run_inspect: Callable[..., Ran], key: str) -> None:
+    path = write(tmp_path / "in" / "x", framed(an_example(__key__=key.encode(), x=b"evil")))
+    ran = run_inspect(path, "--extract", key, "--to", tmp_path / "to")
+    assert (ran.code, "is not a path inside a folder" in ran.err) == (2, True)
+    assert not (tmp_path / "to").exists()
+
+
+def test_a_link_in_the_folder_is_not_followed_out_of_it(
+    tmp_path: Path, tar: Path, run_inspect: Callable[..., Ran]
+) -> None:
+    (tmp_path / "to").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "to" / "a").symlink_to(tmp_path / "out")
+    ran = run_inspect(tar, "--extract", "a/1", "--to", tmp_path / "to")
+    assert (ran.code, "leads out of the folder" in ran.err, files(tmp_path / "out")) == (2, True, {})
+
+
+def test_an_entry_name_cannot_lead_out_of_the_folder(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
+    path = write(tmp_path / "x", framed(an_example(__key__=b"k", **{"/../../evil": b"x"})))
+    assert run_inspect(path, "--extract", "k", "--to", tmp_path / "to").code == 0
+    assert list(files(tmp_path / "to")) == ["k._.._.._evil"]
+
+
+def test_existing_files_are_kept_and_missing_keys_named(
+    tmp_path: Path, tar: Path, run_inspect: Callable[..., Ran]
+) -> None:
+    kept = write(tmp_path / "to" / "b.jpg", b"precious")
+    ran = run_inspect(tar, "--extract", "b", "--to", tmp_path / "to")
+    assert (ran.code, "exists already" in ran.err, kept.read_bytes()) == (2, True, b"precious")
+    ran = run_inspect(tar, "--extract", "c", "--to", tmp_path / "to")
+    assert (ran.code, "no sample with the key c" in ran.err) == (3, True)
