@@ -114,10 +114,8 @@ def read_samples(
                 raise shard.damage
             if shard.format in ("tar", "tfrecord"):
                 found = True
-                tar = shard.format == "tar"
-                read: Iterator[Sample | bytes] = (
-                    _samples_in(shard, rules, heads_only=heads_only) if tar else _records_in(shard)
-                )
+                tar = _samples_in(shard, rules, heads_only=heads_only) if shard.format == "tar" else None
+                read: Iterator[Sample | bytes] = tar or _records_in(shard)
                 yield from (RawSample(shard.name, number, content) for number, content in enumerate(read))
             elif source.asked_for(item.name, templates):
                 raise not_a_shard(shard.name, item.size, foreign(shard.head))
