@@ -1,4 +1,4 @@
-"""Members to samples: neighbours that share a key become one dict, and half or repeated samples are found out."""
+"""Members to samples: adjacent members that share a key become one dict; half and repeated samples are detected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KeySplit: TypeAlias = Literal["first", "last"]
 
 
 def split_name(name: str, rule: KeySplit) -> tuple[str, str]:
-    """Key and extension of a member; both empty when there is no dot to split at, or nothing before or behind it.
+    """Split a name into key and extension; both are empty if there is no dot, or nothing before or after it.
 
     `first` splits at the first dot of the base name, as WebDataset does, and lower-cases the extension as it does;
     `last` splits at the last dot, as the AIS tar2tf client and go-tfdata do, and keeps the case.
@@ -50,9 +50,9 @@ class Grouper:
     Attributes:
         skipped: how many members were skipped, by reason.
         split_differs: the first member that the other key rule would name differently.
-        offset: where the header of the current sample's first member lies.
-        begin: where that of the sample being put together lies.
-        empty: whether the members have come to their end, and made no sample, not even a faulty one.
+        offset: offset of the header of the current sample's first member.
+        begin: the same for the sample that is being put together.
+        empty: whether all members were read, and none of them made a sample, not even a faulty one.
         required: entries without which a sample is faulty, as members were lost to damage.
     """
 
@@ -84,7 +84,7 @@ class Grouper:
         self.required: frozenset[str] = frozenset()
 
     def resume(self, member: str | None) -> None:
-        """After damage, skip what is left of the member's sample, or the next sample where no member is known."""
+        """After damage, skip what is left of the member's sample, or of the next sample if no member is known."""
         self._cut = self.split(member)[0] if member else ""
 
     def wants(self, name: str) -> bool:
@@ -92,7 +92,7 @@ class Grouper:
         return bool(split_name(name, self._key_split)[0]) and not _unwanted(name)
 
     def lacks(self, error: LinkError) -> None:
-        """Take note of an entry that is a link which cannot be followed: its sample is faulty."""
+        """Record that an entry is a link that cannot be followed, so that its sample is faulty."""
         key = split_name(error.member or "", self._key_split)[0]
         if key not in self._broken:
             self.skip(key)
@@ -231,7 +231,7 @@ class Grouper:
 
 
 def no_samples(skipped: Counter[str]) -> DamagedShardError:
-    """The error for a tar without any sample, by what was skipped in it."""
+    """Make the error for a tar without any sample; it says which members were skipped."""
     reasons = ", ".join(f"{count:,} x {reason}" for reason, count in skipped.items())
     return DamagedShardError(
         "the tar holds no samples" + (f"; members skipped: {reasons}" if reasons else ""),
@@ -251,7 +251,7 @@ def _unwanted(name: str) -> str | None:
 
 
 class _SeenKeys:
-    """Which keys a shard has had, as 64-bit hashes: eight bytes a key while the keys come in sorted order."""
+    """The keys seen in a shard, as 64-bit hashes: eight bytes per key while they come in sorted order."""
 
     def __init__(self) -> None:
         self._last = ""
@@ -259,7 +259,7 @@ class _SeenKeys:
         self._set: set[int] | None = None
 
     def add(self, key: str) -> bool:
-        """Take note of a key; False when it was there before."""
+        """Add a key; return False if it was there before."""
         number = hash(key)
         if self._set is not None:
             if number in self._set:

@@ -13,9 +13,9 @@ __all__ = ["Runs"]
 
 
 class Runs:
-    """Where the members of each sample lie: runs of adjacent members, sorted by the first appearance of their keys.
+    """The offsets of each sample's members, as runs of adjacent members, sorted by the first appearance of their keys.
 
-    It takes about 150 bytes a sample while the headers are read, and 60 afterwards.
+    It takes about 150 bytes per sample while the headers are read, and 60 afterwards.
 
     Args:
         grouper: splits names into keys and extensions, and counts the members that belong to no sample.

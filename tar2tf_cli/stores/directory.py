@@ -35,11 +35,11 @@ class DirectorySource(Source):
             self._root, self._only = os.path.split(bucket)
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
-        """The inputs that templates stand for; sizes in bytes, versions from the time of modification."""
+        """List the files that match the templates; versions are times of modification."""
         return [self._input(name) for name in self._names(templates)]
 
     def list_anyway(self, templates: Sequence[str]) -> Sequence[ObjectInfo]:
-        """The same, including links that point nowhere and other files whose state cannot be read."""
+        """List the same files, and dangling links and other files whose state cannot be read."""
         names = self._names(templates)
         return [
             self._input(name) if os.path.exists(self.locate(name)) else ObjectInfo(name, None, None) for name in names
@@ -59,7 +59,7 @@ class DirectorySource(Source):
         return FileRanges(self.open, self.locate)
 
     def find(self, names: Sequence[str]) -> dict[str, ObjectInfo]:
-        """The regular files among the names."""
+        """Return the regular files among the names."""
         return {name: self._input(name) for name in names if os.path.isfile(self.locate(name))}
 
     def locate(self, name: str) -> str:
@@ -106,7 +106,7 @@ class DirectorySource(Source):
 
 
 class _UnchangedFile(FileIO):
-    """A file that is read while nobody writes to it or puts another in its place.
+    """A file that must not be changed or replaced while it is read.
 
     Args:
         path: the file's path.
