@@ -215,6 +215,8 @@ class Conversion:
         if self.output.is_stream and (self.split or self.output.index or self.output.is_limited):
             name = "standard output" if self.output.path == STDOUT else self.output.path
             raise UsageError(f"{name} is a single stream without shards: remove the options that divide it")
+        if self.record_to_example and self.preset:
+            raise UsageError("record_to_example and preset both make the features: use one of them")
         if not self.record_to_example:
             check_types(self.types, self.select, self._preset)
         if self.image_size and not (self._preset and "image_size" in self._preset.uses):

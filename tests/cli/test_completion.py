@@ -25,8 +25,8 @@ from tar2tf_cli.ops import OPS
 
 START = {"bash": ["--norc", "-i"], "zsh": ["-f", "-i"], "fish": ["--no-config", "-i"]}
 READY = {
-    "bash": "bind 'set enable-bracketed-paste off'; PS1='> '; source <(tar2tf completion bash)",
-    "zsh": "PS1='> '; autoload -U compinit; compinit -D; source <(tar2tf completion zsh)",
+    "bash": "bind 'set enable-bracketed-paste off'; PS1='> '; eval \"$(tar2tf completion bash)\"",
+    "zsh": "PS1='> '; autoload -U compinit; compinit -D; eval \"$(tar2tf completion zsh)\"",
     "fish": "function fish_prompt; echo '> '; end; set fish_autosuggestion_enabled 0; tar2tf completion fish | source",
 }
 

@@ -10,6 +10,7 @@ import pytest
 from shards import records, tar2tf, write_tar
 from tar2tf_cli import Conversion, Input, Output, Pipeline
 from tar2tf_cli.errors import UsageError
+from tar2tf_cli.ops import Resize, parse_op
 from tar2tf_cli.spec import yaml_file
 from tar2tf_cli.spec.yaml_file import build
 
@@ -128,6 +129,19 @@ def test_a_pipeline_refuses_it_too() -> None:
     with pytest.raises(UsageError) as caught:
         Pipeline().from_tar("in.tar").sample_to_tf_example({"cls": "int64"}, preset="image-label")
     assert str(caught.value) == words
+
+
+def test_a_function_that_makes_examples_does_not_silently_replace_a_preset() -> None:
+    with pytest.raises(UsageError, match="record_to_example and preset both make the features"):
+        Conversion(Input("in"), Output("x"), preset="image-label", record_to_example=dict)
+
+
+@pytest.mark.parametrize("size", [[64], (64,), [1, 2, 3], 64.5, True, "64x", [0, 5]])
+def test_the_python_op_refuses_a_size_with_the_words_of_yaml(size: Any) -> None:
+    words = refusal(parse_op, {"resize": {"ext": "jpg", "size": size}})
+    with pytest.raises(ValueError, match="must be HEIGHTxWIDTH in pixels") as caught:
+        Resize("jpg", size)
+    assert f"resize {caught.value}" in words
 
 
 def test_an_image_size_goes_with_the_preset_that_uses_it() -> None:
