@@ -12,7 +12,6 @@ from tar2tf_cli.errors import ImageError
 from tar2tf_cli.formats.image.buffers import buffer
 from tar2tf_cli.formats.image.headers import (
     PNG_GRAY_ALPHA,
-    PNG_PALETTE,
     bmp_layout,
     describe,
     header,
@@ -20,12 +19,12 @@ from tar2tf_cli.formats.image.headers import (
     jpeg_essentials,
     jpeg_frame,
     jpeg_segments,
-    png_chunk_is_intact,
     png_chunks,
     sniff,
 )
 from tar2tf_cli.formats.image.lazy import Image, NDArray, cv2, np, simplejpeg
 from tar2tf_cli.formats.image.pixels import opencv, shape_of
+from tar2tf_cli.formats.image.png import plain_png
 
 __all__ = ["CHANNELS", "DEFAULT_MAX_PIXELS", "decode", "encode", "to_rgb_jpeg"]
 
@@ -146,7 +145,7 @@ def _rgb_of_cmyk(image: NDArray[np.uint8], *, inverted: bool) -> NDArray[np.uint
 
 
 def _decode_png(data: bytes, channels: int) -> NDArray[np.uint8]:
-    essentials = np.frombuffer(_png_essentials(data), np.uint8)
+    essentials = np.frombuffer(plain_png(data), np.uint8)
     with opencv("decode a PNG"):
         image: Any = cv2.imdecode(essentials, cv2.IMREAD_UNCHANGED)
     if image is None:
@@ -177,40 +176,6 @@ def _png_gray(image: Image, data: bytes) -> Image:
     blue, green, red = (image[..., place].astype(np.uint32) for place in range(3))
     gray = red * 9797 + green * 19234 + blue * 3737
     return ((gray + 0x4000 if image.dtype == np.uint16 else gray) >> 15).astype(image.dtype)
-
-
-def _png_essentials(data: bytes) -> bytes:
-    """Check every chunk that pixels depend on, and skip the others.
-
-    Skipped are those of which OpenCV makes something and TensorFlow nothing (animation, transparent colours
-    outside a palette), and those about which libpng would complain on stderr.
-
-    Raises:
-        ImageError: a chunk is cut short, fails its CRC, or is critical and unknown.
-    """
-    kept = [data[:8]]
-    try:
-        for kind, start, end in png_chunks(data):
-            if not kind.isalpha():
-                raise ImageError(f"damaged PNG: no chunk begins at byte {start}")
-            if kind == b"tRNS" and data[25] == PNG_PALETTE and png_chunk_is_intact(data, start, end):
-                kept.append(data[start:end])
-            elif not kind[0] & 0x20:  # an upper-case initial: critical
-                _check_critical_chunk(data, kind, start, end)
-                kept.append(data[start:end])
-    except struct.error:
-        raise ImageError(f"truncated PNG: no end chunk in {len(data)} bytes") from None
-    return b"".join(kept)
-
-
-def _check_critical_chunk(data: bytes, kind: bytes, start: int, end: int) -> None:
-    name = kind.decode("ascii", "replace")
-    if end > len(data):
-        raise ImageError(f"truncated PNG: its {name} chunk ends at byte {end} of {len(data)}")
-    if not png_chunk_is_intact(data, start, end):
-        raise ImageError(f"damaged PNG: the CRC of its {name} chunk at byte {start} does not match")
-    if kind not in (b"IHDR", b"PLTE", b"IDAT", b"IEND"):
-        raise ImageError(f"unsupported PNG: unknown critical chunk {name}")
 
 
 def _decode_bmp(data: bytes, wanted: int) -> NDArray[np.uint8]:
