@@ -18,6 +18,7 @@ def main() -> NoReturn:
 
         main()
     except KeyboardInterrupt:
+        exec("")  # or CPython remembers one that came while it ran a string, and ends by the signal instead
         sys.exit(130)
 
 

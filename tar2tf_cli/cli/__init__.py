@@ -111,6 +111,7 @@ def main(args: list[str] | None = None) -> NoReturn:
             sys.stdout.flush()
         sys.exit(code)
     except (KeyboardInterrupt, click.Abort):
+        exec("")  # or CPython remembers one that came while it ran a string, and ends by the signal instead
         failure = Interrupted("interrupted", hint="the same command continues where this one stopped")
     except (BrokenPipeError, ReaderGoneError):
         _drop_output()

@@ -39,6 +39,15 @@ def test_ctrl_c_during_imports_ends_with_130(module: str, tmp_path: Path) -> Non
     assert not (tmp_path / "x.record").exists()
 
 
+def test_ctrl_c_while_python_runs_a_string_ends_with_130_and_not_by_a_signal(tmp_path: Path) -> None:
+    """Dataclasses and named tuples are made in this way, so that it happens often."""
+    (tmp_path / "sitecustomize.py").write_text(AT_IMPORT.replace("os.kill(", "exec('raise KeyboardInterrupt') or ("))
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    for module in ("tar2tf_cli.cli", "tar2tf_cli.conversion.run"):
+        done = tar2tf("convert", PHOTOS, "-o", tmp_path / "x.record", env={"PYTHONPATH": path, "CTRL_C_AT": module})
+        assert done.returncode == 130
+
+
 def test_ctrl_c_while_ctrl_c_is_reported_ends_with_130(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(AT_IMPORT)
     (tmp_path / "tqdm.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
