@@ -97,7 +97,7 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
     "--max-entry-size",
     group="Samples",
     metavar="SIZE",
-    help="Most bytes of an entry in memory.  [default: 512MiB]",
+    help="Most bytes of an entry.  [default: 512MiB]",
     more="A sample with a larger entry is faulty if an op, a preset or a type needs that entry as a whole. Entries "
     "that do not change are copied in pieces, up to 2 GiB.",
 )
