@@ -85,24 +85,24 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
 )
 @option("--limit", group="Samples", metavar="N", help="Convert at most N samples.")
 @option("--shuffle", group="Samples", is_flag=True, help="Shuffle the records across all shards.")
-@option("--seed", group="Samples", metavar="N", help="Seed of everything random.  [default: 0]")
+@option("--seed", group="Samples", metavar="N", help="Random seed.  [default: 0]")
 @option(
     "--max-pixels",
     group="Samples",
     metavar="N",
-    help="Most pixels of an image.  [default: 134217728]",
+    help="Largest image in pixels.  [default: 134217728]",
     more="An image with more (height x width) is a faulty sample when it is decoded.",
 )
 @option(
     "--max-entry-size",
     group="Samples",
     metavar="SIZE",
-    help="Most bytes of an entry.  [default: 512MiB]",
+    help="Maximum entry in memory.  [default: 512MiB]",
     more="A sample with a larger entry is faulty if an op, a preset or a type needs that entry as a whole. Entries "
     "that do not change are copied in pieces, up to 2 GiB.",
 )
-@option("--on-error", group="Samples", **words("fail", "skip"), help="On a faulty sample.")
-@option("--max-errors", group="Samples", metavar="N", help="Give up after more than N faulty samples.")
+@option("--on-error", group="Samples", **words("fail", "skip"), help="How to treat a faulty sample.")
+@option("--max-errors", group="Samples", metavar="N", help="Fail after more than N faulty samples.")
 @option(
     "--errors",
     "errors_path",
@@ -150,9 +150,9 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
     more="<> counts from 1 and <00000> from 00000; <total> is the number of shards, <split> the split and <input> the "
     "input's name. A device or a pipe is written to like standard output.",
 )
-@option("--max-shard-size", group="Output", metavar="SIZE", help="Most bytes of a shard, such as 100MB or 1GiB.")
+@option("--max-shard-size", group="Output", metavar="SIZE", help="Maximum size of a shard, such as 100MB.")
 @option("--num-shards", group="Output", metavar="N", help="Write N shards of equal count.")
-@option("--records-per-shard", group="Output", metavar="N", help="Most records of a shard.")
+@option("--records-per-shard", group="Output", metavar="N", help="Maximum number of records in a shard.")
 @option(
     "--split",
     group="Output",
@@ -172,7 +172,7 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
     "--update",
     group="Output",
     is_flag=True,
-    help="Redo only what changed inputs changed.",
+    help="Convert only what changed since the last run.",
     more="Shards none of whose inputs were added, removed or changed since the last run are kept. The result is that "
     "of a new run.",
 )

@@ -43,7 +43,7 @@ def test_every_option_is_one_line_of_help_at_80_columns_and_belongs_to_a_group(n
         assert option.help
         assert getattr(option, "group", None) in GROUPS
         (line,) = [line for term, line in terms.items() if option.opts[-1] in term.replace(",", "").split()]
-        assert line.endswith((".", "]", ":")), f"goes on in the next line: {line}"
+        assert line.endswith((".", "]", "in order:")), f"goes on in the next line: {line}"
 
 
 def test_the_help_of_convert_has_a_line_for_every_op_with_an_example_that_works() -> None:
