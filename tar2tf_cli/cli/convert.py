@@ -106,7 +106,6 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
 @option(
     "--errors",
     "errors_path",
-    shell_complete=completing("files"),
     group="Samples",
     metavar="FILE",
     help="Write the errors of faulty samples to FILE.",
@@ -143,7 +142,6 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
     "-o",
     "--output",
     "path",
-    shell_complete=completing("files"),
     group="Output",
     metavar="PATH",
     help="Path template of the shards; - for stdout.",
@@ -180,7 +178,6 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
 @option(
     "--spec",
     "spec_path",
-    shell_complete=completing("files"),
     metavar="FILE",
     help="Read the conversion from YAML; - for stdin.",
     more="Flags override it. tar2tf schema prints what it may contain.",

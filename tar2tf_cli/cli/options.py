@@ -34,6 +34,21 @@ GROUPS: Final = ("Input", "Samples", "Features", "Output", "Running")
 """The groups of options, in the order in which help and man page show them."""
 
 
+def completing(what: str) -> Callable[..., Any]:
+    """Return what click calls to complete a value: the function of this name in `complete`, imported when needed."""
+
+    def propose(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
+        from tar2tf_cli.cli import complete
+
+        return getattr(complete, what)(incomplete)
+
+    return propose
+
+
+_PATHS: Final = ("PATH", "FILE", "DIR")
+"""Metavars of options whose value is a local path, which shells complete."""
+
+
 class _Option(click.Option):
     """An option that can also be set in the environment: TAR2TF_MAX_SHARD_SIZE for --max-shard-size.
 
@@ -44,23 +59,14 @@ class _Option(click.Option):
 
     def __init__(self, declarations: Sequence[str], *, group: str = "Running", more: str = "", **settings: Any) -> None:
         name = next((word for word in declarations if word.startswith("--")), declarations[-1]).partition("/")[0]
+        if settings.get("metavar") in _PATHS:
+            settings.setdefault("shell_complete", completing("files"))
         super().__init__(declarations, envvar="TAR2TF_" + name.lstrip("-").upper().replace("-", "_"), **settings)
         self.group = group
         self.more = more
 
 
 option = partial(click.option, cls=_Option)
-
-
-def completing(what: str) -> Callable[..., Any]:
-    """Return what click calls to complete a value: the function of this name in `complete`, imported when needed."""
-
-    def propose(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
-        from tar2tf_cli.cli import complete
-
-        return getattr(complete, what)(incomplete)
-
-    return propose
 
 
 def _argument(name: str, **settings: Any) -> Callable[[F], F]:

@@ -48,14 +48,12 @@ _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
     "--salvage",
     group="Output",
     metavar="PATH",
-    shell_complete=completing("files"),
     help="Write the good records to a new file.",
 )
 @option("--json-lines", group="Output", is_flag=True, help="Print one JSON document per file and line.")
 @option(
     "--report",
     "report_path",
-    shell_complete=completing("files"),
     group="Output",
     metavar="FILE",
     help="Write JUnit XML or SARIF, for a CI server.",

@@ -169,3 +169,10 @@ def test_bash_gets_what_follows_its_own_word_breaks(monkeypatch: pytest.MonkeyPa
 def test_the_command_prints_the_script_of_a_shell(shell: str) -> None:
     assert tar2tf("completion", shell).stdout == SHELLS[shell].script
     assert tar2tf("completion", "csh").stderr.startswith("error: shell must be 'bash', 'zsh' or 'fish', not 'csh'")
+
+
+@pytest.mark.parametrize(
+    "line", ["inspect x --to ", "verify x --salvage ", "verify x --against ", "convert --example-class "]
+)
+def test_options_that_take_a_path_complete_local_paths(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert proposed(f"tar2tf {line}", monkeypatch) == ["file"]
