@@ -3,7 +3,7 @@
 A shard of the earlier conversion is kept if all its records come from inputs that have not changed, are the next ones
 in the new order, too, begin a shard with the same number, and are followed by nothing that would still fit into the
 shard. Any other record is converted again, and so is read each input with such a record. As shards fill up in order and
-do not depend on what comes later, except for the first unit behind them, that gives what a new conversion would.
+do not depend on what comes later, except for the first unit after them, that gives what a new conversion would.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FormerShard:
     Attributes:
         origins: with the numbers that the inputs have now.
         keepable: whether it is there, all its inputs are unchanged and their order is that of before; None while it is
-            not known what comes behind it.
+            not known what comes after it.
     """
 
     lane: str
@@ -164,7 +164,7 @@ class UpdatePlanner(ShardPlanner):
         return [number for number in super().reads if number not in former.segments or number in former.broken]
 
     def awaits(self, source: int) -> int | None:
-        """The number of the input behind a shard that begins with this one, as long as it is not read."""
+        """The number of the input after a shard that begins with this one, as long as it is not read."""
         lasts = [found[-1].shard for found in self._former.segments.get(source, {}).values()]
         return self._unread if any(self._keepable(shard) is None for shard in lasts) else None
 
@@ -235,7 +235,7 @@ class UpdatePlanner(ShardPlanner):
             yield Shard(lane, former.number, [], size, former.report.records, former.origins, kept=True)
 
     def _continues(self, segment: Segment, total: int, shard: Shard | None) -> bool:
-        """Whether a segment's shard can be kept behind `total` shards and an incomplete one."""
+        """Whether a segment's shard can be kept after `total` shards and an incomplete one."""
         if not segment.begins or segment.shard.number != total + (shard is not None):
             return False
         fits = shard is not None and self._fits(shard.size, shard.records, segment.first)
@@ -266,7 +266,7 @@ class UpdatePlanner(ShardPlanner):
         return behind[0] == _END or not self._fits(size, shard.report.records, behind[1])
 
     def _goes_on(self, shard: FormerShard) -> bool:
-        """Whether the next record behind a shard is one of the same input, as before."""
+        """Whether the next record after a shard is one of the same input, as before."""
         last = self._former.segments[shard.origins[-1].source][shard.lane][-1]
         return last.shard is not shard
 

@@ -179,7 +179,7 @@ class ConversionSchedule(Schedule):
         self._enqueue(list(self._planner.finish()))
 
     def _ask_for(self, number: int) -> None:
-        """Have an input read although it has not changed, and some behind it: the more, the more it took before."""
+        """Have an unchanged input read, and some of those after it: twice as many each time."""
         self._urgent = number
         if number in self._asked_for:
             return

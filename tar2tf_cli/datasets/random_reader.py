@@ -38,7 +38,7 @@ class Span(NamedTuple):
         place: place of its shard among the shards.
         record: number of the record in its shard.
         start: offset of its first byte.
-        end: offset behind its last byte.
+        end: offset after its last byte.
     """
 
     place: int
@@ -98,7 +98,7 @@ class RandomReader:
             yield from values.result()
 
     def _groups(self, numbers: Iterable[int]) -> Iterator[list[Span]]:
-        """Group records that are read together: each begins where the one before ends, or a little behind that."""
+        """Group records that are read together: each begins where the one before ends, or a little later."""
         group: list[Span] = []
         for number in numbers:
             span = self._span(number)

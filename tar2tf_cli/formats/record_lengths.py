@@ -40,7 +40,7 @@ class LengthReader(RecordReader):
             self.count += 1
 
     def _leap(self, header: bytes, size: int) -> None:
-        """Go behind the record that begins in the buffer."""
+        """Skip the record that begins in the buffer."""
         left = self._position + size - len(self._buffer)
         if left <= 0:
             self._position += size
@@ -59,6 +59,6 @@ class LengthReader(RecordReader):
             raise error
 
     def _scan(self, start: int) -> bool:
-        """Go to the next valid length; behind the last data there is none."""
+        """Go to the next valid length; after the last data there is none."""
         self.offset += self._beyond
         return super()._scan(start)

@@ -199,7 +199,7 @@ class TarReader(Blocks):
         return None
 
     def _read_extension(self, kind: bytes, size: int, offset: int) -> None:
-        """Read an extended header, which says more of the member behind it (g: of all behind it).
+        """Read an extended header, which describes the member after it (g: all members after it).
 
         What a global header could give each member besides its times and owner, one name or size for all, makes no
         sense, and readers differ on it.

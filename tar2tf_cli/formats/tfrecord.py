@@ -222,7 +222,7 @@ class RecordReader:
     def resume(self) -> bool:
         """After an error, go to the next record; return whether there may be one.
 
-        That is the one right after damaged data, unless no record begins there; otherwise the first place behind with
+        That is the one right after damaged data, unless no record begins there; otherwise the first place after it with
         a length whose CRC is valid. `offset` is then there, or at the end, and `count` is one more.
 
         Raises:

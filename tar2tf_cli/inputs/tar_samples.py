@@ -47,7 +47,7 @@ class TarSamples:
         every_byte: read the data, too, as any of it may be unreadable.
         trusted: the tar was read before, so its samples are not compared again.
         ahead: decide about `regroup` before the first sample, as the caller cannot begin again: by the headers of a
-            plain local tar, or by that many bytes of any other. A key that appears again behind them is a fault.
+            plain local tar, or by that many bytes of any other. A key that appears again after them is a fault.
         most: the size above which an entry may not be held in memory as a whole.
         heads_only: whether only the first mebibyte of large entries will be used.
         on_bytes: called with the number of bytes after each read of a tar that is regrouped.

@@ -94,7 +94,7 @@ class _File:
 class ObjectRanges(Ranges):
     """Ranges of objects, requested in blocks, the latest of which are kept.
 
-    A request for the block behind one that is kept is larger than the one before, so that reading in order takes few
+    A request for the block after one that is kept is larger than the one before, so that reading in order takes few
     requests. A block that is on its way to one thread is not requested by another.
     """
 
@@ -140,7 +140,7 @@ class ObjectRanges(Ranges):
         return blocks, mine
 
     def _end(self, item: ObjectInfo, first: int, last: int) -> int:
-        """Return the number behind the last block to request, when these are missing."""
+        """Return the number after the last block to request, when these are missing."""
         in_order = first == 0 or (item.name, first - 1) in self._blocks
         ahead = min(2 * self._ahead.get(item.name, 0) + last + 1 - first, self.MOST_AHEAD) if in_order else 0
         self._ahead[item.name] = ahead

@@ -56,7 +56,7 @@ class Patience:
     Pauses vary at random, so that many processes do not come back to a busy server at the same moment.
 
     Args:
-        seconds: how long to go on after the first failure; 0 for a single attempt.
+        seconds: how long to keep trying after the first failure; 0 for a single attempt.
         pause: waits that many seconds.
     """
 
