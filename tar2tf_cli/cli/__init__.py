@@ -16,7 +16,7 @@ from tar2tf_cli import __version__
 
 __all__ = ["cli", "main"]
 
-_COMMANDS: Final = ("convert", "inspect", "verify", "ops", "schema", "completion")
+_COMMANDS: Final = ("convert", "inspect", "verify", "export", "ops", "schema", "completion")
 
 
 class _Lazy(click.Group):

@@ -1,0 +1,59 @@
+"""`tar2tf export`: describes shards for another program, which then reads them as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from tar2tf_cli.cli.options import Command, completing, option
+from tar2tf_cli.cli.output import echo
+
+__all__ = ["command"]
+
+
+@click.command("export", cls=Command)
+@click.argument("format", type=click.Choice(["tfds"]), metavar="tfds")
+@click.argument("manifest", metavar="DIR", shell_complete=completing("files"))
+@option(
+    "--name",
+    group="Output",
+    metavar="NAME[:VERSION]",
+    help="Name and version of the dataset.",
+    more="The default is the name of the folder, and 1.0.0.",
+)
+@option(
+    "--class-names",
+    group="Output",
+    metavar="FEATURE=FILE",
+    multiple=True,
+    help="Names of the classes of a feature, as a label map.",
+    more="May be repeated. The default is the label map that convert wrote. FILE has one class per line, or is JSON.",
+)
+@option("--overwrite", group="Output", is_flag=True, help="Replace other files of these names.")
+def command(format: str, manifest: str, name: str | None, class_names: Sequence[str], overwrite: bool) -> int:
+    """Describe shards for TensorFlow Datasets.
+
+    It then reads them as they are. DIR is a folder with one manifest, or a manifest. Next to it, dataset_info.json and
+    features.json are written, and a file of names for each feature that has a label map.
+
+    \b
+    tar2tf convert --from imagefolder photos -o 'out/train-<00000>.record'
+    tar2tf export tfds out --name my_photos:1.0.0
+
+    In Python, tensorflow_datasets.builder_from_directory("out") then has the splits, images and names of classes.
+
+    TensorFlow Datasets finds shards that are numbered with <00000> or <00000>-of-<total>, and a single shard.
+    """
+    from tar2tf_cli.datasets.tfds import export_tfds
+    from tar2tf_cli.errors import UsageError
+
+    pairs = [text.partition("=") for text in class_names]
+    for feature, equals, path in pairs:
+        if not (feature and equals and path):
+            given = feature + equals + path
+            raise UsageError(f"--class-names takes FEATURE=FILE, not {given!r}", hint="such as cls=names.txt")
+    maps = {feature: path for feature, _, path in pairs}
+    for path in export_tfds(manifest, name, labels=maps, overwrite=overwrite):
+        echo(path)
+    return 0

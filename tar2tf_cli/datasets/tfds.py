@@ -1,0 +1,266 @@
+"""Describes the output of a conversion for TensorFlow Datasets, without converting it again and without TensorFlow.
+
+`dataset_info.json` and `features.json` are those that `tfds.builder_from_directory` reads; their fields are those of
+`dataset_info.proto` and `feature.proto` in tensorflow_datasets/core/proto.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
+from tar2tf_cli.datasets.parse import is_optional
+from tar2tf_cli.datasets.records import open_records
+from tar2tf_cli.errors import ImageError, OutputExistsError, UsageError, read_failed
+from tar2tf_cli.formats.image.headers import header
+from tar2tf_cli.formats.record_file import write_whole
+from tar2tf_cli.inputs.labels import load_labels
+from tar2tf_cli.spec.output_path import check_replaceable
+
+__all__ = ["export_tfds"]
+
+_FEATURES: Final = "tensorflow_datasets.core.features."
+_EXAMINED: Final = 64
+_LABELS: Final = ("image/class/label", "label", "cls")
+"""Features that hold the number of a class, in order of precedence."""
+
+_VERSION: Final = re.compile(r"\d+\.\d+\.\d+")
+_NAMED: Final = "convert to -o 'FOLDER/NAME-<split>.tfrecord-<00000>-of-<total>', or to another path with <00000>"
+
+
+def export_tfds(
+    manifest: str | os.PathLike[str],
+    name: str | None = None,
+    *,
+    labels: Mapping[str, str] | None = None,
+    overwrite: bool = False,
+) -> list[str]:
+    """Write the files beside a manifest with which `tfds.builder_from_directory` reads its shards.
+
+    Encoded images become `Image`, numbers of classes with a label map `ClassLabel`, text and other bytes `Text`,
+    numbers and arrays `Scalar` and `Tensor`. A feature that some examples lack is a list, which is then empty. Without
+    splits, all shards are the split train.
+
+    Args:
+        manifest: the manifest's path, or a folder with one manifest.
+        name: name of the dataset, and optionally its version: `NAME:1.0.0`; by default those of the folder, which
+            may be `NAME/1.0.0`.
+        labels: files with label maps, by feature. By default the label map that the conversion wrote, for the first of
+            image/class/label, label and cls that the manifest has.
+        overwrite: whether other files of these names may be replaced.
+
+    Returns:
+        The paths of the files.
+
+    Raises:
+        OutputExistsError: when one of the files exists with other content, unless `overwrite`.
+        SourceError: when there is no manifest, or a shard cannot be read.
+        UsageError: when TensorFlow Datasets cannot read shards of these names or compression, or an argument is wrong.
+    """
+    path = _manifest_at(os.fspath(manifest))
+    folder = os.path.dirname(path)
+    document = Manifest.load(path)
+    if document is None:
+        raise UsageError("there is no such manifest", shard=path)
+    if document.compressed:
+        raise UsageError("TensorFlow Datasets reads no gzip shards", shard=path, hint="convert without --compression")
+    classes = _classes(document, folder, labels or {})
+    features = _features(document, path, classes)
+    files = {
+        "dataset_info.json": _json(_dataset_info(document, *_name_and_version(name, folder))),
+        "features.json": _json({"pythonClassName": f"{_FEATURES}features_dict.FeaturesDict", "featuresDict": features}),
+        **{f"{feature.replace('/', '.')}.labels.txt": _lines(names) for feature, names in classes.items()},
+    }
+    return _write(folder, files, overwrite=overwrite)
+
+
+def _manifest_at(path: str) -> str:
+    if not os.path.isdir(path):
+        return path
+    found = sorted(name for name in os.listdir(path) if name.endswith("manifest.json"))
+    if len(found) != 1:
+        what = f"has {len(found)} manifests" if found else "has no manifest"
+        raise UsageError(what, shard=path, hint=f"name one: {', '.join(found[:3])}" if found else "see tar2tf convert")
+    return os.path.join(path, found[0])
+
+
+def _name_and_version(text: str | None, folder: str) -> tuple[str, str]:
+    name, _, version = (text or "").partition(":")
+    above, base = os.path.split(os.path.abspath(folder or "."))
+    if _VERSION.fullmatch(base):  # NAME/VERSION, as TFDS lays folders out
+        base, version = os.path.basename(above), version or base
+    name = name or re.sub(r"\W+", "_", base).strip("_").lower()
+    version = version or "1.0.0"
+    if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII):
+        raise UsageError(f"{name!r} is not a name of a dataset", hint="use letters, digits and _, such as my_photos")
+    if not _VERSION.fullmatch(version):
+        raise UsageError(f"{version!r} is not a version", hint="write three numbers, such as my_photos:1.0.0")
+    return name, version
+
+
+# --- Splits ---
+
+
+def _dataset_info(document: Manifest, name: str, version: str) -> dict[str, Any]:
+    splits: dict[str, list[ShardEntry]] = {}
+    for shard in document.shards:
+        splits.setdefault(shard.split or "train", []).append(shard)
+    return {
+        "name": name,
+        "version": version,
+        "fileFormat": "tfrecord",
+        "splits": [
+            {
+                "name": split,
+                "filepathTemplate": _template([shard.path for shard in shards]),
+                "shardLengths": [str(shard.records) for shard in shards],
+                "numBytes": str(sum(shard.bytes for shard in shards)),
+            }
+            for split, shards in splits.items()
+        ],
+    }
+
+
+def _template(paths: Sequence[str]) -> str:
+    """Return the template of paths in which TFDS finds the shards of a split; its numbers have five digits, from 0.
+
+    Raises:
+        UsageError: when there is none.
+    """
+    total = f"{len(paths):05d}"
+    fields = {"{SHARD_X_OF_Y}": [f"{place:05d}-of-{total}" for place in range(len(paths))]}
+    fields["{SHARD_INDEX}"] = [f"{place:05d}" for place in range(len(paths))]
+    for field, numbers in fields.items():
+        head, found, tail = paths[0].rpartition(numbers[0])
+        if found and [f"{head}{number}{tail}" for number in numbers] == list(paths):
+            return f"{_literal(head)}{field}{_literal(tail)}"
+    if len(paths) == 1:
+        return _literal(paths[0])
+    raise UsageError(f"TensorFlow Datasets does not find shards that are named like {paths[0]}", hint=_NAMED)
+
+
+def _literal(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+# --- Features ---
+
+
+def _classes(document: Manifest, folder: str, given: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the names of the classes of each feature that has a label map, in the order of their numbers."""
+    files = dict(given)
+    for feature in files:
+        if document.features.get(feature, {}).get("encoding") != "int64":
+            known = [name for name, about in document.features.items() if about["encoding"] == "int64"]
+            hint = f"features of whole numbers: {', '.join(known) or 'none; see --type of tar2tf convert'}"
+            raise UsageError(f"there is no feature {feature!r} that could hold the number of a class", hint=hint)
+    written = [path for path in document.documents if path.endswith("labels.json")]
+    features = [name for name in _LABELS if document.features.get(name, {}).get("encoding") == "int64"]
+    if written and features and not given:
+        files[features[0]] = os.path.join(folder, written[0])
+    return {name: _names(path) for name, path in files.items()}
+
+
+def _names(path: str) -> list[str]:
+    numbers = {label.number: name for name, label in load_labels(path).items()}
+    if min(numbers) < 0 or max(numbers) > 10 * len(numbers) + 1000:
+        raise UsageError("has labels that are not numbered from 0", shard=path)
+    return [numbers.get(number, f"unused-{number}") for number in range(max(numbers) + 1)]
+
+
+def _features(document: Manifest, path: str, classes: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    sampled = list(open_records(path, index_folder="")[:_EXAMINED])
+    described = {
+        name: _feature(
+            name,
+            feature,
+            [example[name] for example in sampled if name in example],
+            optional=is_optional(feature, document.records),
+            classes=classes.get(name),
+        )
+        for name, feature in document.features.items()
+    }
+    return {"features": described}
+
+
+def _feature(
+    name: str, feature: Mapping[str, Any], values: Sequence[Any], *, optional: bool, classes: Sequence[str] | None
+) -> dict[str, Any]:
+    """Describe one feature; `values` are some of its values."""
+    encoding, shape, dtype = feature["encoding"], feature["shape"], feature["dtype"]
+    if encoding == "raw":
+        if optional or shape.count(None) > 1:  # TFDS would look for the shape under another name
+            return _tensor([None] if optional else [], "string")
+        return _tensor(shape, dtype, encoding="bytes")
+    if optional or shape.count(None) > 1:
+        return _tensor([None], "string" if encoding == "bytes" else dtype)
+    if shape or encoding != "bytes":
+        if classes and not shape:
+            kind = "class_label_feature.ClassLabel"
+            return {"pythonClassName": _FEATURES + kind, "classLabel": {"numClasses": str(len(classes))}}
+        return _tensor(shape, "string" if encoding == "bytes" else dtype)
+    return _image(values) or {"pythonClassName": f"{_FEATURES}text_feature.Text", "text": {}}
+
+
+def _tensor(shape: Sequence[int | None], dtype: str, encoding: str = "none") -> dict[str, Any]:
+    kind = "tensor_feature.Tensor" if shape or encoding != "none" else "scalar.Scalar"
+    about = {"shape": _shape(shape), "dtype": dtype, "encoding": encoding}
+    return {"pythonClassName": _FEATURES + kind, "tensor": about}
+
+
+def _shape(shape: Sequence[int | None]) -> dict[str, Any]:
+    return {"dimensions": ["-1" if length is None else str(length) for length in shape]} if shape else {}
+
+
+def _image(values: Sequence[bytes]) -> dict[str, Any] | None:
+    """Describe encoded images; None for other bytes. Images that differ in their channels become RGB."""
+    try:
+        headers = [header(value) for value in values]
+    except ImageError:
+        return None
+    formats = {found.format for found in headers}
+    if not headers or not formats <= {"jpeg", "png", "bmp", "gif"}:
+        return None
+    channels = {found.channels for found in headers}
+    alike = len(channels) == 1 and channels <= ({1, 3, 4} if formats == {"png"} else {1, 3})
+    about = {"shape": _shape([None, None, channels.pop() if alike else 3]), "dtype": "uint8"}
+    if formats in ({"jpeg"}, {"png"}):
+        about["encodingFormat"] = formats.pop()
+    return {"pythonClassName": f"{_FEATURES}image_feature.Image", "image": about}
+
+
+# --- Files ---
+
+
+def _json(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, indent=4, sort_keys=True).encode() + b"\n"
+
+
+def _lines(names: Sequence[str]) -> bytes:
+    return "".join(f"{name}\n" for name in names).encode()
+
+
+def _write(folder: str, files: Mapping[str, bytes], *, overwrite: bool) -> list[str]:
+    paths = {os.path.join(folder, name): data for name, data in files.items()}
+    for path, data in paths.items():
+        check_replaceable(path)
+        if not overwrite and _content(path) not in (None, data):
+            hint = "add --overwrite to replace it"
+            raise OutputExistsError("exists, and describes something else", shard=path, hint=hint)
+    for path, data in paths.items():
+        write_whole(path, [data])
+    return list(paths)
+
+
+def _content(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise read_failed(path, error) from None

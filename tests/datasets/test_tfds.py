@@ -1,0 +1,220 @@
+"""What `export tfds` writes is read by TensorFlow Datasets, where it is installed; what it cannot read is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from checked import Ran
+from shards import PHOTOS, tar2tf, write_tar
+from tar2tf_cli import Conversion, Input, Output, convert, load_dataset
+from tar2tf_cli.datasets.tfds import export_tfds
+from tar2tf_cli.errors import OutputExistsError, UsageError
+from tar2tf_cli.ops import Func
+
+pytestmark = pytest.mark.filterwarnings("default")  # other people's code warns of what it likes
+
+
+def ran(*arguments: Any) -> Ran:
+    done = tar2tf(*arguments)
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def as_read(folder: Path, split: str) -> tuple[Any, list[dict[str, Any]]]:
+    """The features that TensorFlow Datasets knows of a folder, and the examples of a split in order."""
+    tfds = pytest.importorskip("tensorflow_datasets")
+    builder = tfds.builder_from_directory(str(folder))
+    config = tfds.ReadConfig(interleave_cycle_length=1)
+    return builder.info, list(tfds.as_numpy(builder.as_dataset(split=split, read_config=config)))
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """A folder of images in two classes, converted with splits."""
+    for place, name in enumerate(["cat", "dog"]):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(9):
+            pixels = np.random.default_rng(number).integers(0, 256, (20 + number, 30, 3), dtype=np.uint8)
+            cv2.imwrite(str(tmp_path / "photos" / name / f"{number}.jpg"), pixels // (place + 1))
+    out = tmp_path / "out"
+    options = ("--split", "train=0.7,val=0.3", "--records-per-shard", "4", "-j", "1")
+    done = ran("convert", "--from", "imagefolder", tmp_path / "photos", "-o", out / "<split>-<00000>.record", *options)
+    assert done.code == 0, done.err
+    return out
+
+
+def test_images_and_labels_with_names_are_read_by_tensorflow_datasets(photos: Path) -> None:
+    done = ran("export", "tfds", photos, "--name", "pets:2.0.1")
+    assert done.code == 0, done.err
+    written = {Path(line).name for line in done.out.splitlines()}
+    assert written == {"dataset_info.json", "features.json", "label.labels.txt"}
+    whole = list(load_dataset(photos / "manifest.json").as_numpy_iterator())
+    found = []
+    for split in ("train", "val"):
+        info, examples = as_read(photos, split)
+        assert info.splits[split].num_examples == len(examples) > 0
+        found += examples
+    assert (info.name, str(info.version)) == ("pets", "2.0.1")
+    label, image = info.features["label"], info.features["image"]
+    assert (type(label).__name__, label.names) == ("ClassLabel", ["cat", "dog"])
+    assert (type(image).__name__, image.shape, image.encoding_format) == ("Image", (None, None, 3), "jpeg")
+    assert len(found) == len(whole) == 18
+    import tensorflow as tf
+
+    for one, other in zip(found, whole, strict=True):
+        assert one["label"] == other["label"]
+        assert label.int2str(one["label"]).encode() == other["synset"]
+        np.testing.assert_array_equal(one["image"], tf.io.decode_image(other["image"], 3))
+
+
+MADE: list[dict[str, Any]] = [
+    {
+        "number": n,
+        "real": n / 2,
+        "text": f"n{n}",
+        "words": [f"w{i}" for i in range(n + 1)],
+        "fixed": np.arange(6, dtype="float32").reshape(2, 3) + n,
+        "bytes": np.arange(6, dtype="uint8").reshape(2, 3) + n,
+        "rows": np.arange(3 * (n + 1), dtype="uint8").reshape(n + 1, 3),
+        "free": np.zeros((n + 1, n + 2), "float32"),
+        "pixels": np.zeros((n + 1, n + 2, 3), "uint8"),
+        "flag": n == 1,
+        "ints": [*range(n), 7],
+        **({"some": 5, "piece": b"p"} if n else {}),
+    }
+    for n in range(3)
+]
+
+
+@pytest.fixture
+def everything(tmp_path: Path) -> Path:
+    """A conversion to features of every kind."""
+    write_tar(tmp_path / "in" / "a.tar", [(f"{n}", {"x": b""}) for n in range(3)])
+    op = Func(lambda sample: {**MADE[int(sample["__key__"])], "__key__": sample["__key__"]})
+    output = Output(str(tmp_path / "out" / "all.record"))
+    convert(Conversion(Input(str(tmp_path / "in")), output, ops=(op,)), workers=1)
+    return tmp_path / "out"
+
+
+def test_features_of_every_kind_are_read_by_tensorflow_datasets(everything: Path) -> None:
+    export_tfds(everything)
+    info, found = as_read(everything, "train")
+    assert (info.name, info.splits["train"].num_shards) == ("out", 1)
+    for item, made in zip(found, MADE, strict=True):
+        assert (item["number"], item["real"], item["text"]) == (made["number"], made["real"], made["text"].encode())
+        assert [word.decode() for word in item["words"]] == made["words"]
+        for name in ("fixed", "bytes", "rows"):
+            np.testing.assert_array_equal(item[name], made[name])
+            assert item[name].dtype == made[name].dtype
+        assert item["free"].reshape(item["free/shape"]).shape == made["free"].shape
+        assert item["pixels"] == made["pixels"].tobytes()
+        assert item["flag"] == made["flag"]
+        assert item["ints"].tolist() == made["ints"]
+        assert (item["some"].tolist(), item["piece"].tolist()) == (([5], [b"p"]) if "some" in made else ([], []))
+
+
+def template_of(folder: Path) -> list[str]:
+    return [split["filepathTemplate"] for split in json.loads((folder / "dataset_info.json").read_bytes())["splits"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("x-<00000>.record", "x-{SHARD_INDEX}.record"),
+        ("{}-<00000>-of-<total>.tfrecord", None),
+        ("x.tfrecord-<00000>-of-<total>", "x.tfrecord-{SHARD_X_OF_Y}"),
+        ("sub/x-<00000>.record", "sub/x-{SHARD_INDEX}.record"),
+    ],
+)
+def test_shards_are_found_by_the_template_of_tensorflow_datasets(
+    tmp_path: Path, path: str, expected: str | None
+) -> None:
+    out = tmp_path / "out"
+    done = ran("convert", PHOTOS, "-o", f"{out}/{path}", "--num-shards", "3", "-j", "1")
+    if expected is None:
+        assert done.code == 2
+        return
+    (manifest,) = out.glob("**/*manifest.json")
+    export_tfds(manifest)
+    expected = expected.removeprefix("sub/")
+    assert template_of(manifest.parent) == [expected]
+
+
+@pytest.mark.parametrize("path", ["x-<>.record", "x-<000>.record", "x-<00001>.record"])
+def test_other_names_are_refused_with_one_that_works(tmp_path: Path, path: str) -> None:
+    assert ran("convert", PHOTOS, "-o", tmp_path / "out" / path, "--num-shards", "3", "-j", "1").code == 0
+    done = ran("export", "tfds", tmp_path / "out")
+    assert done.code == 2
+    assert "does not find shards that are named like x-" in done.err
+    assert "<split>.tfrecord-<00000>-of-<total>" in done.err
+    assert not (tmp_path / "out" / "dataset_info.json").exists()
+
+
+def test_files_that_describe_something_else_are_not_replaced(photos: Path) -> None:
+    info = photos / "dataset_info.json"
+    export_tfds(photos)
+    first = info.read_bytes()
+    export_tfds(photos)
+    with pytest.raises(OutputExistsError, match=r"dataset_info\.json: exists, .*; add --overwrite"):
+        export_tfds(photos, "other")
+    assert info.read_bytes() == first
+    export_tfds(photos, "other", overwrite=True)
+    assert json.loads(info.read_bytes())["name"] == "other"
+
+
+def test_a_folder_of_a_version_is_named_by_the_one_above(tmp_path: Path) -> None:
+    out = tmp_path / "pets" / "3.1.0"
+    assert ran("convert", PHOTOS, "-o", out / "pets-train.tfrecord-<00000>-of-<total>", "-j", "1").code == 0
+    export_tfds(out)
+    info = json.loads((out / "dataset_info.json").read_bytes())
+    assert (info["name"], info["version"]) == ("pets", "3.1.0")
+
+
+def test_a_label_map_can_be_given(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert ran("convert", PHOTOS, "-o", out / "a.record", "--type", "cls=int64", "-j", "1").code == 0
+    names = tmp_path / "names.txt"
+    names.write_text("zero\none\ntwo\n")
+    export_tfds(out, labels={"cls": str(names)})
+    features = json.loads((out / "features.json").read_bytes())["featuresDict"]["features"]
+    assert features["cls"]["classLabel"] == {"numClasses": "3"}
+    assert features["jpg"]["image"]["shape"]["dimensions"] == ["-1", "-1", "3"]
+    assert (out / "cls.labels.txt").read_text() == "zero\none\ntwo\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--name", "my photos"], "'my photos' is not a name of a dataset"),
+        (["--name", "photos:1"], "'1' is not a version\n  write three numbers"),
+        (["--class-names", "names.txt"], "--class-names takes FEATURE=FILE, not 'names.txt'"),
+        (
+            ["--class-names", "jpg=names.txt"],
+            "a class\n  features of whole numbers: label",
+        ),
+    ],
+)
+def test_wrong_arguments_are_usage_errors(photos: Path, arguments: list[str], words: str) -> None:
+    done = ran("export", "tfds", photos, *arguments)
+    assert done.code == 2
+    assert words in done.err
+
+
+def test_there_has_to_be_one_manifest(photos: Path, tmp_path: Path) -> None:
+    (photos / "b-manifest.json").write_bytes((photos / "manifest.json").read_bytes())
+    with pytest.raises(UsageError, match=r"has 2 manifests; name one: b-manifest\.json, manifest\.json"):
+        export_tfds(photos)
+    with pytest.raises(UsageError, match="has no manifest"):
+        export_tfds(tmp_path)
+
+
+def test_compressed_shards_are_refused(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert ran("convert", PHOTOS, "-o", out / "a.record", "--compression", "gzip", "-j", "1").code == 0
+    with pytest.raises(UsageError, match="reads no gzip shards"):
+        export_tfds(out)
