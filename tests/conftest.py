@@ -7,12 +7,14 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from checked import Ran, convert
+from kernels import built
 from servers import (
     AZURE_ACCOUNT,
     AZURE_KEY,
@@ -25,6 +27,7 @@ from servers import (
 )
 from shards import PHOTOS
 from tar2tf_cli.cli import main
+from tar2tf_cli.formats import kernel
 from tar2tf_cli.stores import network
 from tar2tf_cli.stores import transfer as resume
 
@@ -69,6 +72,11 @@ GROUPS = {
     "readers": ("tests/datasets/test_readers.py", "tests/datasets/test_tfds.py"),
     "terminal": ("tests/cli/test_terminals.py", "tests/cli/test_completion.py::test_the_tab_key"),
     "packages": ("tests/whole/test_packaging.py",),
+    "kernel": (
+        "tests/formats/test_kernel.py",
+        "tests/flow/test_kernel.py",
+        "tests/conversion/test_golden.py::test_conversions_with_the_kernel",
+    ),
     "memory": ("tests/whole/test_memory.py",),
 }
 """Tests that run one after another in one process, by what their ids begin with: they share a server, or disturb."""
@@ -120,6 +128,17 @@ def web(server: FaultyServer) -> FaultyServer:
     server.log.clear()
     server.etags = True
     return server
+
+
+@pytest.fixture
+def with_kernel(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Everything in this process uses the kernel, built from its source."""
+    found = built()
+    if found is None:
+        pytest.skip("no C compiler")
+    monkeypatch.delenv("TAR2TF_PURE", raising=False)
+    monkeypatch.setattr(kernel, "_loaded", lambda: found)
+    return found
 
 
 @pytest.fixture

@@ -66,6 +66,8 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
+    from tar2tf_cli.formats import kernel
+
     def found(name: str) -> str:
         try:
             return f"{name} {version(name)}"
@@ -74,6 +76,7 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
 
     click.echo(f"tar2tf {__version__}, Python {platform.python_version()}")
     click.echo(", ".join(found(name) for name in ("tensorflow", "google-crc32c", "isal")))
+    click.echo(kernel.described())
     ctx.exit()
 
 

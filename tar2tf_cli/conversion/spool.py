@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import accumulate
@@ -12,6 +12,7 @@ from typing import Final
 
 from tar2tf_cli.conversion.spool_index import SpoolIndex
 from tar2tf_cli.formats.tfrecord import crc32c_of_file
+from tar2tf_cli.samples.batches import Batch
 from tar2tf_cli.sinks import RecordFile
 from tar2tf_cli.spec.conversion import Conversion
 
@@ -83,6 +84,18 @@ class Spool:
         block.records += 1
         if block.size >= self._block_size:
             self._close_block(lane)
+
+    @property
+    def take(self) -> Callable[[Batch], None] | None:
+        """Appends a batch of records; None where each record is handled by itself."""
+        return None if self._has_lanes or self._block_size is not None else self._append_batch
+
+    def _append_batch(self, batch: Batch) -> None:
+        index = self._index
+        self._file.write([batch.data], len(batch.data))
+        index.sizes.frombytes(batch.sizes)
+        if self._seed is not None:
+            index.order.extend(_hash(self._seed + b"%d" % n) for n in range(len(index.order), len(index.sizes)))
 
     def finish(self) -> None:
         """Append the unfinished blocks."""

@@ -149,7 +149,7 @@ def _spooled(worker: Worker, number: int, index: SpoolIndex, *, regroup: bool = 
         WholeFile(worker.path(number, "spool"), lasting=False) as file,
     ):
         spool = Spool(spec, worker.inputs[number].name, file, index)
-        for key, parts, size in islice(reading.records(), most):
+        for key, parts, size in islice(reading.records(spool.take if most is None else None), most):
             spool.add(key, parts, size)
         spool.finish()
     reading.report.spool_crc = file.crc

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import DamagedShardError, SampleError
@@ -16,6 +17,7 @@ from tar2tf_cli.formats.stored import whole_sample
 from tar2tf_cli.formats.tfrecord import FRAMING, frame
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
+from tar2tf_cli.samples.batches import Batch
 from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.spec.conversion import Conversion, Input
 from tar2tf_cli.stores import ObjectInfo, Source
@@ -91,8 +93,8 @@ class Reading:
             self._make = lambda example: (example,)
         elif not (conversion.ops or conversion.example_ops):
             self._make = lambda sample: (feature_map.features(sample),)
-        plain = source.gives == "bytes" and conversion.keeps_entries
-        self._note = self.report.schema.add_plain if plain else self.report.schema.add
+        self._plain = source.gives == "bytes" and conversion.keeps_entries
+        self._note = self.report.schema.add_plain if self._plain else self.report.schema.add
         samples = source.samples(item, self.report, self._fault, on_bytes)
         self._input: _Tar | _List
         if samples is None:
@@ -140,9 +142,21 @@ class Reading:
                 continue
             yield sample
 
-    def records(self) -> Iterator[Record]:
-        """The framed record of each example."""
+    def records(self, take: Callable[[Batch], None] | None = None) -> Iterator[Record]:
+        """The framed record of each example; those that come in batches go to `take`, in order between the others.
+
+        Args:
+            take: called with each batch, if any are made: where entries are stored as they are, and nothing needs to
+                be known of each sample.
+        """
+        if take and self._plain and self._threads == 1:
+            self._input.make_batches(partial(self._taken, take))
         return self._flow(lambda key, parts, size: (key, frame(parts, size), size + FRAMING))
+
+    def _taken(self, take: Callable[[Batch], None], batch: Batch) -> None:
+        self.report.samples += len(batch)
+        self.report.schema.signatures.update({(KEY, *names): count for names, count in batch.names()})
+        take(batch)
 
     def sizes(self) -> Iterator[int]:
         """The size of each record in bytes; with `sizes_only`, computed from the tar's headers."""
@@ -217,6 +231,9 @@ class _Tar(TarSamples):
         """Where the current sample came from."""
         return {"offset": self.grouper.offset}
 
+    def make_batches(self, take: Callable[[Batch], None]) -> None:
+        self.grouper.take = take
+
     def finish(self, report: InputReport) -> None:
         self.close()
         self._opened.close()
@@ -244,6 +261,9 @@ class _List:
 
     def seek(self, offset: int) -> None:
         raise NotImplementedError
+
+    def make_batches(self, take: Callable[[Batch], None]) -> None:
+        """A list has none."""
 
     def check_end(self) -> None:
         """A list may be empty."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tar2tf_cli.errors import AGAIN, DamagedShardError
+from tar2tf_cli.errors import AGAIN, DamagedShardError, Tar2tfError
 from tar2tf_cli.formats.bytestream import Readable
 from tar2tf_cli.formats.stored import LargeEntries, StoredBytes
 from tar2tf_cli.formats.tar_header import BLOCK
@@ -52,6 +52,29 @@ class Blocks:
         self._base, self._buffer, self._position = offset, b"", 0
         if end is not None:
             self._chunk = min(end - offset, self._most)
+
+    @property
+    def buffered(self) -> tuple[bytes, int]:
+        """What is read of the tar, and the position in it of the next header."""
+        return self._buffer, self._position
+
+    def go_on(self, position: int) -> None:
+        """Go to another header of what is buffered."""
+        self._position = position
+
+    def read_ahead(self) -> bool:
+        """Buffer another chunk; False at the end. Errors are raised once the bytes behind them are needed."""
+        chunks = [self._buffer[self._position :]]
+        missing = self._chunk
+        try:
+            while missing > 0 and (chunk := self._stream.read(missing)):
+                chunks.append(chunk)
+                missing -= len(chunk)
+        except Tar2tfError as error:
+            self._stream = _Failing(self._stream, error)
+        self._base += self._position
+        self._buffer, self._position = b"".join(chunks), 0
+        return len(chunks) > 1
 
     def _read_more(self, size: int) -> int:
         """Try to have `size` bytes buffered from the position on; returns how many there are."""
@@ -131,3 +154,17 @@ class Blocks:
         self, message: str, kind: str, offset: int, *, member: str | None = None, hint: str | None = AGAIN
     ) -> DamagedShardError:
         return DamagedShardError(message, kind=kind, shard=self._name, member=member, offset=offset, hint=hint)
+
+
+class _Failing:
+    """A stream that has failed already: its next read raises the error."""
+
+    def __init__(self, stream: Readable, error: Tar2tfError) -> None:
+        self._stream = stream
+        self._error: Tar2tfError | None = error
+
+    def read(self, size: int, /) -> bytes:
+        error, self._error = self._error, None
+        if error:
+            raise error
+        return self._stream.read(size)

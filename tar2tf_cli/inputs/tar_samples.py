@@ -14,6 +14,7 @@ from tar2tf_cli.formats.stored import MAX_ENTRY_SIZE, LargeEntries
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.inputs.links import EntryLinks
 from tar2tf_cli.inputs.seekable_tar import FileView, SeekableTar
+from tar2tf_cli.samples.batches import with_batches
 from tar2tf_cli.samples.grouping import Grouper, KeySplit, Sample, no_samples
 from tar2tf_cli.samples.regrouping import Runs
 from tar2tf_cli.stores.base import ObjectInfo, Source
@@ -136,7 +137,10 @@ class TarSamples:
             NotAdjacentError: at a key that appears again, if the caller can begin again.
             DamagedShardError: when the tar is not whole; after `resume`, call this again.
         """
-        return self._put_together(self._runs) if self._runs else self.grouper.samples(self._tar)
+        if self._runs:
+            return self._put_together(self._runs)
+        grouper = self.grouper
+        return grouper.samples(with_batches(self._tar, grouper) if grouper.take else self._tar)
 
     def check_end(self) -> None:
         """At the end of the samples, refuse a tar that has none."""

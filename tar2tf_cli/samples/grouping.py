@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError, LinkError, NotAdjacentError, SampleError
 from tar2tf_cli.formats.tar import Member
+from tar2tf_cli.samples.batches import Batch
 
 __all__ = ["KEY", "Grouper", "KeySplit", "Sample", "no_samples", "split_name"]
 
@@ -54,6 +55,7 @@ class Grouper:
         begin: the same for the sample that is being put together.
         empty: whether all members were read, and none of them made a sample, not even a faulty one.
         required: entries without which a sample is faulty, as members were lost to damage.
+        take: called with each batch, in order between the samples; None if there must be none.
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class Grouper:
     ) -> None:
         self._shard = shard
         self._report = report
-        self._key_split: KeySplit = key_split
+        self.key_split: KeySplit = key_split
         self.strict = strict
         self._sizes_only = sizes_only
         self._trusted = trusted
@@ -82,18 +84,23 @@ class Grouper:
         self._broken: set[str] = set()  # keys of samples with a link that could not be followed
         self.empty = False
         self.required: frozenset[str] = frozenset()
+        self.take: Callable[[Batch], None] | None = None
 
     def resume(self, member: str | None) -> None:
         """After damage, skip what is left of the member's sample, or of the next sample if no member is known."""
         self._cut = self.split(member)[0] if member else ""
 
+    def takes_batches(self) -> bool:
+        """Whether the next samples may come as a batch, as nothing depends on single ones."""
+        return bool(self.take) and self._cut is None and not (self._broken or self.required)
+
     def wants(self, name: str) -> bool:
         """Whether a member of this name is an entry of a sample."""
-        return bool(split_name(name, self._key_split)[0]) and not _unwanted(name)
+        return bool(split_name(name, self.key_split)[0]) and not _unwanted(name)
 
     def lacks(self, error: LinkError) -> None:
         """Record that an entry is a link that cannot be followed, so that its sample is faulty."""
-        key = split_name(error.member or "", self._key_split)[0]
+        key = split_name(error.member or "", self.key_split)[0]
         if key not in self._broken:
             self.skip(key)
             self._report(error.at(shard=self._shard, key=key))
@@ -116,7 +123,7 @@ class Grouper:
             groups = self._complete(groups)
         return groups if self._trusted else self._whole(groups)
 
-    def _grouped(self, members: Iterable[Member]) -> Iterator[Sample]:
+    def _grouped(self, members: Iterable[tuple[str, Any, int, int]]) -> Iterator[Any]:
         seen, sizes_only, trusted, extensions = self._seen, self._sizes_only, self._trusted, self._extensions
         broken = self._broken
         sample: Sample = {}
@@ -124,6 +131,15 @@ class Grouper:
         for name, data, size, offset in members:
             if name.startswith(prefix) and (known := extensions.get(name[len(prefix) :])):
                 key, extension = current, known
+            elif type(data) is Batch:
+                data.taken = data.first != current and seen.add_all(data)
+                if data.taken:
+                    if sample and good:
+                        self.offset = first
+                        yield sample
+                    sample, current, prefix, self.begin = {}, "", "\0", offset
+                    yield data
+                continue
             else:
                 key, extension = self.split(name)
                 if not key:
@@ -159,15 +175,18 @@ class Grouper:
             message = f"lacks {', '.join(missing)}, which may have been in the part of the shard that was not read"
             self._fault(message, None, self.offset, "fetch or make the shard again", key=sample[KEY])
 
-    def _whole(self, samples: Iterator[Sample]) -> Iterator[Sample]:
-        """Hold each sample back by one, to compare the last with what all others have in common."""
+    def _whole(self, samples: Iterator[Any]) -> Iterator[Sample]:
+        """Hold each sample or batch back by one, to compare the last sample with what all others have in common."""
         common: set[str] | None = None
         names: tuple[str, ...] = ()
-        held: Sample | None = None
+        held: Any = None
         held_offset = 0
         try:
             for sample in samples:
-                if held is not None:
+                if type(held) is Batch:
+                    common = held.common(common)
+                    self._take(held)
+                elif held is not None:
                     if tuple(held) != names:
                         names = tuple(held)
                         common = set(names) if common is None else common & set(names)
@@ -175,26 +194,32 @@ class Grouper:
                     yield held
                     self.offset = offset
                 held, held_offset = sample, self.offset
-        except DamagedShardError:
-            if held is not None:  # another sample began behind it, so it is whole
+        except DamagedShardError:  # another sample began behind the one held, so it is whole
+            if type(held) is Batch:
+                self._take(held)
+            elif held is not None:
                 self.offset = held_offset
                 yield held
             raise
         if held is None:
             self.empty = not self._faulty
-            return
-        self.offset = held_offset
-        missing = sorted((common or set()) - set(held))
-        if missing:
-            self._fault(
-                f"the last sample lacks {', '.join(missing)}, which all others have: the shard was cut short",
-                None,
-                held_offset,
-                "fetch or make the shard again, or skip such samples with --on-error skip",
-                key=held[KEY],
-            )
+        elif type(held) is Batch:
+            others = held.without_last()
+            faulty = self._is_short(held.last, held.last_names(), others.common(common), held.offset)
+            self._take(others if faulty else held)
         else:
-            yield held
+            self.offset = held_offset
+            if not self._is_short(held[KEY], set(held), common, held_offset):
+                yield held
+
+    def _is_short(self, key: str, names: set[str], common: set[str] | None, offset: int) -> bool:
+        """Whether the last sample lacks what all others have, which makes it faulty."""
+        missing = sorted((common or set()) - names - {KEY})
+        if missing:
+            message = f"the last sample lacks {', '.join(missing)}, which all others have: the shard was cut short"
+            hint = "fetch or make the shard again, or skip such samples with --on-error skip"
+            self._fault(message, None, offset, hint, key=key)
+        return bool(missing)
 
     def split(self, name: str) -> tuple[str, str]:
         """Key and extension of a member; both empty when it is not an entry of a sample, which is counted."""
@@ -203,7 +228,7 @@ class Grouper:
             if reason:
                 self.skipped[reason] += 1
                 return "", ""
-        key, extension = split_name(name, self._key_split)
+        key, extension = split_name(name, self.key_split)
         if not key:
             self.skipped["no extension"] += 1
         elif "." in extension or "." in key[key.rfind("/") + 1 :]:
@@ -211,6 +236,10 @@ class Grouper:
         elif name.endswith(extension):
             self._extensions[extension] = extension
         return key, extension
+
+    def _take(self, batch: Batch) -> None:
+        assert self.take
+        self.take(batch)
 
     def _again(self, key: str, member: str, offset: int) -> None:
         message = f"the key {key!r} appears again; its members are not adjacent"
@@ -226,7 +255,7 @@ class Grouper:
 
     def _fault(self, message: str, member: str | None, offset: int, hint: str, *, key: str | None = None) -> None:
         self._faulty = True
-        key = key or split_name(member or "", self._key_split)[0]
+        key = key or split_name(member or "", self.key_split)[0]
         self._report(SampleError(message, shard=self._shard, key=key, member=member, offset=offset, hint=hint))
 
 
@@ -272,4 +301,20 @@ class _SeenKeys:
             self._set = set(self._hashes)
             del self._hashes[:]
             return self.add(key)
+        return True
+
+    def add_all(self, batch: Batch) -> bool:
+        """Add the keys of a batch; return False, and add none, if one of them was there before."""
+        hashes = array("q", batch.hashes)
+        if self._set is None:
+            if batch.ascending and batch.first > self._last:
+                self._last = batch.last
+                self._hashes += hashes
+                return True
+            self._set = set(self._hashes)
+            del self._hashes[:]
+        new = set(hashes)
+        if len(new) < len(hashes) or not new.isdisjoint(self._set):
+            return False
+        self._set |= new
         return True

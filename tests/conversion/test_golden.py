@@ -10,6 +10,7 @@ import gzip
 import json
 import sys
 import tarfile
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ if __name__ == "__main__":
 from converted import MAKERS
 from makers import tar_of
 from shards import samples, tar2tf, tree, write_tar
+from tar2tf_cli.cli import main
 
 GOLDEN = Path(__file__).with_name("golden.json")
 
@@ -133,28 +135,57 @@ def plain(name: str, data: bytes) -> bytes:
     return json.dumps(manifest).encode()
 
 
-def digest(bucket: Path, layout: str, out: Path, workers: int) -> str:
-    """The digest of the files that a conversion writes, and of its exit code."""
+def arguments(bucket: Path, layout: str, out: Path, workers: int) -> list[str]:
     path, *options = LAYOUTS[layout]
-    out.mkdir()
-    done = tar2tf("convert", bucket, "-o", out / path, "-j", str(workers), "-q", *options, cwd=out)
-    found = sha256(str(done.returncode).encode())
-    for name, data in tree(out).items() if done.returncode < 3 else ():
+    options = [str(out / "errors.jsonl") if option == "errors.jsonl" else option for option in options]
+    return ["convert", str(bucket), "-o", str(out / path), "-j", str(workers), "-q", *options]
+
+
+def digest(out: Path, code: int) -> str:
+    """The digest of the files that a conversion has written, and of its exit code."""
+    found = sha256(str(code).encode())
+    for name, data in tree(out).items() if code < 3 else ():
         found.update(f"\n{name} {sha256(plain(name, data)).hexdigest()}".encode())
     return found.hexdigest()
 
 
+@pytest.fixture(scope="session")
+def buckets(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    root = tmp_path_factory.mktemp("golden")
+
+    def made(name: str) -> Path:
+        if not (root / name).exists():
+            BUCKETS[name](root / name)
+        return root / name
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def golden() -> dict[str, str]:
+    return dict(json.loads(GOLDEN.read_text()))
+
+
 @pytest.mark.parametrize(("bucket", "layout"), CASES)
 def test_conversions_write_the_same_bytes_as_ever(
-    bucket: str, layout: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    bucket: str, layout: str, buckets: Callable[[str], Path], golden: dict[str, str], tmp_path: Path
 ) -> None:
-    folder = tmp_path_factory.getbasetemp() / "golden" / bucket
-    if not folder.exists():
-        folder.parent.mkdir(exist_ok=True)
-        BUCKETS[bucket](folder)
-    known = json.loads(GOLDEN.read_text())
     for workers in (1, 2):
-        assert digest(folder, layout, tmp_path / str(workers), workers) == known[f"{bucket}: {layout}"]
+        out = tmp_path / str(workers)
+        out.mkdir()
+        done = tar2tf(*arguments(buckets(bucket), layout, out, workers), env={"TAR2TF_PURE": "1"})
+        assert digest(out, done.returncode) == golden[f"{bucket}: {layout}"]
+
+
+@pytest.mark.parametrize(("bucket", "layout"), CASES)
+@pytest.mark.usefixtures("with_kernel")
+def test_conversions_with_the_kernel_write_the_same_bytes(
+    bucket: str, layout: str, buckets: Callable[[str], Path], golden: dict[str, str], tmp_path: Path
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments(buckets(bucket), layout, tmp_path, 1))
+    assert isinstance(ended.value.code, int)
+    assert digest(tmp_path, ended.value.code) == golden[f"{bucket}: {layout}"]
 
 
 if __name__ == "__main__":
@@ -165,5 +196,8 @@ if __name__ == "__main__":
         for number, (bucket, layout) in enumerate(CASES):
             if not Path(root, bucket).exists():
                 BUCKETS[bucket](Path(root, bucket))
-            known.setdefault(f"{bucket}: {layout}", digest(Path(root, bucket), layout, Path(root, str(number)), 1))
+            out = Path(root, str(number))
+            out.mkdir()
+            done = tar2tf(*arguments(Path(root, bucket), layout, out, 1), env={"TAR2TF_PURE": "1"})
+            known.setdefault(f"{bucket}: {layout}", digest(out, done.returncode))
     GOLDEN.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n")

@@ -1,0 +1,43 @@
+"""The kernel, an optional extension in C: the plain part of reading tars and TFRecords, many samples at a time.
+
+Python does the same where it was not built, and where the environment variable TAR2TF_PURE is neither empty nor 0.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import Final
+
+__all__ = ["described", "native"]
+
+_API: Final = 1
+"""Which functions, arguments and results are expected of it, as one built from older sources may lie here."""
+
+
+def native() -> ModuleType | None:
+    """Return the extension; None where Python does its work."""
+    return None if _unwanted() else _loaded()
+
+
+def described() -> str:
+    """Say for `--version` which of both is used."""
+    found = native()
+    if found:
+        return "kernel in C" + (", CRC-32C in hardware" if found.hardware else "")
+    return "kernel in C turned off by TAR2TF_PURE" if _unwanted() else "kernel in C not built, Python instead"
+
+
+def _unwanted() -> bool:
+    return os.environ.get("TAR2TF_PURE", "0") not in ("", "0")
+
+
+@cache
+def _loaded() -> ModuleType | None:
+    try:
+        found = import_module("tar2tf_cli.formats.kernel._native")
+    except ImportError:
+        return None
+    return found if found.api == _API else None

@@ -1,0 +1,91 @@
+"""Builds the kernel with a wheel or an editable installation if there is a C compiler; otherwise Python does its work.
+
+A hook of hatchling, which pyproject.toml names. One file serves CPython from 3.10 on, as it uses the limited API only.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+__all__ = ["KernelHook", "build", "compiled"]
+
+_FOLDER = "tar2tf_cli/formats/kernel"
+_NAME = "_native.abi3.so"
+_CHECK = """
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+spec = spec_from_file_location("_native", sys.argv[1])
+module = module_from_spec(spec)
+spec.loader.exec_module(module)
+assert module.crc32c(b"123456789", True) == module.crc32c(b"123456789", False) == 0xE3069283
+"""
+
+
+def compiled(source: Path, target: Path, *flags: str) -> list[str]:
+    """Return the command that compiles the kernel.
+
+    The environment variables CC, CFLAGS, LDFLAGS and ARCHFLAGS have their usual meanings.
+
+    Args:
+        source: the C file.
+        target: the extension to make.
+        flags: more arguments for the compiler.
+    """
+    given = [word for name in ("CFLAGS", "ARCHFLAGS", "LDFLAGS") for word in shlex.split(os.environ.get(name, ""))]
+    linker = shlex.split(sysconfig.get_config_var("LDSHARED") or "cc -shared")
+    compiler = shlex.split(os.environ.get("CC", "")) or linker[:1]
+    include = [f"-I{sysconfig.get_path(name)}" for name in ("include", "platinclude")]
+    words = [*compiler, *linker[1:], "-std=c99", "-O3", "-fPIC", *include, *given, *flags]
+    return [*words, str(source), "-o", str(target)]
+
+
+def build(source: Path, target: Path, *flags: str) -> str | None:
+    """Compile the kernel and try it; returns why that is impossible, or None."""
+    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return "this Python has no limited API"
+    try:
+        _run(compiled(source, target, *flags))
+        _run([sys.executable, "-c", _CHECK, str(target)])
+    except (OSError, subprocess.SubprocessError) as error:
+        target.unlink(missing_ok=True)
+        return str(getattr(error, "stderr", "") or error).strip()
+    return None
+
+
+def _run(command: list[str]) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+
+
+class KernelHook(BuildHookInterface[Any]):
+    """Puts the kernel into a wheel, and beside its source for an editable installation."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Build the kernel, unless TAR2TF_PURE says that it is not wanted."""
+        if self.target_name != "wheel":
+            return
+        folder = Path(self.root, _FOLDER)
+        self._temporary = tempfile.TemporaryDirectory(prefix="tar2tf-")
+        target = (folder if version == "editable" else Path(self._temporary.name)) / _NAME
+        reason: str | None = "TAR2TF_PURE is set"
+        if os.environ.get("TAR2TF_PURE", "0") in ("", "0"):
+            reason = build(folder / "kernel.c", target)
+        if reason:
+            self.app.display_warning(f"tar2tf is built without its kernel in C: {reason}")
+            return
+        self.app.display_info("tar2tf is built with its kernel in C")
+        if version != "editable":
+            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+            build_data["pure_python"] = False
+            build_data["tag"] = f"cp310-abi3-{platform}"
+            build_data["force_include"][str(target)] = f"{_FOLDER}/{_NAME}"

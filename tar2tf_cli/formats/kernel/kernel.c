@@ -1,0 +1,393 @@
+/* The plain part of reading tars and TFRecords, where Python takes most of its time for small samples.
+
+   Each function stops at the first thing that is not plain, and Python goes on from there. So nothing is reported here,
+   and every rule has its full form in Python only: headers in formats/tar_header.py, keys in samples/grouping.py,
+   messages in formats/example.py, framing in formats/tfrecord.py. Only the limited API of Python 3.10 is used. */
+
+#define Py_LIMITED_API 0x030A0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#include <nmmintrin.h>
+#define HARDWARE __attribute__((target("sse4.2")))
+#define CRC_8(crc, word) ((uint32_t)_mm_crc32_u64((crc), (word)))
+#define CRC_1(crc, byte) _mm_crc32_u8((crc), (byte))
+#define has_hardware() __builtin_cpu_supports("sse4.2")
+#elif defined(__ARM_FEATURE_CRC32)
+#include <arm_acle.h>
+#define HARDWARE
+#define CRC_8(crc, word) __crc32cd((crc), (word))
+#define CRC_1(crc, byte) __crc32cb((crc), (byte))
+#define has_hardware() 1
+#endif
+
+typedef const unsigned char *bytes_t;
+
+/* --- CRC-32C --- */
+
+static uint32_t tables[8][256];
+static int hardware = 0;
+
+static void make_tables(void) {
+    for (int byte = 0; byte < 256; byte++) {
+        uint32_t crc = (uint32_t)byte;
+        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0x82F63B78 : 0);
+        tables[0][byte] = crc;
+    }
+    for (int byte = 0; byte < 256; byte++)
+        for (int table = 1; table < 8; table++) {
+            uint32_t crc = tables[table - 1][byte];
+            tables[table][byte] = crc >> 8 ^ tables[0][crc & 0xFF];
+        }
+}
+
+static uint64_t eight(bytes_t data) { /* compilers make one load of it */
+    return (uint64_t)data[0] | (uint64_t)data[1] << 8 | (uint64_t)data[2] << 16 | (uint64_t)data[3] << 24 |
+           (uint64_t)data[4] << 32 | (uint64_t)data[5] << 40 | (uint64_t)data[6] << 48 | (uint64_t)data[7] << 56;
+}
+
+static uint32_t crc_by_table(bytes_t data, size_t size) {
+    uint32_t crc = 0xFFFFFFFF;
+    for (; size >= 8; data += 8, size -= 8) {
+        uint64_t word = eight(data) ^ crc;
+        crc = 0;
+        for (int byte = 0; byte < 8; byte++) crc ^= tables[7 - byte][word >> 8 * byte & 0xFF];
+    }
+    for (; size; data++, size--) crc = crc >> 8 ^ tables[0][(crc ^ *data) & 0xFF];
+    return ~crc;
+}
+
+#ifdef HARDWARE
+HARDWARE static uint32_t crc_by_hardware(bytes_t data, size_t size) {
+    uint32_t crc = 0xFFFFFFFF;
+    for (; size >= 8; data += 8, size -= 8) crc = CRC_8(crc, eight(data));
+    for (; size; data++, size--) crc = CRC_1(crc, *data);
+    return ~crc;
+}
+#endif
+
+static uint32_t crc32c(bytes_t data, size_t size) {
+#ifdef HARDWARE
+    if (hardware) return crc_by_hardware(data, size);
+#endif
+    return crc_by_table(data, size);
+}
+
+static uint32_t masked(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xA282EAD8; }
+
+/* --- Members of a tar --- */
+
+enum { BLOCK = 512, MOST_ENTRIES = 32, MOST_NAMES = 512, MOST_SIGNATURES = 16, MOST_BYTES = 1 << 15 };
+enum { PLAIN = 1, SHORT = 0, ODD = -1 };
+
+typedef struct {
+    char name[100]; /* the entry's: the extension, in lower case where the key rule says so */
+    bytes_t key, data, next;
+    size_t name_size, key_size, size;
+} Member;
+
+static int has(bytes_t text, size_t size, const char *part) {
+    size_t length = strlen(part);
+    for (size_t at = 0; at + length <= size; at++)
+        if (text[at] == (unsigned char)part[0] && !memcmp(text + at, part, length)) return 1;
+    return 0;
+}
+
+/* A number of exactly so many octal digits; -1 if it is anything else. */
+static int64_t octal(bytes_t field, int digits) {
+    int64_t number = 0;
+    for (int digit = 0; digit < digits; digit++) {
+        if (field[digit] < '0' || field[digit] > '7') return -1;
+        number = number << 3 | (field[digit] - '0');
+    }
+    return number;
+}
+
+static int has_right_sum(bytes_t header) {
+    const uint64_t lanes = 0x00FF00FF00FF00FF;
+    uint64_t sums = 0, total = 8 * ' ';
+    for (int at = 0; at < BLOCK; at += 8) {
+        uint64_t word = at == 148 - 4 ? 0 : eight(header + at);
+        sums += (word & lanes) + (word >> 8 & lanes);
+    }
+    for (int lane = 0; lane < 4; lane++) total += sums >> 16 * lane & 0xFFFF;
+    for (int at = 144; at < 148; at++) total += header[at]; /* the word in which the field of the sum begins, */
+    for (int at = 152; at < 156; at++) total -= header[at]; /* and that in which it ends */
+    int ended = (header[154] == 0 && header[155] == ' ') || (header[154] == ' ' && header[155] == 0);
+    return ended && octal(header + 148, 6) == (int64_t)total;
+}
+
+/* Read the member whose header is at a position. It is PLAIN if it is a regular file with nothing unusual that is
+   buffered as a whole, SHORT if more bytes may show that it is, and ODD otherwise. */
+static int read_member(bytes_t header, bytes_t end, int last_dot, int differs, Member *member) {
+    if (end - header < BLOCK) return SHORT;
+    const unsigned char *stop = memchr(header, 0, 100);
+    if (!stop || stop == header || header[156] != '0' || header[345]) return ODD;
+    if (header[135] != 0 && header[135] != ' ') return ODD;
+    int64_t size = octal(header + 124, 11);
+    if (size < 0 || size > MOST_BYTES || !has_right_sum(header)) return ODD;
+    size_t length = (size_t)(stop - header), base = length, dot = length, dots = 0;
+    while (base && header[base - 1] != '/') base--;
+    for (size_t at = base; at < length; at++)
+        if (header[at] == '.' && (last_dot || !dots++)) dot = at;
+    if (last_dot) dots = dot > base && memchr(header + base, '.', dot - base) ? 2 : 1;
+    if (dot <= base || dot + 1 >= length || (dots > 1 && !differs)) return ODD;
+    if (has(header, length, "._") || has(header, length, "__meta__")) return ODD;
+    member->name_size = length - dot - 1;
+    for (size_t at = 0; at < member->name_size; at++) {
+        unsigned char letter = header[dot + 1 + at];
+        if (letter > 126) return ODD;
+        member->name[at] = (char)(!last_dot && letter >= 'A' && letter <= 'Z' ? letter + 32 : letter);
+    }
+    if (member->name_size == 7 && !memcmp(member->name, "__key__", 7)) return ODD;
+    int64_t padded = (size + BLOCK - 1) / BLOCK * BLOCK;
+    if (end - header - BLOCK < padded) return SHORT;
+    member->key = header;
+    member->key_size = dot;
+    member->data = header + BLOCK;
+    member->size = (size_t)size;
+    member->next = member->data + padded;
+    return PLAIN;
+}
+
+static int same_key(const Member *one, const Member *other) {
+    return one->key_size == other->key_size && !memcmp(one->key, other->key, one->key_size);
+}
+
+static int compare(const void *one, size_t size, const void *other, size_t length) {
+    int order = memcmp(one, other, size < length ? size : length);
+    return order ? order : (size > length) - (size < length);
+}
+
+/* --- Records --- */
+
+static size_t varint_size(uint64_t number) {
+    size_t size = 1;
+    while (number >>= 7) size++;
+    return size;
+}
+
+static unsigned char *put_varint(unsigned char *out, uint64_t number) {
+    for (; number >= 0x80; number >>= 7) *out++ = (unsigned char)(number | 0x80);
+    *out++ = (unsigned char)number;
+    return out;
+}
+
+static unsigned char *put_number(unsigned char *out, uint64_t number, int size) {
+    for (int byte = 0; byte < size; byte++) *out++ = (unsigned char)(number >> 8 * byte);
+    return out;
+}
+
+static size_t delimited(size_t size) { return 1 + varint_size(size) + size; }
+
+static unsigned char *put_delimited(unsigned char *out, unsigned char tag, size_t size, const void *data) {
+    *out++ = tag;
+    out = put_varint(out, size);
+    if (!data) return out;
+    memcpy(out, data, size);
+    return out + size;
+}
+
+static size_t entry_size(const Member *entry) {
+    return delimited(entry->name_size) + delimited(delimited(delimited(entry->size)));
+}
+
+/* Write a framed record of entries in the order of their names. */
+static unsigned char *put_record(unsigned char *out, const Member **entries, int count) {
+    size_t total = 0;
+    for (int entry = 0; entry < count; entry++) total += delimited(entry_size(entries[entry]));
+    unsigned char *message = put_number(out, delimited(total), 8);
+    message = put_number(message, masked(crc32c(out, 8)), 4);
+    out = put_delimited(message, 0x0A, total, NULL);
+    for (int number = 0; number < count; number++) {
+        const Member *entry = entries[number];
+        out = put_delimited(out, 0x0A, entry_size(entry), NULL);
+        out = put_delimited(out, 0x0A, entry->name_size, entry->name);
+        out = put_delimited(out, 0x12, delimited(delimited(entry->size)), NULL);
+        out = put_delimited(out, 0x0A, delimited(entry->size), NULL);
+        out = put_delimited(out, 0x0A, entry->size, entry->data);
+    }
+    return put_number(out, masked(crc32c(message, (size_t)(out - message))), 4);
+}
+
+/* --- Samples --- */
+
+typedef struct {
+    char names[MOST_NAMES]; /* of the entries as they come, each ended by a NUL */
+    size_t size;
+    Py_ssize_t samples;
+} Signature;
+
+typedef struct {
+    unsigned char *out;
+    uint64_t *sizes;
+    int64_t *hashes;
+    Py_ssize_t count;
+    Signature signatures[MOST_SIGNATURES];
+    int kinds, kind, ascending; /* how many signatures there are, and which the last sample has */
+    Member first, last;         /* of which only the keys are used */
+} Batch;
+
+/* Read the members of the sample that `members[0]` begins; the first one behind it becomes `next`. */
+static int read_sample(bytes_t end, int last_dot, int differs, Member *members, int *count, Member *next) {
+    size_t total = members[0].size;
+    for (*count = 1;; ++*count) {
+        int found = read_member(members[*count - 1].next, end, last_dot, differs, next);
+        if (found != PLAIN) return found;
+        if (!same_key(members, next)) return PLAIN;
+        total += next->size;
+        if (*count == MOST_ENTRIES || total > MOST_BYTES) return ODD;
+        for (int other = 0; other < *count; other++)
+            if (!compare(members[other].name, members[other].name_size, next->name, next->name_size)) return ODD;
+        members[*count] = *next;
+    }
+}
+
+/* Count the sample's combination of names; 0 if there is no room for it. */
+static int add_signature(Batch *batch, const Member *members, int count) {
+    char names[MOST_NAMES];
+    size_t size = 0;
+    for (int member = 0; member < count; member++) {
+        if (size + members[member].name_size + 1 > MOST_NAMES) return 0;
+        memcpy(names + size, members[member].name, members[member].name_size);
+        size += members[member].name_size;
+        names[size++] = 0;
+    }
+    int kind = 0;
+    Signature *known = batch->signatures;
+    while (kind < batch->kinds && (known->size != size || memcmp(known->names, names, size))) kind++, known++;
+    if (kind == MOST_SIGNATURES) return 0;
+    if (kind == batch->kinds) {
+        batch->kinds++;
+        memcpy(known->names, names, size);
+        known->size = size;
+    }
+    known->samples++;
+    batch->kind = kind;
+    return 1;
+}
+
+/* Add a sample's record; 0 if the sample is left to Python. */
+static int add_sample(Batch *batch, const Member *members, int count) {
+    Member key = {.name = "__key__", .name_size = 7, .data = members->key, .size = members->key_size};
+    const Member *sorted[MOST_ENTRIES + 1] = {&key};
+    for (int number = 0; number < count; number++) {
+        const Member *member = &members[number];
+        int place = number + 1;
+        for (; place && compare(member->name, member->name_size, sorted[place - 1]->name, sorted[place - 1]->name_size) < 0;
+             place--)
+            sorted[place] = sorted[place - 1];
+        sorted[place] = member;
+    }
+    PyObject *text = PyUnicode_FromStringAndSize((const char *)members->key, (Py_ssize_t)members->key_size);
+    if (!text) return PyErr_Clear(), 0; /* not UTF-8 */
+    int64_t hash = (int64_t)PyObject_Hash(text);
+    Py_DECREF(text);
+    if (!add_signature(batch, members, count)) return 0;
+    if (!batch->count) batch->first = *members;
+    else if (compare(members->key, members->key_size, batch->last.key, batch->last.key_size) <= 0) batch->ascending = 0;
+    batch->last = *members;
+    unsigned char *end = put_record(batch->out, sorted, count + 1);
+    batch->sizes[batch->count] = (uint64_t)(end - batch->out);
+    batch->hashes[batch->count++] = hash;
+    batch->out = end;
+    return 1;
+}
+
+PyDoc_STRVAR(records_doc, "records(data, position, last_dot, differs, previous)\n--\n\n"
+"Make the framed records of the whole samples from a tar header on, as long as they are plain.\n\n"
+"Args:\n    data: a piece of a tar.\n    position: of a header in it.\n    last_dot: whether the key rule is `last`.\n"
+"    differs: whether names may be split in which the two key rules differ.\n"
+"    previous: the name of the member before.\n\n"
+"Returns:\n    The arguments of a `Batch`; None if the header may belong to the sample of the member before; or else,\n"
+"    without any record, whether more bytes are needed to tell.");
+
+static PyObject *records(PyObject *module, PyObject *args) {
+    PyObject *data;
+    Py_ssize_t position, size, previous_size;
+    int last_dot, differs, found, count;
+    const char *previous;
+    char *start;
+    if (!PyArg_ParseTuple(args, "Snppy#", &data, &position, &last_dot, &differs, &previous, &previous_size)) return NULL;
+    if (PyBytes_AsStringAndSize(data, &start, &size)) return NULL;
+    if (position < 0 || position > size) return PyErr_Format(PyExc_ValueError, "position %zd of %zd", position, size);
+    bytes_t end = (bytes_t)start + size, stop = (bytes_t)start + position;
+    Member members[MOST_ENTRIES], next;
+    found = read_member(stop, end, last_dot, differs, &next);
+    if (found == PLAIN && previous_size > (Py_ssize_t)next.key_size && previous[next.key_size] == '.' &&
+        !memcmp(previous, next.key, next.key_size))
+        Py_RETURN_NONE;
+    if (found == PLAIN) {
+        members[0] = next;
+        found = read_sample(end, last_dot, differs, members, &count, &next);
+    }
+    if (found != PLAIN) return PyBool_FromLong(found == SHORT);
+    Py_ssize_t most = (size - position) / BLOCK; /* and a record is shorter than the members that it is made of */
+    Batch *batch = PyMem_Calloc(1, sizeof(Batch));
+    uint64_t *numbers = PyMem_Malloc((size_t)most * 16);
+    unsigned char *made = PyMem_Malloc((size_t)(size - position));
+    PyObject *signatures = PyList_New(0), *result = NULL;
+    if (!batch || !numbers || !made || !signatures) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    *batch = (Batch){.out = made, .sizes = numbers, .hashes = (int64_t *)numbers + most, .ascending = 1};
+    while (found == PLAIN && add_sample(batch, members, count)) {
+        stop = next.key;
+        members[0] = next;
+        found = read_sample(end, last_dot, differs, members, &count, &next);
+    }
+    for (int kind = 0; kind < batch->kinds; kind++) {
+        const Signature *known = &batch->signatures[kind];
+        PyObject *pair = Py_BuildValue("y#n", known->names, (Py_ssize_t)known->size, known->samples);
+        int failed = !pair || PyList_Append(signatures, pair);
+        Py_XDECREF(pair);
+        if (failed) goto done;
+    }
+    result = !batch->count ? PyBool_FromLong(0) : Py_BuildValue(
+        "y#y#y#s#s#OOinn", made, (Py_ssize_t)(batch->out - made), batch->sizes, batch->count * 8, batch->hashes,
+        batch->count * 8, batch->first.key, (Py_ssize_t)batch->first.key_size, batch->last.key,
+        (Py_ssize_t)batch->last.key_size, batch->ascending ? Py_True : Py_False, signatures, batch->kind,
+        (Py_ssize_t)(batch->last.key - (bytes_t)start), (Py_ssize_t)(stop - (bytes_t)start));
+done:
+    PyMem_Free(batch);
+    PyMem_Free(numbers);
+    PyMem_Free(made);
+    Py_XDECREF(signatures);
+    return result;
+}
+
+PyDoc_STRVAR(crc32c_doc, "crc32c(data, hardware)\n--\n\nThe CRC-32C of bytes, by the processor's instruction or by a table.");
+
+static PyObject *crc32c_of(PyObject *module, PyObject *args) {
+    const char *data;
+    Py_ssize_t size;
+    int wanted;
+    if (!PyArg_ParseTuple(args, "y#p", &data, &size, &wanted)) return NULL;
+    bytes_t bytes = (bytes_t)data;
+    return PyLong_FromUnsignedLong(wanted ? crc32c(bytes, (size_t)size) : crc_by_table(bytes, (size_t)size));
+}
+
+static PyMethodDef methods[] = {
+    {"records", records, METH_VARARGS, records_doc},
+    {"crc32c", crc32c_of, METH_VARARGS, crc32c_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static int begin(PyObject *module) {
+    make_tables();
+#ifdef HARDWARE
+    hardware = has_hardware();
+#endif
+    return PyModule_AddIntConstant(module, "api", 1) || PyModule_AddIntConstant(module, "hardware", hardware) ? -1 : 0;
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)begin}, {0, NULL}};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, .m_name = "_native", .m_size = 0, .m_methods = methods, .m_slots = slots};
+
+PyMODINIT_FUNC PyInit__native(void) { return PyModuleDef_Init(&definition); }

@@ -1,0 +1,188 @@
+"""What the kernel makes of tars is what Python makes of them, byte for byte, and so is every report and error."""
+
+from __future__ import annotations
+
+import gzip
+import tarfile
+from array import array
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels import built
+from makers import END, File, files_of, long_name, member, padded, pax, tar_of
+from tar2tf_cli.errors import Tar2tfError
+from tar2tf_cli.flow.reading import Reading
+from tar2tf_cli.formats import kernel
+from tar2tf_cli.formats.tar_blocks import Blocks
+from tar2tf_cli.samples.batches import Batch
+from tar2tf_cli.spec.conversion import Conversion, Input
+from tar2tf_cli.stores import open_source
+
+pytestmark = pytest.mark.skipif(built() is None, reason="no C compiler")
+
+
+def outcome(path: Path, *, chunk: int = 1 << 20, with_kernel: bool = True, **options: Any) -> tuple[Any, int]:
+    """Everything that reading a tar gives, and how many of the records came in batches."""
+    spec = Input(str(path), key_split=options.pop("key_split", "first"), regroup=options.pop("regroup", None))
+    conversion = Conversion(spec, "out.record", **options)
+    source = open_source(str(path))
+    (item,) = source.list(())
+    records, sizes, batches = bytearray(), array("Q"), 0
+
+    def take(batch: Batch) -> None:
+        nonlocal batches
+        records.extend(batch.data)
+        sizes.frombytes(batch.sizes)
+        batches += len(batch)
+
+    found = built() if with_kernel else None
+    with patch.object(kernel, "_loaded", lambda: found), patch.object(Blocks, "CHUNK", chunk):
+        try:
+            with Reading(conversion, source, item) as reading:
+                for _, parts, size in reading.records(take):
+                    records.extend(b"".join(parts))
+                    sizes.append(size)
+        except Tar2tfError as caught:
+            return (type(caught), str(caught), caught.hint), batches
+    return (bytes(records), list(sizes), reading.report.to_json()), batches
+
+
+def same(path: Path, **options: Any) -> int:
+    """Read a tar in both ways, which must agree; returns how many records the kernel made."""
+    found, batches = outcome(path, **options)
+    assert (found, 0) == (outcome(path, with_kernel=False, **options)[0], 0)
+    return batches
+
+
+# --- Tars that are plain ---
+
+
+def test_all_but_the_last_sample_of_a_plain_tar_come_in_batches(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    path.write_bytes(tar_of(files_of(500, 700), tarfile.USTAR_FORMAT))
+    assert same(path) == 499
+    assert same(path, key_split="last") == 499
+    assert same(path, chunk=4096) > 400
+
+
+def test_compressed_tars_and_further_archives_come_in_batches(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar.gz"
+    files = files_of(300)
+    data = tar_of(files[:200], tarfile.GNU_FORMAT) + tar_of(files[200:], tarfile.GNU_FORMAT)
+    path.write_bytes(gzip.compress(data, 1))
+    assert same(path) > 290
+
+
+def test_keys_that_are_not_sorted_come_in_batches_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    path.write_bytes(tar_of([(f"{number}.{name}", b"x") for number in range(1000) for name in ("b", "a")]))
+    assert same(path) == 999
+
+
+def test_the_kernel_is_used_again_behind_members_that_are_not_plain(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    files = files_of(1000)
+    for number in range(len(files), -1, -200):
+        files.insert(number, ("x" * 120 + f"{number}.cls", b"long name"))
+    path.write_bytes(tar_of(files))
+    assert same(path) > 900
+
+
+# --- Tars that are not ---
+
+KEYS = ["a", "b", "c", "d/e", "d/f", "a.b", "ü", "._x", "__meta__", "", "k" * 94, "k" * 200]
+EXTENSIONS = ["jpg", "cls", "JPG", "jpg.x", "__key__", "ä", "", "e" * 10, "a/b", "png"]
+
+
+@st.composite
+def some_members(draw: st.DrawFn) -> list[bytes]:
+    """Members of a tar, most of them plain and in order, as bytes with their headers."""
+    members = []
+    plain = draw(st.integers(0, 30))
+    for number in range(plain):
+        for extension in draw(st.sampled_from([("cls", "jpg"), ("jpg",), ("jpg", "cls"), ("b", "a", "c")])):
+            data = bytes([number]) * draw(st.sampled_from([0, 1, 511, 512, 513, 40_000]))
+            members.append(member(b"%03d.%s" % (number, extension.encode()), data))
+    for _ in range(draw(st.integers(0, 6))):
+        key, extension = (
+            draw(st.sampled_from([*KEYS, *(f"{n:03}" for n in range(plain))])),
+            draw(st.sampled_from(EXTENSIONS)),
+        )
+        name = f"{key}.{extension}".encode()
+        data = draw(st.binary(max_size=600))
+        odd = draw(
+            st.sampled_from(
+                [
+                    member(name[:100], data),
+                    member(name[:100], data, magic=b"ustar  \0"),
+                    member(name[:100], data, prefix=b"p"),
+                    member(name[:100], data, checksum="{:07o}\0"),
+                    member(name[:100], data, checksum=" {:o}\0"),
+                    member(name[:100], data, signed=True),
+                    member(name[:100], data, size=b"%11o " % len(data)),
+                    member(name[:100], data, size=b"\x80" + len(data).to_bytes(11, "big")),
+                    member(name[:100], b"", b"5"),
+                    member(name[:100], b"", b"2"),
+                    member(name[:100], b"", b"1"),
+                    member(name[:100], data, b"\0"),
+                    member(name[:100], data, b"7"),
+                    member(name[:100], data, b"Z"),
+                    member(b"\xff" + name[:90], data),
+                    pax({"path": name.decode()}) + member(b"short", data),
+                    pax({"comment": "global"}, b"g"),
+                    long_name(name) + member(name[:100], data),
+                    padded(END),
+                    b"",
+                ]
+            )
+        )
+        members.insert(draw(st.integers(0, len(members))), odd)
+    return members
+
+
+@st.composite
+def some_tar(draw: st.DrawFn) -> bytes:
+    """A tar, in which some bytes may have been changed, and which may be cut."""
+    members = draw(some_members())
+    data = bytearray(b"".join(members) + draw(st.sampled_from([END, END, END, END[:512], b"", bytes(10240)])))
+    for _ in range(draw(st.sampled_from([0, 0, 0, 1, 3]))):
+        if data:
+            place = draw(st.integers(0, len(data) - 1))
+            data[place // 512 * 512 + place % 160 if draw(st.booleans()) else place] = draw(st.integers(0, 255))
+    if data and draw(st.sampled_from([False, False, False, True])):
+        del data[draw(st.integers(0, len(data) - 1)) :]
+    return bytes(data)
+
+
+@settings(max_examples=150)
+@given(
+    data=some_tar(),
+    key_split=st.sampled_from(["first", "last"]),
+    on_error=st.sampled_from(["skip", "skip", "fail"]),
+    regroup=st.sampled_from([None, False]),
+    chunk=st.sampled_from([512, 1536, 4096, 70_000, 1 << 20]),
+    compressed=st.sampled_from([False, False, True]),
+)
+def test_the_kernel_makes_of_any_tar_what_python_makes_of_it(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, compressed: bool, **options: Any
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.tar"
+    if compressed:
+        data = gzip.compress(data, 1)
+        data = data[: -(data[10] % 40)] if data[10] % 5 == 0 else data
+    path.write_bytes(data)
+    same(path, **options)
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+def test_a_last_sample_that_is_short_is_found_in_a_batch(on_error: str, tmp_path: Path) -> None:
+    files: list[File] = [*files_of(50), ("0050.cls", b"1"), ("0051.cls", b"1"), ("0051.jpg", b"1"), ("0051.jpg", b"1")]
+    path = tmp_path / "a.tar"
+    for end in (len(files), len(files) - 1, len(files) - 3):
+        path.write_bytes(tar_of(files[:end], tarfile.USTAR_FORMAT))
+        assert same(path, on_error=on_error) > 0 or on_error == "fail"

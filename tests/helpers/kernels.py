@@ -1,0 +1,34 @@
+"""The kernel for tests, built from its source once in each process; the installed one may be older, or none."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+from tar2tf_cli.formats import kernel
+from tar2tf_cli.formats.kernel.build import build
+
+SOURCE = Path(kernel.__file__).with_name("kernel.c")
+
+
+@cache
+def built() -> ModuleType | None:
+    """The kernel; None where there is no compiler."""
+    if not shutil.which("cc"):
+        return None
+    folder = tempfile.mkdtemp(prefix="kernel-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder, "_native.abi3.so")
+    reason = build(SOURCE, path, "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter")
+    assert reason is None, reason
+    spec = spec_from_file_location("_native", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
