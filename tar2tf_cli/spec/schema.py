@@ -29,7 +29,7 @@ def spec_schema() -> dict[str, Any]:
     selection = {"$ref": "#/definitions/selection"}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
-        "title": "A conversion by tar2tf",
+        "description": "A conversion by tar2tf.",
         **whole,
         "definitions": {
             "op": _op(),
