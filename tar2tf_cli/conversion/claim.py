@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tar2tf_cli.conversion.manifest import Manifest
@@ -34,6 +34,7 @@ class Claim:
         resumable: whether the inputs are known to be the same as in an interrupted run.
         update: whether the output of the same spec from other inputs is brought up to date.
         whole: what makes an update convert everything again, if anything.
+        own: the manifest's path if it is not the one that follows from the template.
     """
 
     template: PathTemplate
@@ -45,11 +46,12 @@ class Claim:
     resumable: bool = True
     update: bool = False
     whole: str | None = None
+    own: str | None = None
 
     @property
     def manifest(self) -> str:
         """The manifest's path."""
-        return self.template.manifest()
+        return self.own or self.template.manifest()
 
     @property
     def where(self) -> str:
@@ -123,8 +125,18 @@ def previous_of(claim: Claim) -> Manifest | None:
     return None if data is None else Manifest.from_bytes(data, claim.where)
 
 
-def make_claim(plan: Plan, *, endpoint: str | None, overwrite: bool, update: bool) -> Claim:
+def make_claim(
+    plan: Plan, *, endpoint: str | None, overwrite: bool = False, update: bool = False, apart: bool = False
+) -> Claim:
     """What a plan's conversion will write to files or objects.
+
+    Args:
+        plan: the conversion.
+        endpoint: URL of the store that holds the output.
+        overwrite: whether files that this conversion does not claim may be replaced.
+        update: whether an earlier output is brought up to date.
+        apart: whether the manifest gets a name of its own if its usual one is taken by other files' manifest: that of
+            `train.record` and of `train-<>.record` is `train-manifest.json`.
 
     Raises:
         UsageError: when both `overwrite` and `update` are given, or the store cannot be written to.
@@ -136,7 +148,7 @@ def make_claim(plan: Plan, *, endpoint: str | None, overwrite: bool, update: boo
     conversion, path = plan.conversion, plan.conversion.output.path
     endpoint = endpoint_for(path, conversion.input.bucket, endpoint)
     sink = open_sink(path, endpoint=endpoint, retry_for=conversion.retry_for)
-    return Claim(
+    claim = Claim(
         PathTemplate.parse(sink.inside(conversion.output.template.text)),
         sink,
         plan.manifest().identity(),
@@ -147,3 +159,16 @@ def make_claim(plan: Plan, *, endpoint: str | None, overwrite: bool, update: boo
         update=update,
         whole=plan.whole,
     )
+    return _apart(claim) if apart else claim
+
+
+def _apart(claim: Claim) -> Claim:
+    """The claim, with another manifest if there is one already, or that of the template lists only other files."""
+    own = claim.template.own_manifest()
+    if claim.sink.exists(own, now=True):
+        return replace(claim, own=own)
+    with contextlib.suppress(DamagedShardError):
+        previous, ours = previous_of(claim), claim.template.regex()
+        if previous and previous.files and not any(ours.match(claim.prefix + path) for path in previous.files):
+            return replace(claim, own=own)
+    return claim

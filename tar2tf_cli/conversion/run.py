@@ -32,6 +32,7 @@ def convert(
     workers: int | None = None,
     overwrite: bool = False,
     update: bool = False,
+    apart: bool = False,
     endpoint: str | None = None,
     events: Events | None = None,
     source: Source | None = None,
@@ -45,6 +46,7 @@ def convert(
         overwrite: replace files that this conversion did not write.
         update: bring the output of an earlier run up to date, of which inputs were added, removed or changed since:
             shards none of whose inputs changed are kept.
+        apart: leave a manifest of that name alone if it lists only other files, and write one with a name of its own.
         endpoint: URL of the store that holds the bucket; also used for the output if it is in the same kind of store.
         events: notified of progress.
         source: where the inputs are; defaults to the conversion's bucket.
@@ -64,7 +66,7 @@ def convert(
     beside = int(readers > 1 and plan.source.remote)  # one more worker to write shards, so that no reader has to wait
     engine = make_engine(readers + beside)
     manifest = plan.manifest()
-    target = target or _target(plan, events, endpoint=endpoint, overwrite=overwrite, update=update)
+    target = target or _target(plan, events, endpoint=endpoint, overwrite=overwrite, update=update, apart=apart)
     with target:
         if target.up_to_date:
             return _finished_before(target.up_to_date, target.manifest)

@@ -16,6 +16,7 @@ from tar2tf_cli.conversion.tasks import ShardReport
 from tar2tf_cli.errors import OutputExistsError, SinkError, UsageError, write_errors, write_failed
 from tar2tf_cli.formats.record_file import sync
 from tar2tf_cli.formats.record_stream import RecordStream
+from tar2tf_cli.formats.tfrecord import crc32c_of_file, length_crc
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -176,16 +177,18 @@ class FilesTarget(_WithoutManifest):
     Args:
         names: the files' paths in order; one is taken for each shard.
         overwrite: whether existing files are replaced.
+        again: whether a file that exists with the very bytes of its shard is left as it is, as when a run is repeated.
 
     Raises:
         UsageError: when there are fewer paths than shards, or a path is a folder or device.
-        OutputExistsError: when a file exists; for the first path, on entering.
+        OutputExistsError: when a file exists; on entering, if it is the first and cannot be an equal shard.
     """
 
-    def __init__(self, names: Iterator[str], *, overwrite: bool = False) -> None:
+    def __init__(self, names: Iterator[str], *, overwrite: bool = False, again: bool = False) -> None:
         super().__init__()
         self._names = names
         self._overwrite = overwrite
+        self._again = again
         self._first = ""
 
     def _place(self) -> str:
@@ -194,7 +197,7 @@ class FilesTarget(_WithoutManifest):
         if first is None:
             raise UsageError("no paths were given for the shards", hint="give one for each")
         self._first = first
-        return os.path.dirname(prepared(first, overwrite=self._overwrite))
+        return os.path.dirname(prepared(first, overwrite=self._overwrite or (self._again and _has_records(first))))
 
     def finish(self, manifest: Manifest, documents: Mapping[str, bytes]) -> list[ShardEntry]:
         """Give each shard its final path."""
@@ -204,8 +207,11 @@ class FilesTarget(_WithoutManifest):
             if name is None or name in names:
                 raise UsageError(f"{number} paths were given for {len(self._reports)} shards", hint="give one for each")
             names.append(name)
-        paths = [prepared(name, overwrite=self._overwrite) for name in names]
+        same = {name for number, name in enumerate(names) if self._again and _is(name, self._reports[number])}
+        paths = [prepared(name, overwrite=self._overwrite or name in same) for name in names]
         for number, path in enumerate(paths):
+            if names[number] in same:
+                continue
             try:
                 os.replace(Shard("", number).part(self.folder), path)
             except OSError as error:
@@ -217,6 +223,24 @@ class FilesTarget(_WithoutManifest):
             ShardEntry(name, report.records, report.size, digest(report.crc), None)
             for name, report in zip(names, reports, strict=True)
         ]
+
+
+def _has_records(name: str) -> bool:
+    """Whether a file begins with a record."""
+    try:
+        with open(name, "rb") as file:
+            head = file.read(12)
+    except OSError:
+        return False
+    return length_crc(head[:8]) == head[8:]
+
+
+def _is(name: str, report: ShardReport) -> bool:
+    """Whether a file has the bytes of a shard."""
+    try:
+        return os.path.getsize(name) == report.size and crc32c_of_file(name) == report.crc
+    except OSError:
+        return False
 
 
 def prepared(name: str, *, overwrite: bool) -> str:

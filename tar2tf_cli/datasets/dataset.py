@@ -85,6 +85,8 @@ class Dataset:
         max_shard_size: str | int | None = None,
         shuffle_tar: bool = False,
         remote_exec: bool | None = None,
+        overwrite: bool = False,
+        update: bool = False,
     ) -> Any:
         """Load the shards that match a template, as a `tf.data.Dataset` or, with `path`, as TFRecord files.
 
@@ -101,6 +103,9 @@ class Dataset:
             max_shard_size: maximum size of a shard, such as "100MB"; with `path` only.
             shuffle_tar: shuffle the samples of each shard, 1,000 at a time; with `path`, across all shards.
             remote_exec: overrides the argument of the same name given to the class.
+            overwrite: replace files that another conversion wrote; with `path` only.
+            update: bring the output up to date if shards were added, removed or changed, as `convert` does; with a
+                `path` that is text only.
 
         Returns:
             A dataset that reads the shards again at each iteration; with `path`, the list of the shards' paths.
@@ -121,10 +126,11 @@ class Dataset:
             names = path() if callable(path) else path
             output, target = (
                 Output("<00000>" if max_shard_size else "0", max_shard_size),
-                FilesTarget(map(os.fspath, names)),
+                FilesTarget(map(os.fspath, names), overwrite=overwrite, again=True),
             )
         conversion = self._to_records(self._conversion(template, output, shuffle=shuffle_tar), record_to_example)
-        done = convert(conversion, workers=num_workers, endpoint=self._endpoint, target=target)
+        how: dict[str, Any] = {"endpoint": self._endpoint, "target": target, "update": update, "apart": True}
+        done = convert(conversion, workers=num_workers, overwrite=overwrite, **how)
         folder = os.path.dirname(done.manifest or "")
         return [os.path.join(folder, shard.path) for shard in done.shards]
 

@@ -97,6 +97,13 @@ class PathTemplate:
         rest = base[match.end() :]
         return f"{folder}{slash}{base[: match.start()]}manifest{rest[: rest.rfind('.')] if '.' in rest else rest}.json"
 
+    def own_manifest(self) -> str:
+        """The path of a manifest that no other template has, such as `train-N.record-manifest.json`."""
+        folder = self.manifest().rpartition("/")[0]
+        base = self.text.removeprefix(f"{folder}/") if folder else self.text
+        base = _FIELD.sub(lambda field: field[1] if field[1] in _NAMED else "N", base).replace("/", "-")
+        return f"{folder}{'/' if folder else ''}{base}-manifest.json"
+
     def beside(self, name: str) -> str:
         """Return the path of another document beside the manifest: `labels.json` becomes `train-labels.json`."""
         stem, _, suffix = name.partition(".")

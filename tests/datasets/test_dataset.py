@@ -15,6 +15,7 @@ import tensorflow as tf
 from datasets_shared import ALL, COUNT, IMAGES
 from shards import examples, records, tar2tf, tree
 from tar2tf_cli import AisDataset, Dataset, default_record_parser
+from tar2tf_cli.checking.verify import verify
 from tar2tf_cli.errors import OutputExistsError, UsageError
 from tar2tf_cli.ops import (
     Cast,
@@ -169,8 +170,65 @@ def test_paths_come_from_a_generator(bucket: str, tmp_path: Path) -> None:
     assert set(tree(tmp_path)) == {os.path.relpath(path, tmp_path) for path in paths}
     by_template = data.load(ALL, path=str(tmp_path / "t-<>"), max_shard_size="30kB", num_workers=1)
     assert [Path(path).read_bytes() for path in by_template] == [Path(path).read_bytes() for path in paths]
+    before = {path: os.stat(path).st_ino for path in paths}
+    assert data.load(ALL, path=names(), max_shard_size="30kB", num_workers=1) == paths
+    assert {path: os.stat(path).st_ino for path in paths} == before
     with pytest.raises(OutputExistsError, match="shard-7"):
-        data.load(ALL, path=names(), max_shard_size="30kB")
+        data.load(ALL, path=names(), max_shard_size="20kB", num_workers=1)
+    assert [Path(path).read_bytes() for path in by_template] == [Path(path).read_bytes() for path in paths]
+    smaller = data.load(ALL, path=names(), max_shard_size="20kB", num_workers=1, overwrite=True)
+    assert len(smaller) > len(paths)
+    assert os.path.getsize(paths[0]) <= 20_000
+
+
+def test_a_generator_run_that_was_cut_off_goes_on(bucket: str, tmp_path: Path) -> None:
+    names = [str(tmp_path / name) for name in "abcdefgh"]
+    data = Dataset(bucket, conversions=[Decode("jpg"), Resize("jpg", (16, 16))])
+    paths = data.load(ALL, path=names, max_shard_size="30kB", num_workers=1)
+    expected = tree(tmp_path)
+    os.unlink(paths[1])
+    assert data.load(ALL, path=names, max_shard_size="30kB", num_workers=1) == paths
+    assert tree(tmp_path) == expected
+    os.truncate(paths[1], 100)
+    with pytest.raises(OutputExistsError, match=r"b: already exists"):
+        data.load(ALL, path=names, max_shard_size="30kB", num_workers=1)
+
+
+def test_the_path_examples_of_the_original_client_go_into_one_folder_and_run_again(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ais = AisDataset(bucket)
+    made: list[list[str]] = []
+    for _ in range(2):
+        made.append(ais.load("train-{0..1}.tar", path="train.record", num_workers=1))
+        made.append(ais.load("train-{0..1}.tar", path="train-{}.record", max_shard_size="2kB", num_workers=1))
+        records = tf.data.TFRecordDataset(filenames=made[-1]).map(default_record_parser)
+        assert len(list(records)) == len(list(tf.data.TFRecordDataset(made[-2])))
+        stats = {path: path.stat().st_ino for path in tmp_path.iterdir()}
+    assert made[:2] == made[2:]
+    assert made[0] == ["train.record"]
+    assert len(made[1]) > 2
+    assert {path: path.stat().st_ino for path in tmp_path.iterdir()} == stats
+    assert sorted(path.name for path in tmp_path.glob("*.json")) == [
+        "train-N.record-manifest.json",
+        "train-manifest.json",
+    ]
+    assert verify("train-manifest.json", workers=1).ok
+    assert verify("train-N.record-manifest.json", workers=1).ok
+    ais.load("train-0.tar", path="train-{}.record", max_shard_size="2kB", num_workers=1, overwrite=True)
+    assert Path("train.record").exists(), "what another manifest lists is not removed"
+    ais.load("train-{0..1}.tar", path="train-{}.record", max_shard_size="2kB", num_workers=1, update=True)
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in stats}
+
+
+def test_overwrite_replaces_what_another_conversion_wrote(bucket: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "train-{}.record")
+    Dataset(bucket).load("train-0.tar", path, num_workers=1)
+    with pytest.raises(OutputExistsError, match="other inputs"):
+        Dataset(bucket).load("train-1.tar", path, num_workers=1)
+    Dataset(bucket).load("train-1.tar", path, num_workers=1, overwrite=True)
+    assert len(list(AisDataset(bucket).load_from_tar("train-1.tar", path, num_workers=1, overwrite=True))) == 8
 
 
 def test_a_generator_with_too_few_paths_is_an_error_and_writes_nothing(bucket: str, tmp_path: Path) -> None:
