@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from tar2tf_cli.conversion.changes import differing
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard
@@ -34,6 +35,7 @@ class Claim:
         resumable: whether the inputs are known to be the same as in an interrupted run.
         update: whether the output of the same spec from other inputs is brought up to date.
         whole: what makes an update convert everything again, if anything.
+        listed_by: keys of the spec that only say which inputs there are.
         own: the manifest's path if it is not the one that follows from the template.
     """
 
@@ -46,6 +48,7 @@ class Claim:
     resumable: bool = True
     update: bool = False
     whole: str | None = None
+    listed_by: Sequence[str] = ()
     own: str | None = None
 
     @property
@@ -82,6 +85,10 @@ class Claim:
     def by_total(self) -> bool:
         """Whether the shards' paths are known only once all shards are written."""
         return "total" in self.template.fields
+
+    def other_options(self, identity: dict[str, Any]) -> list[str]:
+        """Keys of the spec that differ in another conversion's identity, except those that only list its inputs."""
+        return [name for name in differing(identity["spec"], self.identity["spec"]) if name not in self.listed_by]
 
     def lane(self, split: str | None, name: str) -> str:
         """The lane of a shard of a split, with the first records from the input of that name."""
@@ -158,6 +165,7 @@ def make_claim(
         resumable=plan.source.resumable,
         update=update,
         whole=plan.whole,
+        listed_by=plan.source.listed_by,
     )
     return _apart(claim) if apart else claim
 

@@ -42,7 +42,7 @@ class Takeover:
         self._sink = claim.sink
         head, *entries = folder.read_journal() or [{"identity": None, "replaces": []}]
         ours = head["identity"] == claim.identity
-        same_command = ours or _spec(head["identity"]) == _spec(claim.identity)  # whose inputs may have changed since
+        same_command = ours or _is_same_command(head["identity"], claim)  # whose inputs may have changed since
         previous = self._checked_previous()
         files = self._inside(previous.files) if previous else set()
         documents = {os.path.normpath(path) for path in claim.documents if self._sink.exists(path)}
@@ -83,7 +83,7 @@ class Takeover:
     def _bring_up_to_date(self, previous: Manifest) -> None:
         """Compare with an earlier conversion, if that can save any work."""
         claim, inputs = self._claim, self._claim.identity["inputs"]
-        if names := differing(previous.spec, claim.identity["spec"]):
+        if names := claim.other_options(previous.identity()):
             self.everything = f"the options have changed ({', '.join(names[:3])})"
         elif claim.whole:
             self.everything = f"with {claim.whole}, each shard depends on all inputs"
@@ -111,7 +111,7 @@ class Takeover:
         """Raise if there is a manifest that this conversion may not replace."""
         identity = self._claim.identity
         if previous.identity() != identity:
-            reason, hint = _what_changed(previous, identity)
+            reason, hint = _what_changed(previous, self._claim)
         elif not self._claim.resumable:
             reason, hint = "already exists, and tar2tf cannot tell whether the input is still the same", OVERWRITE
         else:
@@ -184,19 +184,21 @@ class Takeover:
         return {os.path.normpath(os.path.join(root, path)) for path in inside if path.split(os.sep)[0] != ".."}
 
 
-def _what_changed(previous: Manifest, identity: dict[str, Any]) -> tuple[str, str]:
+def _what_changed(previous: Manifest, claim: Claim) -> tuple[str, str]:
     """What differs from an earlier conversion, and what the user can do."""
-    names = [name for name in differing(previous.spec, identity["spec"]) if name != "input.tars"]
-    if names:  # a pipeline's tars are its inputs
+    if names := claim.other_options(previous.identity()):
         return f"was made with other options: {', '.join(names[:3])} changed", OVERWRITE
-    changes = InputChanges.between(previous.inputs, identity["inputs"])
     hint = "pass --update to redo only what changed, --overwrite to replace everything, or choose another output path"
-    return f"was made from other inputs: {changes}", hint
+    if previous.inputs == claim.identity["inputs"]:
+        names = differing(previous.spec, claim.identity["spec"])
+        return f"was made with other options: {', '.join(names[:3])} changed", hint
+    return f"was made from other inputs: {InputChanges.between(previous.inputs, claim.identity['inputs'])}", hint
 
 
-def _spec(identity: dict[str, Any] | None) -> Any:
-    """What of a conversion's identity does not depend on the state of its inputs; None where there is none."""
-    return identity and (identity["version"], identity["spec"])
+def _is_same_command(identity: dict[str, Any] | None, claim: Claim) -> bool:
+    """Whether an interrupted run was of the same conversion, perhaps of other inputs."""
+    known = identity is not None and identity["version"] == claim.identity["version"]
+    return known and not claim.other_options(identity or {})
 
 
 def _file(path: str) -> tuple[int, int] | str:

@@ -32,6 +32,8 @@ class PathsSource(TarsSource):
         UsageError: when a file is given twice.
     """
 
+    listed_by = (*Source.listed_by, "input.bucket")
+
     def __init__(self, paths: Sequence[str], *, every: bool) -> None:
         self._named = {path for path in paths if not os.path.isdir(path)}
         super().__init__(list(_files(paths, every=every)))

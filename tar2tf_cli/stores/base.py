@@ -68,6 +68,7 @@ class Source(Protocol):
         count: how many samples the inputs have in all, faulty ones included; None when it is known only after reading.
         skipped: how many items were skipped when the inputs were listed, by reason.
         classes: names of the classes of an image folder, sorted.
+        listed_by: keys of a conversion's spec that only say which inputs there are, as their names do.
     """
 
     bucket: str
@@ -80,6 +81,7 @@ class Source(Protocol):
     count: int | None = None
     skipped: Mapping[str, int] = MappingProxyType({})
     classes: Sequence[str] = ()
+    listed_by: Sequence[str] = ("input.template", "input.tars")
 
     @property
     def resumable(self) -> bool:

@@ -249,6 +249,32 @@ def test_without_update_the_changes_are_listed(tmp_path: Path) -> None:
     place.update()
 
 
+@pytest.mark.parametrize("options", [[], ["--update"]])
+def test_more_tars_on_the_command_line_are_more_inputs_and_not_other_options(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a template whose range grows, and by what a shell makes of `in/*.tar`."""
+    monkeypatch.chdir(tmp_path)
+    for number in range(5):
+        write_tar(Path(f"in/{number}.tar"), samples(10, first=number * 100))
+    shell = [[f"in/{number}.tar" for number in range(first, last)] for first, last in ((1, 4), (1, 5), (0, 5))]
+    for name, calls in {"braces": [["in", "{1..3}.tar"], ["in", "{1..4}.tar"]], "shell": shell}.items():
+        for number, call in enumerate(calls):
+            rest = ["--records-per-shard", "10", *(options if number else [])]
+            done = tar2tf("convert", *call, "-o", f"{name}/x-<>.record", *rest)
+            added = f"1 added ({'in/' if name == 'shell' else ''}{'4.tar' if number == 1 else '0.tar'})"
+            if number and not options:
+                assert done.returncode == 2
+                assert f"was made from other inputs: {added}" in done.stderr
+                break
+            assert done.returncode == 0, done.stderr
+            if number == 1:
+                assert f"updating: {added}" in done.stderr
+                assert "in 4 shards (3 kept)" in done.stderr
+            tar2tf("convert", *call, "-o", f"{name}-{number}/x-<>.record", "--records-per-shard", "10")
+            assert tree(Path(name)) == tree(Path(f"{name}-{number}"))
+
+
 def test_a_shard_that_is_gone_or_cut_is_made_again_and_the_others_are_kept(tmp_path: Path) -> None:
     place = Place(tmp_path, output={"records_per_shard": 10, "index": True})
     for name in "abcd":
