@@ -161,8 +161,8 @@ def _by_kind(faults: Iterable[Fault]) -> dict[str, list[Fault]]:
 def _cost(fault: Fault) -> str:
     if fault.kind not in _LOSSES or fault.before is None or fault.after is None:
         return ""
-    good = f"{count(fault.before.records, 'good record')} before, {fault.after.records:,} after"
-    return f"; {size(fault.lost or 0)} lost, {good}"
+    lost = "" if fault.lost is None else f"{size(fault.lost)} lost, "
+    return f"; {lost}{count(fault.before.records, 'good record')} before, {fault.after.records:,} after"
 
 
 def _print_summary(report: Report) -> None:

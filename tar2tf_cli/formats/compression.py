@@ -15,6 +15,7 @@ __all__ = ["CompressedStream", "GzipStream", "PlainStream", "ShardStream", "comp
 _HEAD: Final = 4096
 _PIECE: Final = 4096  # of zstd and zlib, which decompress all of a piece: 128 MB at the very most
 _MOST: Final = 1 << 20
+_MOST_GZIP: Final = 1 << 15  # of this, what precedes damage is lost
 
 
 class PlainStream:
@@ -110,7 +111,7 @@ class GzipStream:
         from isal import isal_zlib
 
         try:
-            data: bytes = self._file.read(size)
+            data: bytes = self._file.read1(min(size, _MOST_GZIP))
             return data
         except EOFError:
             raise self._damage("the gzip stream ends before its trailer: it is cut short", "truncated") from None

@@ -135,7 +135,7 @@ class OpenShard:
     def _first_bytes(self) -> bytes:
         head = b""
         try:
-            while len(head) < BLOCK and (more := self._stream.read(4096)):
+            while len(head) < BLOCK and (more := self._stream.read(BLOCK)):
                 head += more
         except DamagedShardError as error:
             self.damage = error
