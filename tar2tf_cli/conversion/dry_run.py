@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -10,6 +11,7 @@ from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.takeover import Takeover
 from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.errors import OutputExistsError
+from tar2tf_cli.features.feature_map import MissingFeatureError
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.flow.sample_flow import Faults, flow
 from tar2tf_cli.formats.example import Feature
@@ -78,7 +80,17 @@ def trace(plan: Plan) -> list[Step]:
 
     Raises:
         SampleError: when an op or selection fails on it.
+        UsageError: when no sample of the first input has a feature that has a type.
     """
+    try:
+        return _steps(plan)
+    except MissingFeatureError:
+        with Reading(plan.conversion, plan.source, plan.inputs[0], first=True) as reading:
+            deque(reading.records(), maxlen=0)  # raises the UsageError
+        raise
+
+
+def _steps(plan: Plan) -> list[Step]:
     if not plan.source.repeatable or not plan.inputs:
         return []
     with Reading(plan.conversion, plan.source, plan.inputs[0], ahead=True) as reading:

@@ -56,6 +56,16 @@ def test_it_is_wrong_usage_if_no_sample_of_the_first_input_has_it(
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.parametrize(("name", "code"), [("clss", 2), ("cls", 3)])
+def test_a_dry_run_knows_too(name: str, code: int, tmp_path: Path) -> None:
+    path = shard(tmp_path / "a.tar", WITHOUT, WITH)
+    for policy in ("fail", "skip"):
+        options = ["--dry-run", "--type", f"{name}=int64", "--on-error", policy]
+        done = tar2tf("convert", path, "-o", tmp_path / "x", *options)
+        assert done.returncode == code
+        assert f"{'which no sample of this input has' if code == 2 else 'sample 0000'}" in done.stderr
+
+
 def test_standard_input_is_read_to_its_end_to_know(tmp_path: Path) -> None:
     data = shard(tmp_path / "a.tar", WITHOUT, WITH).read_bytes()
     done = tar2tf("convert", "-", "-o", "-", "--type", "label=int64", input=data)
