@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.datasets.parse import record_parser
 from tar2tf_cli.datasets.shards import read_manifest, shards_of_split
-from tar2tf_cli.errors import SourceError
+from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.spec.urls import without_secrets
@@ -20,11 +20,20 @@ if TYPE_CHECKING:
 
 __all__ = ["load_dataset"]
 
+Reader: TypeAlias = "Callable[[tf.Tensor], tf.data.Dataset]"
+"""Makes a dataset of the serialised examples in the shards with these names, one after the other."""
+
+_AT_ONCE: Final = 16
+
 
 def load_dataset(
     manifest: str | os.PathLike[str],
     *,
     split: str | None = None,
+    shuffle: int | None = None,
+    seed: int | None = None,
+    shard: tuple[int, int] | None = None,
+    batch: int | None = None,
     endpoint: str | None = None,
     retry_for: float | None = None,
     no_sign_request: bool = False,
@@ -34,11 +43,18 @@ def load_dataset(
     Dtypes and shapes are those in the manifest. Arrays of different sizes keep their shapes, and a feature that an
     example lacks is an empty tensor. From a bucket, examples are streamed again in each epoch, every CRC is checked,
     and no file is kept. The cardinality is known; if the shards hold a different number of records, TensorFlow raises
-    an error.
+    an error. Of local shards, `tf.train.Checkpoint(iterator=iter(dataset))` saves how far they are read.
 
     Args:
         manifest: the manifest's path or URL.
         split: load only the shards of this split.
+        shuffle: number of examples in the buffer from which the next one is drawn; shards are then read in random
+            order, 16 at once. By default nothing is shuffled.
+        seed: makes shuffling the same in each run; each epoch has an order of its own.
+        shard: `(hosts, host)`: load one of several equal parts, counted from 0, such as that of one host. If there are
+            at least as many shards as parts, each part consists of whole shards; otherwise each host reads all shards
+            and keeps every so many examples.
+        batch: number of examples in a batch, which are then fetched ahead; the last one may be smaller.
         endpoint: URL of the store that holds the bucket.
         retry_for: for how many seconds failed requests to the store are repeated without progress; by default
             TAR2TF_RETRY_FOR, else 60.
@@ -46,40 +62,73 @@ def load_dataset(
 
     Raises:
         SourceError: when the manifest does not exist.
-        UsageError: when it has no such split.
+        UsageError: when it has no such split, or a number is impossible.
     """
+    hosts, host = _checked(shuffle, batch, shard)
     path = os.fspath(manifest)
     document, folder = read_manifest(path, endpoint=endpoint, retry_for=retry_for, no_sign_request=no_sign_request)
     shards = shards_of_split(document, split)
-    names = [shard.path for shard in shards]
-    if folder:
-        records = _from_bucket(folder, names)
-    else:
-        records = _from_files([os.path.join(os.path.dirname(path), name) for name in names], document)
+    by_record = len(shards) < hosts
+    if not by_record:
+        shards = shards[host::hosts]
+    count = sum(entry.records for entry in shards)
+    read = _bucket_reader(folder) if folder else _file_reader(os.path.dirname(path), document)
+    records = _ordered([entry.path for entry in shards], read, shuffle, seed)
+    if by_record:
+        records, count = records.shard(hosts, host), len(range(host, count, hosts))
     import tensorflow as tf
 
+    if shuffle:
+        records = records.shuffle(shuffle, seed)
     if document.features:
         try:
             parse = record_parser(document.features, document.records)
         except SourceError as error:
             raise error.at(shard=without_secrets(path)) from None
         records = records.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    return records.apply(tf.data.experimental.assert_cardinality(sum(shard.records for shard in shards)))
+    records = records.apply(tf.data.experimental.assert_cardinality(count))
+    return records.batch(batch).prefetch(tf.data.AUTOTUNE) if batch else records
 
 
-def _from_files(paths: Sequence[str], document: Manifest) -> tf.data.Dataset:
-    """The serialised examples of local shards."""
+def _checked(shuffle: int | None, batch: int | None, shard: tuple[int, int] | None) -> tuple[int, int]:
+    """Check the numbers that the user gave; return those of the parts and of the part."""
+    for name, value in (("shuffle", shuffle), ("batch", batch)):
+        if value is not None and (isinstance(value, bool) or value < 1):
+            raise UsageError(f"{name} is a number of examples, 1 or more, not {value!r}")
+    hosts, host = shard or (1, 0)
+    if not 0 <= host < hosts:
+        raise UsageError(f"shard is (hosts, host), such as (4, 0) to (4, 3), not {shard!r}")
+    return hosts, host
+
+
+def _ordered(names: Sequence[str], read: Reader, shuffle: int | None, seed: int | None) -> tf.data.Dataset:
+    """The records of shards one after the other or, to shuffle them, of several at once in random order."""
+    import tensorflow as tf
+
+    paths = tf.constant(names, tf.string, [len(names)])
+    if not shuffle or len(names) < 2:
+        return read(paths)
+    shards = tf.data.Dataset.from_tensor_slices(paths).shuffle(len(names), seed)
+    return shards.interleave(
+        lambda name: read(name[tf.newaxis]), _AT_ONCE, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+    )
+
+
+def _file_reader(folder: str, document: Manifest) -> Reader:
+    """Return what makes a dataset of the serialised examples of local shards."""
     import tensorflow as tf
 
     compression = "GZIP" if document.compressed else ""
-    return tf.data.TFRecordDataset(tf.constant(paths, tf.string, [len(paths)]), compression_type=compression)
+    prefix = os.path.join(folder, "")
+    return lambda names: tf.data.TFRecordDataset(prefix + names, compression_type=compression)
 
 
-def _from_bucket(folder: Folder, names: Sequence[str]) -> tf.data.Dataset:
-    """The serialised examples of shards in a bucket; TensorFlow supports fewer stores, and its errors say less."""
+def _bucket_reader(folder: Folder) -> Reader:
+    """Return the same for shards in a bucket; TensorFlow supports fewer stores, and its errors say less."""
     import tensorflow as tf
 
-    def records() -> Iterator[bytes]:
+    def records(paths: Sequence[bytes]) -> Iterator[bytes]:
+        names = [path.decode("utf-8", "surrogateescape") for path in paths]
         items = folder.find(names)
         for name in names:
             if name not in items:
@@ -88,4 +137,5 @@ def _from_bucket(folder: Folder, names: Sequence[str]) -> tf.data.Dataset:
                 for _, record in RecordReader(shard, shard.name):
                     yield record
 
-    return tf.data.Dataset.from_generator(records, output_signature=tf.TensorSpec([], tf.string))
+    signature = tf.TensorSpec([], tf.string)
+    return lambda names: tf.data.Dataset.from_generator(records, output_signature=signature, args=(names,))

@@ -1,0 +1,118 @@
+"""`load_dataset`: order, shuffling, parts for hosts, batches, cardinality, and iterators that continue."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from servers import FaultyServer
+from shards import tar2tf, write_tar
+from tar2tf_cli import load_dataset
+from tar2tf_cli.errors import UsageError
+
+COUNT = 50
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """50 records in eight shards."""
+    folder = tmp_path_factory.mktemp("load")
+    write_tar(folder / "in" / "a.tar", [(f"{n:04d}", {"cls": b"%d" % n}) for n in range(COUNT)])
+    options = ("--records-per-shard", "7", "--type", "cls=int64", "-j", "1")
+    assert tar2tf("convert", folder / "in", "-o", folder / "out" / "<00000>.record", *options).returncode == 0
+    return folder / "out" / "manifest.json"
+
+
+def numbers(dataset: Any) -> list[int]:
+    return [int(item["cls"]) for item in dataset.as_numpy_iterator()]
+
+
+def test_without_arguments_the_order_is_that_of_the_records(manifest: Path) -> None:
+    dataset = load_dataset(manifest)
+    assert numbers(dataset) == numbers(dataset) == [*range(COUNT)]
+
+
+@pytest.mark.parametrize("buffer", [1, 20])
+def test_shuffling_with_a_seed_is_the_same_in_each_run_and_differs_between_epochs(manifest: Path, buffer: int) -> None:
+    dataset = load_dataset(manifest, shuffle=buffer, seed=3)
+    epochs = [numbers(dataset) for _ in range(3)]
+    again = load_dataset(manifest, shuffle=buffer, seed=3)
+    assert [numbers(again) for _ in range(3)] == epochs
+    assert numbers(load_dataset(manifest, shuffle=buffer, seed=4)) not in epochs
+    assert len({tuple(epoch) for epoch in [*epochs, [*range(COUNT)]]}) == 4
+    assert all(sorted(epoch) == [*range(COUNT)] for epoch in epochs)
+
+
+@pytest.mark.parametrize("shuffle", [None, 10])
+@pytest.mark.parametrize("hosts", [3, 8, 9])
+def test_the_parts_of_hosts_are_all_examples_once(manifest: Path, hosts: int, shuffle: int | None) -> None:
+    parts = [load_dataset(manifest, shard=(hosts, host), shuffle=shuffle, seed=1) for host in range(hosts)]
+    found = [numbers(part) for part in parts]
+    assert Counter(number for part in found for number in part) == Counter(range(COUNT))
+    assert [int(part.cardinality()) for part in parts] == [len(part) for part in found]
+    if hosts <= 8:  # whole shards
+        assert all({number // 7 % hosts for number in part} == {host} for host, part in enumerate(found))
+
+
+@pytest.mark.parametrize(("options", "expected"), [({}, 50), ({"batch": 8}, 7), ({"batch": 8, "shard": (2, 0)}, 4)])
+def test_the_cardinality_is_known(manifest: Path, options: dict[str, Any], expected: int) -> None:
+    for shuffle in (None, 10):
+        dataset = load_dataset(manifest, shuffle=shuffle, **options)
+        assert int(dataset.cardinality()) == len(list(dataset)) == expected
+
+
+def test_a_batch_has_the_examples_stacked(manifest: Path) -> None:
+    batches = list(load_dataset(manifest, batch=20).as_numpy_iterator())
+    assert [batch["cls"].tolist() for batch in batches] == [[*range(20)], [*range(20, 40)], [*range(40, 50)]]
+    assert batches[0]["__key__"].tolist() == [b"%04d" % number for number in range(20)]
+
+
+@pytest.mark.parametrize("shuffle", [None, 9])
+@pytest.mark.parametrize("batch", [None, 4])
+def test_a_checkpoint_continues_where_it_was_saved(
+    manifest: Path, tmp_path: Path, shuffle: int | None, batch: int | None
+) -> None:
+    dataset = load_dataset(manifest, shuffle=shuffle, seed=5, batch=batch)
+    iterator = iter(dataset)
+    for _ in range(3):
+        next(iterator)
+    path = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "state"))
+    rest = [item["cls"].numpy().tolist() for item in iterator]
+    restored = iter(load_dataset(manifest, shuffle=shuffle, seed=5, batch=batch))
+    tf.train.Checkpoint(iterator=restored).restore(path)
+    assert [item["cls"].numpy().tolist() for item in restored] == rest
+    assert len(rest) == (47 if batch is None else 10)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"shuffle": 0}, "shuffle is a number of examples, 1 or more, not 0"),
+        ({"shuffle": True}, "not True"),
+        ({"batch": -1}, "batch is a number of examples"),
+        ({"shard": (2, 2)}, r"shard is \(hosts, host\), such as .* not \(2, 2\)"),
+        ({"shard": (0, 0)}, "shard is"),
+    ],
+)
+def test_impossible_numbers_are_refused(manifest: Path, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        load_dataset(manifest, **options)
+
+
+def test_shards_in_a_bucket_are_shuffled_and_parted_alike(manifest: Path, web: FaultyServer) -> None:
+    web.objects.update({f"in/{path.name}": path.read_bytes() for path in manifest.parent.iterdir()})
+    url = f"{web.url}/in/{manifest.name}"
+    for options in ({"shuffle": 9, "seed": 2}, {"shard": (3, 1)}, {"shard": (9, 1), "shuffle": 3, "seed": 1}):
+        assert numbers(load_dataset(url, **options)) == numbers(load_dataset(manifest, **options))  # type: ignore[arg-type]
+
+
+def test_a_missing_shard_is_an_error_when_shuffled_too(manifest: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(manifest.parent, tmp_path / "copy"))
+    (copied / "00003.record").unlink()
+    with pytest.raises(tf.errors.NotFoundError, match="00003"):
+        numbers(load_dataset(copied / manifest.name, shuffle=5))
