@@ -52,7 +52,7 @@ def check_tfrecord(
 def _check_records(reader: RecordReader, check: CheckRecord, tally: _Tally) -> None:
     for offset, data in reader:
         if faults := check(data):
-            tally.reject(faults, reader.count, offset, len(data))
+            tally.reject(faults, reader.count, offset, reader.size_of(data))
 
 
 def _keeping(check: CheckRecord, keep: Keep) -> CheckRecord:

@@ -87,6 +87,8 @@ class Checker:
 
         The kinds of faults are "not_an_example" and "schema".
         """
+        if type(message) is not bytes:  # a large record, whose lengths are not those of its values
+            return self._parse(message)
         length, heads = len(message), self._heads
         prefix = self._prefixes.get(length) or self._prefix(length)
         if not message.startswith(prefix):
@@ -166,6 +168,8 @@ class Checker:
     def _parse(self, message: bytes) -> Findings:
         """The same check by parsing the message."""
         try:
+            if fault := getattr(message, "fault", None):
+                raise ValueError(fault)
             found = strict_parse(message)
         except ValueError as error:
             return [("not_an_example", f"the record is not a tf.train.Example: {error}")]

@@ -8,10 +8,11 @@ there.
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.conversion.sharding import Piece, Shard
@@ -20,7 +21,7 @@ from tar2tf_cli.conversion.spool_index import SpoolIndex, load_index, save_index
 from tar2tf_cli.errors import NotAdjacentError, SourceError, Tar2tfError, changed
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.formats.record_file import WholeFile
-from tar2tf_cli.formats.tfrecord import FRAMING, RecordReader
+from tar2tf_cli.formats.record_lengths import LengthReader
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.sinks import RecordFile, shard_file
 from tar2tf_cli.spec.conversion import Conversion
@@ -263,6 +264,9 @@ def _from_input(worker: Worker, piece: Piece) -> Iterator[Chunk]:
 def write_offsets(path: str) -> None:
     """Write a shard's `--index`: a line `OFFSET SIZE` for each record, in bytes, framing included."""
     with open(path, "rb", buffering=0) as stream, RecordFile(f"{path}.idx") as file:
-        for offset, data in RecordReader(stream, path, check_data=False):
-            line = b"%d %d\n" % (offset, len(data) + FRAMING)
+        reader = LengthReader(stream, path)
+        offsets = array("Q", (offset for offset, _ in reader))
+        offsets.append(reader.offset)
+        for start, end in pairwise(offsets):
+            line = b"%d %d\n" % (start, end - start)
             file.write([line], len(line))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -62,7 +62,8 @@ class ParsedFeature:
     @property
     def size(self) -> int:
         """Size in bytes of all values as serialised, without tags and lengths."""
-        return sum(end - start for start, end in self.runs)
+        whole: Mapping[int, int] = getattr(self.message, "lengths", {})  # of values that a Shortened lacks most of
+        return sum(whole.get(start, end - start) for start, end in self.runs)
 
     def parts(self) -> list[bytes]:
         """Return the bytes of each run."""

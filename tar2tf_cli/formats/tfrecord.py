@@ -219,6 +219,10 @@ class RecordReader:
             self.offset += length + FRAMING
             self.count += 1
 
+    def size_of(self, data: bytes) -> int:
+        """The length in the file of a record's data."""
+        return len(data)
+
     def resume(self) -> bool:
         """After an error, go to the next record; return whether there may be one.
 
