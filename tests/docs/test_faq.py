@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -87,3 +88,28 @@ def test_every_error_of_the_page_says_what_to_do() -> None:
     errors = [text for _, text in sessions() if text.startswith("error: ")]
     assert len(errors) >= 18
     assert [text for text in errors if len(text.splitlines()) != 2] == []
+
+
+def test_tensorflow_says_what_the_page_quotes(python: subprocess.Popen[str], tmp_path: Path) -> None:
+    code = """
+import gzip
+import tensorflow as tf
+open("a.record", "wb").write(gzip.compress(bytes(1000)))
+images = tf.data.Dataset.from_generator(lambda: map(tf.zeros, [(48, 64, 3), (49, 64, 3)]), tf.float32, (None, None, 3))
+for dataset in (images.batch(2), tf.data.TFRecordDataset("a.record")):
+    try:
+        next(iter(dataset))
+    except tf.errors.OpError as error:
+        print(f"{type(error).__name__}: {error}")
+"""
+    assert python.stdin
+    assert python.stdout
+    print(json.dumps([str(tmp_path), code]), file=python.stdin, flush=True)
+    ok, said = json.loads(python.stdout.readline())
+    assert ok, said
+    quoted = re.findall(r"^```text\n(.*?)\n```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert len(quoted) == 2
+    for text in quoted:
+        kind, _, message = text.partition(": ")
+        assert f"{kind}: " in said
+        assert message in said
