@@ -179,6 +179,25 @@ class RemoteSinkSuite(SinkSuite):
         assert "1 added (s-6.tar)" in changed.stderr
         assert tar2tf(*command, "--overwrite").returncode == 0
 
+    def test_an_update_replaces_only_what_changed(self, place: str, shards: Path, tmp_path: Path) -> None:
+        options = ("--records-per-shard", "40")
+        command = ("convert", shards, "-o", f"{place}/t-<>.record", *options)
+        assert tar2tf(*command).returncode == 0
+        (shards / "s-6.tar").write_bytes(tar_of(50, first=900))
+        (shards / "s-3.tar").write_bytes(tar_of(40, first=700))
+        done = tar2tf(*command, "--update")
+        assert done.returncode == 0, done.stderr
+        assert "updating: 1 added (s-6.tar), 1 changed (s-3.tar)" in done.stderr
+        assert "in 8 shards (5 kept)" in done.stderr
+        assert self.objects(place) == self.local(shards, *options)
+        for name in ("s-5.tar", "s-6.tar"):
+            (shards / name).unlink()
+        done = tar2tf(*command, "--update")
+        assert "in 5 shards (5 kept)" in done.stderr
+        assert len(self.objects(place)) == 6
+        assert tar2tf("verify", f"{place}/t-manifest.json").returncode == 0
+        assert not os.listdir(tmp_path / "cache" / "tar2tf")
+
     @pytest.mark.parametrize("template", ["t-<>.record", "t-<00>-of-<total>.record", "<split>/t-<00>.record"])
     def test_the_top_of_a_bucket_is_a_place_like_any_other(self, place: str, shards: Path, template: str) -> None:
         top = place.rpartition("/")[0]
