@@ -71,6 +71,7 @@ def convert(
         if target.up_to_date:
             return _finished_before(target.up_to_date, target.manifest)
         worker = Worker(plan.work, plan.source, plan.inputs, target.folder, plan.threads(workers or cpu_count()))
+        worker.compared = frozenset(target.former.touched) if target.former else frozenset()
         worker.direct = not (target.reads_shards or conversion.output.index)
         tally = Tally(plan, events)
         tally.warn(growth_of(plan))

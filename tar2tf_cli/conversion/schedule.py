@@ -8,13 +8,13 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Final
 
-from tar2tf_cli.conversion.former import UpdatePlanner
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
 from tar2tf_cli.conversion.spool_index import SpoolIndex, load_index
 from tar2tf_cli.conversion.tally import Tally
 from tar2tf_cli.conversion.targets import Target
 from tar2tf_cli.conversion.tasks import ReadInputs, ShardReport, Worker, WriteShard
+from tar2tf_cli.conversion.update_planner import UpdatePlanner
 from tar2tf_cli.engines.base import Outcome, Task
 from tar2tf_cli.engines.loop import Schedule
 from tar2tf_cli.errors import SinkError, Tar2tfError
@@ -26,6 +26,7 @@ __all__ = ["ConversionSchedule"]
 
 _AHEAD: Final = 4  # inputs per worker read ahead of the first unfinished one; bounds the disk space of spools
 _SMALL_INPUTS: Final = 8  # most inputs that one task fetches at once
+_COMPARED: Final = 1 << 20
 _SMALL_BYTES: Final = 4 << 20  # and most bytes of them together
 
 
@@ -50,7 +51,7 @@ class ConversionSchedule(Schedule):
         self._events = events
         stems, former = [item.stem for item in plan.inputs], target.former
         if former:
-            self._planner: ShardPlanner = UpdatePlanner(plan.work, stems, former, self._load_if_read)
+            self._planner: ShardPlanner = UpdatePlanner(plan.work, stems, former, self._load_if_read, self._is_same)
         else:
             self._planner = ShardPlanner(plan.work, stems, plan.records, tracked=plan.tracked)
         self._holds_all = self._planner.holds_all
@@ -192,6 +193,21 @@ class ConversionSchedule(Schedule):
     def _load_if_read(self, number: int) -> SpoolIndex | None:
         """Load the index of an input, if that was read."""
         return self._load(number) if isinstance(self._read.get(number), InputReport) else None
+
+    def _is_same(self, number: int, start: int, path: str, position: int, size: int) -> bool:
+        """Whether a part of an input's spool and one of a shard have the same bytes."""
+        try:
+            with open(self._worker.path(number, "spool"), "rb") as spool, open(path, "rb") as shard:
+                spool.seek(start)
+                shard.seek(position)
+                while size:
+                    data = spool.read(min(_COMPARED, size))
+                    if not data or shard.read(len(data)) != data:
+                        return False
+                    size -= len(data)
+        except OSError:
+            return False
+        return True
 
     def _load(self, number: int) -> SpoolIndex:
         """Load the index of an input that was read."""

@@ -91,7 +91,10 @@ class Takeover:
             self.everything = "the manifest does not say which records came from which input"
         else:
             self.changes = InputChanges.between(previous.inputs, inputs)
-            self.former = Former.of(previous, inputs, claim.lane, claim.is_there)
+            local = claim.sink.renames and "split" not in claim.template.fields
+            self.former = Former.of(
+                previous, inputs, claim.lane, claim.is_there, (lambda path: claim.prefix + path) if local else None
+            )
 
     def _checked_previous(self) -> Manifest | None:
         """The existing manifest, unless this conversion may not replace it; a damaged one lists nothing."""

@@ -46,6 +46,7 @@ class Worker:
         folder: the working folder, which holds indexes, spools and unfinished shards.
         threads: how many threads work on one input.
         direct: whether shards are written without the page cache, as nothing reads them soon afterwards.
+        compared: numbers of inputs whose records are compared with former shards, and so need spools.
         on_bytes: called with the number of stored bytes after each read of an input.
     """
 
@@ -55,6 +56,7 @@ class Worker:
     folder: str
     threads: int = 1
     direct: bool = False
+    compared: frozenset[int] = frozenset()
     on_bytes: Callable[[int], None] | None = None
 
     def path(self, number: int, kind: Literal["index", "spool"]) -> str:
@@ -102,7 +104,8 @@ class ReadInputs:
                 return left
         index = SpoolIndex()
         try:
-            measured = _measured(worker, number, index) if _may_be_direct(worker) else None
+            direct = _may_be_direct(worker) and number not in worker.compared
+            measured = _measured(worker, number, index) if direct else None
             report = measured or _spooled(worker, number, index)
         except NotAdjacentError:
             index.clear()

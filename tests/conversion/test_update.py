@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from checked import edit
 from planned import conversion, indexed
 from shards import samples, tar2tf, tree, write_tar
-from tar2tf_cli.conversion.former import Former, UpdatePlanner
+from tar2tf_cli.conversion.former import Former
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.conversion.run import Summary, convert
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
+from tar2tf_cli.conversion.update_planner import UpdatePlanner
 from tar2tf_cli.errors import OutputExistsError, Tar2tfError, UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.report import InputReport
@@ -143,6 +144,39 @@ def test_a_tar_with_shards_of_its_own_is_redone_alone(path: str, output: dict[st
     assert place.made.kept == len(list(place.out.glob("*.record"))) * 4 // 5
     place.touch("3.tar")
     assert place.update() == ["3.tar"]
+
+
+@pytest.mark.parametrize(
+    ("size", "output"),
+    [
+        (300, {"max_shard_size": 8000, "index": True}),
+        (300, {"max_shard_size": 8000, "compression": "gzip"}),
+        (12_000, {"max_shard_size": 90_000}),
+    ],
+)
+def test_a_tar_that_was_only_touched_is_read_and_nothing_is_written(
+    size: int, output: dict[str, Any], tmp_path: Path
+) -> None:
+    place = Place(tmp_path, output=output)
+    for number in range(6):
+        place.tar(f"{number}.tar", number * 100, 9, size)
+    place.convert()
+    place.touch("2.tar")
+    assert place.update() == ["2.tar"]
+    assert place.same == {path.name for path in place.out.glob("*.record*")}
+    for number in range(6):
+        place.touch(f"{number}.tar")
+    assert len(place.update()) == 6
+    assert place.same == {path.name for path in place.out.glob("*.record*")}
+    data = bytearray((place.bucket / "3.tar").read_bytes())
+    position = data.index(dict(samples(1, size, first=304))["0304"]["jpg"][:50])
+    data[position] ^= 1
+    (place.bucket / "3.tar").write_bytes(data)
+    place.touch("3.tar")
+    place.touch("5.tar")
+    read = place.update()
+    assert {"3.tar", "5.tar"} <= set(read) < {f"{number}.tar" for number in range(6)}
+    assert len(place.same) < len(list(place.out.glob("*.record*")))
 
 
 @pytest.mark.parametrize("change", ["added", "removed", "changed", "touched"])
