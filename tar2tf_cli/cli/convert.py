@@ -167,6 +167,14 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
     more="It has the offset and size of each record.",
 )
 @option(
+    "--tfds",
+    group="Output",
+    metavar="NAME[:VERSION]",
+    help="Describe the shards for TFDS, too.",
+    more="As tar2tf export tfds does: tfds.builder_from_directory then reads the folder of the manifest. Shards have "
+    "to be numbered with <00000> or <00000>-of-<total>.",
+)
+@option(
     "--update",
     group="Output",
     is_flag=True,
@@ -224,6 +232,10 @@ def command(ctx: click.Context, /, **options: Any) -> int:
     conversion, as_json = _conversion(ctx), options["as_json"]
     if as_json and conversion.output.path == "-" and not options["dry_run"]:
         raise click.UsageError("--json and the records would both go to standard output: use one or the other")
+    if options["tfds"]:
+        from tar2tf_cli.datasets.tfds import check_output
+
+        check_output(conversion.output, options["tfds"])
     where: dict[str, Any] = {"endpoint": options["endpoint"], "source": _paths(conversion)}
     if options["dry_run"]:
         plan = make_plan(conversion, **where)
@@ -245,6 +257,10 @@ def command(ctx: click.Context, /, **options: Any) -> int:
             events=terminal,
             **where,
         )
+    if options["tfds"] and summary.manifest:
+        from tar2tf_cli.datasets.tfds import export_tfds
+
+        export_tfds(summary.manifest, options["tfds"], overwrite=options["overwrite"])
     print_summary(summary, conversion.output.path, quiet=options["quiet"], as_json=as_json)
     return 1 if summary.skipped_samples else 0
 

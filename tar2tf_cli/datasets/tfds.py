@@ -19,15 +19,18 @@ from tar2tf_cli.errors import ImageError, OutputExistsError, UsageError, read_fa
 from tar2tf_cli.formats.image.headers import header
 from tar2tf_cli.formats.record_file import write_whole
 from tar2tf_cli.inputs.labels import load_labels
+from tar2tf_cli.spec.conversion import Output
 from tar2tf_cli.spec.output_path import check_replaceable
+from tar2tf_cli.spec.urls import is_remote
 
-__all__ = ["export_tfds"]
+__all__ = ["check_output", "export_tfds"]
 
 _FEATURES: Final = "tensorflow_datasets.core.features."
 _EXAMINED: Final = 64
 _LABELS: Final = ("image/class/label", "label", "cls")
 """Features that hold the number of a class, in order of precedence."""
 
+_GZIP: Final = "TensorFlow Datasets reads no gzip shards"
 _VERSION: Final = re.compile(r"\d+\.\d+\.\d+")
 _NAMED: Final = "convert to -o 'FOLDER/NAME-<split>.tfrecord-<00000>-of-<total>', or to another path with <00000>"
 
@@ -67,7 +70,7 @@ def export_tfds(
     if document is None:
         raise UsageError("there is no such manifest", shard=path)
     if document.compressed:
-        raise UsageError("TensorFlow Datasets reads no gzip shards", shard=path, hint="convert without --compression")
+        raise UsageError(_GZIP, shard=path, hint="convert without --compression")
     classes = _classes(document, folder, labels or {})
     features = _features(document, path, classes)
     files = {
@@ -76,6 +79,22 @@ def export_tfds(
         **{f"{feature.replace('/', '.')}.labels.txt": _lines(names) for feature, names in classes.items()},
     }
     return _write(folder, files, overwrite=overwrite)
+
+
+def check_output(output: Output, name: str) -> None:
+    """Check, before a conversion, that TensorFlow Datasets will be able to read its output.
+
+    Raises:
+        UsageError: when it will not, or this is not a name of a dataset.
+    """
+    _name_and_version(name, "")
+    if output.is_stream or is_remote(output.path):
+        raise UsageError("--tfds describes shards in a folder", hint=_NAMED)
+    if output.compression != "none":
+        raise UsageError(_GZIP, hint="leave out --compression")
+    template = output.template
+    if "input" in template.fields or (template.start is not None and (template.start, template.width) != (0, 5)):
+        raise UsageError(f"TensorFlow Datasets does not find shards that are named {output.path}", hint=_NAMED)
 
 
 def _manifest_at(path: str) -> str:

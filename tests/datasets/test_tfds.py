@@ -167,6 +167,35 @@ def test_files_that_describe_something_else_are_not_replaced(photos: Path) -> No
     assert json.loads(info.read_bytes())["name"] == "other"
 
 
+def test_convert_describes_its_output_each_time_it_is_run(tmp_path: Path) -> None:
+    info = tmp_path / "out" / "dataset_info.json"
+    for _ in range(2):
+        options = ("--split", "train=0.5,test=0.5", "--tfds", "photos:1.2.0", "-j", "1")
+        done = ran("convert", PHOTOS, "-o", tmp_path / "out" / "x-<split>.tfrecord-<00000>-of-<total>", *options)
+        assert done.code == 0, done.err
+        document = json.loads(info.read_bytes())
+        assert (document["name"], document["version"], len(document["splits"])) == ("photos", "1.2.0", 2)
+        info.unlink()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["-o", "out/x-<>.record"], "does not find shards that are named out/x-<>.record"),
+        (["-o", "out/<input>.record"], "does not find shards that are named out/<input>.record"),
+        (["-o", "-"], "--tfds describes shards in a folder"),
+        (["-o", "s3://bucket/x-<00000>.record"], "--tfds describes shards in a folder"),
+        (["-o", "out/x.record", "--compression", "gzip"], "reads no gzip shards"),
+        (["-o", "out/x.record", "--tfds", "1"], "'1' is not a name of a dataset"),
+    ],
+)
+def test_convert_refuses_what_it_could_not_describe(tmp_path: Path, options: list[str], words: str) -> None:
+    done = tar2tf("convert", PHOTOS, "--tfds", "photos", *options, cwd=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_of_a_version_is_named_by_the_one_above(tmp_path: Path) -> None:
     out = tmp_path / "pets" / "3.1.0"
     assert ran("convert", PHOTOS, "-o", out / "pets-train.tfrecord-<00000>-of-<total>", "-j", "1").code == 0
