@@ -14,6 +14,7 @@ from tar2tf_cli.formats.tfrecord import MAX_RECORD
 __all__ = ["Blocks"]
 
 _SMALL: Final = 1 << 16
+_AHEAD: Final = 1 << 18  # stays in the CPU cache until the kernel has read it
 
 
 class Blocks:
@@ -65,7 +66,7 @@ class Blocks:
     def read_ahead(self) -> bool:
         """Buffer another chunk; False at the end. Errors are raised once the bytes behind them are needed."""
         chunks = [self._buffer[self._position :]]
-        missing = self._chunk
+        missing = min(self._chunk, _AHEAD)
         try:
             while missing > 0 and (chunk := self._stream.read(missing)):
                 chunks.append(chunk)
