@@ -149,8 +149,9 @@ def _shards(plan: Plan, records: int, total: float) -> int:
 
 def _lanes(plan: Plan) -> Iterator[float]:
     """The part of the records in each series of shards."""
-    if "input" in plan.conversion.output.template.fields and plan.size:
-        yield from ((item.size or 0) / plan.size for item in plan.inputs)
+    size = plan.size
+    if "input" in plan.conversion.output.template.fields and size:
+        yield from ((item.size or 0) / size for item in plan.inputs)
     else:
         yield from plan.conversion.split.values() or (1.0,)
 

@@ -50,6 +50,7 @@ class ConversionSchedule(Schedule):
         self._tally = tally
         self._events = events
         stems, former = [item.stem for item in plan.inputs], target.former
+        self._size = None if former else plan.size  # how many bytes will be read, if that is known
         if former:
             self._planner: ShardPlanner = UpdatePlanner(plan.work, stems, former, self._load_if_read, self._is_same)
         else:
@@ -136,11 +137,6 @@ class ConversionSchedule(Schedule):
     def progress(self, size: int) -> None:
         """Report how many bytes have been read; inputs that are read twice count once."""
         self._events.progress(size if self._size is None else min(size, self._size))
-
-    @property
-    def _size(self) -> int | None:
-        """How many bytes will be read; None if that is unknown."""
-        return None if self._target.former else self._plan.size
 
     def name(self, task: Task) -> str | None:
         """The shard that a task reads or writes."""
