@@ -27,7 +27,7 @@ __all__ = ["command"]
     group="Output",
     metavar="FEATURE=FILE",
     multiple=True,
-    help="Names of the classes of a feature, as a label map.",
+    help="Label map with the names of its classes.",
     more="May be repeated. The default is the label map that convert wrote. FILE has one class per line, or is JSON.",
 )
 @option("--overwrite", group="Output", is_flag=True, help="Replace other files of these names.")

@@ -14,7 +14,7 @@ COMMANDS = tuple(cli.list_commands(None))  # type: ignore[arg-type]
 
 
 def help_of(name: str, width: int = 80) -> list[str]:
-    result = CliRunner().invoke(cli, [name, "--help"], terminal_width=width)
+    result = CliRunner().invoke(cli, [name, "--help"], terminal_width=width - 2)  # as click leaves two columns free
     assert result.exit_code == 0, result.output
     return result.stdout.splitlines()
 
