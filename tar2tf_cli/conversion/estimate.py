@@ -47,13 +47,14 @@ class _Seen:
     written: int = 0
 
 
-def estimate(plan: Plan, *, inputs: int = _INPUTS, samples: int = _SAMPLES) -> Estimate | None:
+def estimate(plan: Plan, *, inputs: int = _INPUTS, samples: int = _SAMPLES, ahead: bool = True) -> Estimate | None:
     """Convert the first samples of a few inputs, and scale the result by the inputs' sizes.
 
     Args:
         plan: the conversion.
         inputs: most inputs of each kind to look at, evenly spread.
         samples: most samples of each.
+        ahead: whether all headers of plain local tars are read first, to put samples together that are not adjacent.
 
     Returns:
         The estimate; None if an input can be read only once, the sizes are unknown, or no sample could be converted.
@@ -66,7 +67,7 @@ def estimate(plan: Plan, *, inputs: int = _INPUTS, samples: int = _SAMPLES) -> E
     for group in _alike(plan.inputs, whole=count is not None):
         seen = _Seen()
         for place in sorted({round(each * (len(group) - 1) / max(inputs - 1, 1)) for each in range(inputs)}):
-            _look(plan, group[place], seen, samples)
+            _look(plan, group[place], seen, samples, ahead=ahead and plan.source.seekable)
         if seen.records:
             stored = sum(item.size or 0 for item in group)
             found = count if count is not None else seen.records * stored / max(seen.consumed, 1)
@@ -87,28 +88,29 @@ def _alike(inputs: Sequence[ObjectInfo], *, whole: bool) -> list[list[ObjectInfo
     return list(groups.values())
 
 
-def _look(plan: Plan, item: ObjectInfo, seen: _Seen, most: int) -> None:
+def _look(plan: Plan, item: ObjectInfo, seen: _Seen, most: int, *, ahead: bool) -> None:
     """Add the first samples of an input; errors are left to the conversion, which will report them."""
     with contextlib.suppress(Tar2tfError):
         try:
-            _read(plan, item, seen, most)
+            _read(plan, item, seen, most, ahead=ahead)
         except NotAdjacentError:
             if plan.source.seekable:
                 _read(plan, item, seen, most, regroup=True)
 
 
-def _read(plan: Plan, item: ObjectInfo, seen: _Seen, most: int, *, regroup: bool = False) -> None:
+def _read(plan: Plan, item: ObjectInfo, seen: _Seen, most: int, *, ahead: bool = False, regroup: bool = False) -> None:
     fetched: list[int] = []
     sizes: list[int] = []
     deadline, written, whole = time.monotonic() + _SECONDS, 0, item.size or 0
-    with Reading(plan.work, plan.source, item, on_bytes=fetched.append, regroup=regroup) as reading:
+    with Reading(plan.work, plan.source, item, on_bytes=fetched.append, ahead=ahead, regroup=regroup) as reading:
         consumed, blocks = whole, 0
         for _, parts, size in reading.records():
             late = sizes and time.monotonic() > deadline
             begins = reading.seekable or len(fetched) > blocks or late  # with a new block, those before are used up
             if begins and (late or len(sizes) >= most):
-                if regroup:
-                    return  # it is not known how much of the input is left
+                if reading.count:
+                    consumed = round(whole * len(sizes) / reading.count)
+                    break
                 consumed = reading.offset if reading.seekable else sum(fetched[: blocks or None])
                 break
             blocks = len(fetched)
@@ -164,7 +166,7 @@ def growth_of(plan: Plan) -> str | None:
     known = source.gives == "bytes" or spec.input.kind == "imagefolder"
     if spec.is_light or spec.runs_own_code or source.remote or not known:
         return None
-    found = estimate(plan, inputs=1, samples=8)
+    found = estimate(plan, inputs=1, samples=8, ahead=False)
     return growth(plan, found.bytes) if found else None
 
 

@@ -108,6 +108,11 @@ class Reading:
         self.regroups = self._input.regroups
 
     @property
+    def count(self) -> int | None:
+        """The number of samples, if they are put together; known once the first one is read."""
+        return self._input.count
+
+    @property
     def offset(self) -> int:
         """The offset in the tar at which the current sample begins."""
         return self._input.offset
@@ -253,6 +258,7 @@ class _List:
 
     seekable = False
     regroups = False
+    count = None
     offset = 0
 
     def __init__(self, samples: Generator[Placed, None, None]) -> None:

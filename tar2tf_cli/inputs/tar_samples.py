@@ -117,6 +117,11 @@ class TarSamples:
         return self._runs.not_adjacent if self._runs else 0
 
     @property
+    def count(self) -> int | None:
+        """The number of samples, if they are put together; known once the first one is read."""
+        return self._runs.samples if self._runs else None
+
+    @property
     def skipped(self) -> Counter[str]:
         """The number of skipped members, by reason."""
         return self.grouper.skipped + self._tar.skipped

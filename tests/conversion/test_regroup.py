@@ -250,6 +250,7 @@ def test_the_dry_run_shows_a_whole_sample_and_a_limit_takes_the_first(suffix: st
     ran = tar2tf("convert", tmp_path / f"in{suffix}", "-o", tmp_path / "out.record", "--dry-run", "--json")
     steps = json.loads(ran.stdout)["steps"]
     assert set(steps[0]["entries"]) >= {"cls", "jpg"}
+    assert suffix != ".tar" or json.loads(ran.stdout)["estimate"]["records"] == 40
     convert(tmp_path / f"in{suffix}", "-o", tmp_path / "out.record", "--limit", "3")
     assert contents(tmp_path / "out.record") == expected[:3]
 
