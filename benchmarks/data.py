@@ -110,6 +110,28 @@ class Store:
 
         return self._made(f"small-{self.scale:g}", make)
 
+    def tars(self, count: int, megabytes: int) -> Dataset:
+        """So many tars of the JPEG samples, of so many megabytes each."""
+
+        def make(directory: Path) -> tuple[int, int]:
+            each = self._scaled(round(megabytes * 1e6 / 52_500))
+            samples = jpeg_samples()
+            names = [directory / f"train-{shard:04}.tar" for shard in range(count)]
+            return each * count, sum(write_tar(name, islice(samples, each)) for name in names)
+
+        return self._made(f"tars-{count}x{megabytes}-{self.scale:g}", make)
+
+    def ones(self) -> Dataset:
+        """2,000 tars of one sample of 20 kB."""
+
+        def make(directory: Path) -> tuple[int, int]:
+            image, count = jpegs()[0][:20_000], self._scaled(2000)
+            samples = (((f"{number:06}.jpg", image), (f"{number:06}.cls", b"1")) for number in range(count))
+            names = [directory / f"train-{number:05}.tar" for number in range(count)]
+            return count, sum(write_tar(name, [sample]) for name, sample in zip(names, samples, strict=True))
+
+        return self._made(f"ones-{self.scale:g}", make)
+
     def records(self, tars: Dataset) -> Dataset:
         """A set of tars as TFRecord files, one per tar, written by the tarfile peer."""
 

@@ -1,7 +1,7 @@
 """Worker processes on this machine: forked, each with a socket for its tasks, and ended when their parent ends.
 
-A process that has threads, TensorFlow's or others, is not forked, since a lock held by a thread would stay locked in
-the copy; new interpreters are started instead, and receive the pickled context.
+A process that has threads, other than the idle ones of obstore, is not forked, since a lock held by a thread would stay
+locked in the copy; new interpreters are started instead, and receive the pickled context.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -61,7 +62,7 @@ class LocalEngine:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()
-        may_fork = _has_one_thread()
+        may_fork = _may_fork()
         with _no_interrupt():
             for _ in range(self._count):
                 process = _fork(context, self._idle) if may_fork else _spawn(context)
@@ -137,7 +138,9 @@ def _no_interrupt() -> Iterator[None]:
 
 def _fork(context: TaskContext, siblings: list[_Process]) -> _Process:
     ours, theirs = socket.socketpair()
-    pid = os.fork()
+    with warnings.catch_warnings():  # Python 3.12 warns of any thread
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
     if pid:
         theirs.close()
         return _Process(pid, ours)
@@ -153,14 +156,20 @@ def _fork(context: TaskContext, siblings: list[_Process]) -> _Process:
         os._exit(code)
 
 
-def _has_one_thread() -> bool:
-    """Whether this process has only one thread, counting those of libraries."""
+_IDLE: Final = "tokio-rt-worker"
+"""The threads of obstore's runtime: between requests they sleep, and a forked process loads a runtime of its own."""
+
+
+def _may_fork() -> bool:
+    """Whether this process has only one thread, counting those of libraries except the idle ones of obstore."""
     if threading.active_count() > 1:
         return False
-    try:
-        return len(os.listdir("/proc/self/task")) == 1
-    except FileNotFoundError:  # not Linux
-        return False
+    names: list[str] = []
+    with contextlib.suppress(FileNotFoundError):  # not Linux
+        for task in os.listdir("/proc/self/task"):
+            with contextlib.suppress(FileNotFoundError), open(f"/proc/self/task/{task}/comm") as file:
+                names.append(file.read().strip())
+    return len(names) - names.count(_IDLE) <= 1
 
 
 _SPAWNED: Final = "import sys; from tar2tf_cli.engines.local import serve_spawned; serve_spawned(int(sys.argv[1]))"

@@ -333,6 +333,35 @@ def moto_server() -> Iterator[str]:
         end(process)
 
 
+S3_KEYS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing-secret", "AWS_REGION": "us-east-1"}
+"""The keys of the root user of versitygw."""
+
+
+@contextmanager
+def versitygw(folder: Path) -> Iterator[str]:
+    """The endpoint of versitygw, an S3 server whose buckets are the folders in a folder.
+
+    Raises:
+        FileNotFoundError: when it is not installed.
+    """
+    binary = go_command("versitygw")
+    if binary is None:
+        raise FileNotFoundError("no versitygw (Go command github.com/versity/versitygw/cmd/versitygw) on PATH")
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    folder.mkdir(parents=True, exist_ok=True)
+    users = folder.with_name(f"{folder.name}-users")
+    users.mkdir(exist_ok=True)
+    command = [binary, "--access", S3_KEYS["AWS_ACCESS_KEY_ID"], "--secret", S3_KEYS["AWS_SECRET_ACCESS_KEY"]]
+    command += ["--port", f"127.0.0.1:{port}", "--keep-alive", "--quiet", "--iam-dir", str(users), "posix", str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: requests.get(url, timeout=2).status_code, process)
+        yield url
+    finally:
+        end(process)
+
+
 @contextmanager
 def gcs_server(folder: Path) -> Iterator[str]:
     """The endpoint of fake-gcs-server, made to take uploads over the XML API, too.
