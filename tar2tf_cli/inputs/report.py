@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tar2tf_cli.features.feature_map import Schema
@@ -46,7 +46,8 @@ class InputReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain JSON."""
-        return {**asdict(self), "skipped": dict(self.skipped), "schema": self.schema.to_json()}
+        values = {item.name: getattr(self, item.name) for item in fields(self)}  # `asdict` would copy all of them
+        return {**values, "skipped": dict(self.skipped), "schema": self.schema.to_json()}
 
     @classmethod
     def from_json(cls, whole: dict[str, Any]) -> InputReport:

@@ -16,7 +16,7 @@ from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.spec.templates import expand, is_glob, is_numbered, resolve
 from tar2tf_cli.stores.base import ObjectInfo, Source
 from tar2tf_cli.stores.ranges import ObjectRanges
-from tar2tf_cli.stores.transfer import Body, NoSuchObject, ResumingStream, persist
+from tar2tf_cli.stores.transfer import Body, FetchThreads, NoSuchObject, ResumingStream, persist
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -205,9 +205,10 @@ class ObjectSource(Source):
     @contextmanager
     def expecting(self, items: Sequence[ObjectInfo]) -> Iterator[None]:
         """Start fetching, all at once, the inputs that will be opened inside the `with` block."""
+        threads = self._store.of_process(FetchThreads)
         for item in items:
             self._expected[item] = stream = self._store.open(item)
-            stream.begin()
+            stream.begin(threads)
         try:
             yield
         finally:

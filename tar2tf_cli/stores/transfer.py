@@ -21,7 +21,7 @@ from tar2tf_cli.errors import SourceError, Tar2tfError, changed
 from tar2tf_cli.formats.tfrecord import crc32c
 from tar2tf_cli.stores.base import ObjectInfo
 
-__all__ = ["Body", "NoSuchObject", "Patience", "ResumingStream", "Transient", "hasher", "persist"]
+__all__ = ["Body", "FetchThreads", "NoSuchObject", "Patience", "ResumingStream", "Transient", "hasher", "persist"]
 
 FIRST_PAUSE: Final = 0.25
 """Seconds before the second attempt; each further pause is twice as long, up to `LONGEST_PAUSE`."""
@@ -187,6 +187,43 @@ def hasher(kind: str) -> Hasher | None:
     return _Crc32c() if kind == "crc32c" else None
 
 
+class FetchThreads:
+    """Threads that run one job after another, as starting a thread costs as much as fetching a small object.
+
+    Args:
+        linger: for how many seconds a thread waits for another job.
+    """
+
+    def __init__(self, linger: float = 0.5) -> None:
+        self._linger = linger
+        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+
+    def run(self, job: Callable[[], None]) -> None:
+        """Run a job in an idle thread, or in a new one."""
+        with self._lock:
+            self._jobs.put(job)
+            if self._idle:
+                self._idle -= 1
+                return
+        threading.Thread(target=self._serve, daemon=True, name="tar2tf-fetch").start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                job = self._jobs.get(timeout=self._linger)
+            except queue.Empty:
+                with self._lock:
+                    if self._jobs.empty():
+                        self._idle -= 1
+                        return
+                continue
+            job()
+            with self._lock:
+                self._idle += 1
+
+
 class ResumingStream:
     """The bytes of an object, fetched ahead by a thread that starts at the first read.
 
@@ -214,7 +251,7 @@ class ResumingStream:
         self._permits = threading.Semaphore(2)
         self._granted = 2
         self._pending = b""
-        self._thread: threading.Thread | None = None
+        self._begun = False
         self._ended: BaseException | bytes | None = None
 
     def read(self, size: int, /) -> bytes:
@@ -231,11 +268,11 @@ class ResumingStream:
             data, self._pending = self._pending[:size], self._pending[size:]
         return data
 
-    def begin(self) -> None:
-        """Start fetching the first blocks."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, daemon=True, name="tar2tf-fetch")
-            self._thread.start()
+    def begin(self, threads: FetchThreads | None = None) -> None:
+        """Start fetching the first blocks, in a thread of its own or one of a group."""
+        if not self._begun:
+            self._begun = True
+            (threads or FetchThreads(0)).run(self._run)
 
     def close(self) -> None:
         """Stop fetching; the thread closes its connection by itself."""

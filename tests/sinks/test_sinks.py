@@ -51,7 +51,18 @@ class TestS3Sink(RemoteSinkSuite):
         code: str,
         words: str,
     ) -> None:
-        command = ("convert", shards, "-o", f"{place}/t-<>.record", "--records-per-shard", "30", "-j", "2")
+        command = (
+            "convert",
+            shards,
+            "-o",
+            f"{place}/t-<>.record",
+            "--records-per-shard",
+            "30",
+            "-j",
+            "2",
+            "--retry-for",
+            "0.3",
+        )
         with refusing_proxy(s3, after=3, status=status, code=code) as endpoint:
             began = time.monotonic()
             failed = tar2tf(*command, env={"AWS_ENDPOINT_URL": endpoint})

@@ -114,7 +114,7 @@ class TestAFaultyServer:
         web.fail("GET b/x", "status", times=2, status=status)
         assert read_all(source, source.list(["x.tar"])[0]) == BIG
 
-    @pytest.mark.parametrize(("status", "words"), [(401, "credentials"), (403, "permission denied"), (404, "no such")])
+    @pytest.mark.parametrize(("status", "words"), [(401, "credentials"), (403, "permission denied"), (404, "was deleted")])
     def test_a_refusal_is_final(
         self, web: FaultyServer, source: Source, item: ObjectInfo, status: int, words: str
     ) -> None:
