@@ -25,9 +25,9 @@ from tar2tf_cli.sinks import Flusher
 __all__ = ["ConversionSchedule"]
 
 _AHEAD: Final = 4  # inputs per worker read ahead of the first unfinished one; bounds the disk space of spools
-_SMALL_INPUTS: Final = 8  # most inputs that one task fetches at once
+_SMALL_INPUTS: Final = 64  # most inputs that one task fetches at once
 _COMPARED: Final = 1 << 20
-_SMALL_BYTES: Final = 4 << 20  # and most bytes of them together
+_SMALL_BYTES: Final = 16 << 20  # and most bytes of them together
 
 
 class ConversionSchedule(Schedule):

@@ -150,7 +150,7 @@ class AisStore(Store):
         """Return size, checksum and version."""
         with contextlib.suppress(NoSuchObject):
             response, _ = self._request("HEAD", name, props="size,checksum,version,custom")
-            response.close()
+            response.drain_conn()
             size = int(response.headers.get("Content-Length", 0))
             return ObjectInfo(name, size, self._version(response.headers), _checksum(response.headers))
         return None
@@ -167,23 +167,23 @@ class AisStore(Store):
         """Send the bytes to the target that the proxy names, in answer to a request without them."""
         where, length = self.locate(name), {"Content-Length": str(os.stat(path).st_size)}  # which the proxy signs
         response = self.client.send("PUT", self._url(name), {**length, "Connection": "close"})
-        self._checked(response, self._proxy, where).close()
+        self._checked(response, self._proxy, where).drain_conn()
         target = response.headers.get("Location")
         if not target:
             raise self._no_cluster("it does not redirect uploads")
         with open(path, "rb") as file:
             response = self.client.send("PUT", target, length, file)
-        self._checked(response, server_of(target), where).close()
+        self._checked(response, server_of(target), where).drain_conn()
 
     def copy(self, name: str, target: str) -> None:
         """Copy within the cluster."""
         uname = f"{self._provider}/{self._namespace}/{self._name}/{self.root}{target}"
-        self._request("PUT", name, object_to=uname)[0].close()
+        self._request("PUT", name, object_to=uname)[0].drain_conn()
 
     def remove(self, name: str) -> None:
         """Send a DELETE."""
         with contextlib.suppress(NoSuchObject):
-            self._request("DELETE", name)[0].close()
+            self._request("DELETE", name)[0].drain_conn()
 
     def locate(self, name: str) -> str:
         """Return the URI."""

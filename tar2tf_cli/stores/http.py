@@ -67,9 +67,10 @@ class HttpStore(Store):
     def head(self, name: str) -> ObjectInfo | None:
         """Return size and ETag by HEAD, or by a GET of one byte if the server refuses HEAD."""
         response = self._request("HEAD", name)
+        response.drain_conn()
         if response.status in (400, 403, 405, 501):
             response = self._request("GET", name, Range="bytes=0-0")
-        response.close()
+            response.close()
         if response.status in (404, 410):
             return None
         if response.status != 416:

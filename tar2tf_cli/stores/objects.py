@@ -26,7 +26,10 @@ __all__ = ["ObjectSource", "Store", "read_object"]
 _LIST_FROM: Final = 16
 """Number of names from which one listing is cheaper than a request for each."""
 
-_PARALLEL: Final = 16
+_PARALLEL: Final = 32
+
+_IN_FLIGHT: Final = 32
+"""Number of small objects that one process fetches at once, which hides the latency of most networks."""
 
 _READ: Final = 1 << 20
 _connecting: Final = threading.RLock()
@@ -173,6 +176,7 @@ class ObjectSource(Source):
         self.bucket = store.bucket
         self._store = store
         self._expected: dict[ObjectInfo, ResumingStream] = {}
+        self._coming: Iterator[ResumingStream] = iter(())
 
     def list(self, templates: Sequence[str]) -> Inputs:
         """List the inputs that match the templates, with sizes and versions, in as few requests as possible."""
@@ -200,15 +204,21 @@ class ObjectSource(Source):
 
     def open(self, item: ObjectInfo) -> ByteStream:
         """Open a stream that resumes after failures; the first read raises any error."""
+        self._begin_next()
         return self._expected.pop(item, None) or self._store.open(item)
+
+    def _begin_next(self) -> None:
+        if stream := next(self._coming, None):
+            stream.begin(self._store.of_process(FetchThreads))
 
     @contextmanager
     def expecting(self, items: Sequence[ObjectInfo]) -> Iterator[None]:
-        """Start fetching, all at once, the inputs that will be opened inside the `with` block."""
-        threads = self._store.of_process(FetchThreads)
+        """Fetch the inputs that will be opened inside the `with` block, in this order and many at once."""
         for item in items:
-            self._expected[item] = stream = self._store.open(item)
-            stream.begin(threads)
+            self._expected[item] = self._store.open(item)
+        self._coming = iter([*self._expected.values()])
+        for _ in range(_IN_FLIGHT):
+            self._begin_next()
         try:
             yield
         finally:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WebClient", "server_of"]
 
-_CONNECTIONS: Final = 32
+_CONNECTIONS: Final = 64
 _BLOCK: Final = 1 << 18  # bytes of an upload that are sent at once
 _REDIRECTS: Final = 20
 _URL: Final = re.compile(r"(https?://)([^/?#]*@)?([^/?#]+)([^#]*)(?:#.*)?", re.DOTALL | re.IGNORECASE)
