@@ -47,6 +47,7 @@ GROUPS = {
     "aistore, two clusters": ("tests/datasets/test_aistore.py",),
     "s3": (
         "tests/stores/test_s3.py",
+        "tests/stores/test_versitygw.py",
         "tests/stores/test_secrets.py",
         "tests/sinks/test_sinks.py::TestS3",
         "tests/sinks/test_sinks.py::test_a_process",

@@ -16,7 +16,7 @@ from tar2tf_cli.spec.templates import from_aistore
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores.ais_login import LOGIN, TLS_HINT, credentials, timeouts, tls
 from tar2tf_cli.stores.base import ObjectInfo
-from tar2tf_cli.stores.network import HTTP_TO_HTTPS, body_of, byte_range, check_status, text_of
+from tar2tf_cli.stores.network import HTTP_TO_HTTPS, body_of, byte_range, check_status, text_of, wrong_scheme
 from tar2tf_cli.stores.objects import Store
 from tar2tf_cli.stores.transfer import Body, NoSuchObject, Transient
 from tar2tf_cli.stores.web import WebClient, server_of
@@ -129,9 +129,16 @@ class AisStore(Store):
 
     def _map(self) -> str | None:
         """Return the version of the cluster's map of nodes; None when the token does not allow to read it."""
-        response = self.client.send("GET", f"{self._endpoint}/v1/daemon?what=smap")
-        document = _parsed(response.read().decode())
-        return str(document["version"]) if "version" in document else None
+        version = self._about("smap").get("version")
+        return None if version is None else str(version)
+
+    def _is_target(self) -> bool:
+        """Whether the endpoint is a target; a proxy may pass on a target's error."""
+        return bool(self._about("snode").get("daemon_type") == "target")
+
+    def _about(self, what: str) -> Mapping[str, Any]:
+        response = self.client.send("GET", f"{self._endpoint}/v1/daemon?what={what}")
+        return _parsed(response.read().decode("utf-8", "replace"))
 
     def _list(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         body = json.dumps({"action": "list", "value": asked}).encode()
@@ -225,12 +232,12 @@ class AisStore(Store):
     def _refuse(self, response: BaseHTTPResponse, node: str, where: str) -> None:
         text = text_of(response) or response.headers.get("Hdr-Error", "")  # the latter in answer to HEAD
         status, document = response.status, _parsed(text)
-        message = _message(document) or (text if HTTP_TO_HTTPS.search(text) else "")
-        if node == self._proxy and str(document.get("node")).startswith("t["):
+        message = _message(document)
+        if status == 400 and not document and HTTP_TO_HTTPS.search(text or text_of(self.client.send("GET", node))):
+            raise wrong_scheme(self._proxy, "https")
+        if node == self._proxy and str(document.get("node")).startswith("t[") and self._is_target():
             hint = "give the address of a proxy with --endpoint or AIS_ENDPOINT"
-            raise SourceError(
-                f"the endpoint is a target of the cluster, {document['node']}", shard=self._proxy, hint=hint
-            )
+            raise SourceError("the endpoint is a target of the cluster, not a proxy", shard=self._proxy, hint=hint)
         if status == 404 and message and not _is_of_object(document):
             missing = "" if "bucket" in message else "no such bucket: "
             raise SourceError(missing + message, shard=where)

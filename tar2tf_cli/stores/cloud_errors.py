@@ -23,7 +23,7 @@ _MEANING: Final = {
         ("ExpiredToken InvalidToken TokenRefreshRequired", "the credentials expired"),
         ("AccessDenied AuthorizationFailure AuthorizationPermissionMismatch", "permission denied"),
         ("AuthorizationHeaderMalformed PermanentRedirect IllegalLocationConstraintException", _REGION),
-        ("NoSuchBucket ContainerNotFound", _BUCKET),
+        ("NoSuchBucket ContainerNotFound InvalidBucketName InvalidResourceName", _BUCKET),
     )
     for code in codes.split()
 }
@@ -67,7 +67,7 @@ def raise_as_ours(error: Exception, where: str, server: str, login: str, offset:
     if HTTP_TO_HTTPS.search(text):
         raise wrong_scheme(server, "https") from None
     if status:
-        check_status(int(status[1]), message, where, login, server=server)
+        check_status(int(status[1]), message, where, login if status[1] in ("401", "403") else None, server=server)
     if "InvalidMessage" in text:
         raise wrong_scheme(server, "http") from None
     if "InvalidCertificate" in text:

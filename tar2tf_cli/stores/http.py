@@ -70,11 +70,11 @@ class HttpStore(Store):
         response.drain_conn()
         if response.status in (400, 403, 405, 501):
             response = self._request("GET", name, Range="bytes=0-0")
-            response.close()
+        if response.status not in (404, 410, 416):
+            self._check(response, name)
+        response.close()
         if response.status in (404, 410):
             return None
-        if response.status != 416:
-            self._check(response, name)
         body = self._body(response, 0)
         return ObjectInfo(name, body.size, body.version)
 

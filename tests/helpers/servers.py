@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -474,6 +476,9 @@ class Forwarder(BaseHTTPRequestHandler):
             if name.lower() != "transfer-encoding":
                 self.send_header(name, value)
         self.end_headers()
+        self.send_body(body)
+
+    def send_body(self, body: bytes) -> None:
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
@@ -499,6 +504,56 @@ def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+UNRELIABLE = ("cut", "stall", "throttle", "429", "500", "503")
+"""What `unreliable_proxy` does wrong."""
+
+
+@contextmanager
+def unreliable_proxy(url: str, seed: int, share: float = 0.3) -> Iterator[tuple[str, Counter[str]]]:
+    """The address of a server that passes requests on to another, and treats a share of them badly, and how often.
+
+    It breaks answers off, stops in their middle, sends them slowly, or refuses requests with 429, 500 or 503: at
+    random, but each kind at least once if there are enough requests.
+    """
+    chance, lock, stop = random.Random(seed), threading.Lock(), threading.Event()
+    done: Counter[str] = Counter()
+
+    class Unreliable(Forwarder):
+        kind = ""
+
+        def do_GET(self) -> None:
+            data = self.body()
+            kinds = [kind for kind in UNRELIABLE if self.command == "GET" or kind.isdecimal()]
+            with lock:
+                missing = [kind for kind in kinds if kind not in done]
+                self.kind = chance.choice(missing or kinds) if chance.random() < share else ""
+                done[self.kind] += 1
+            if self.kind.isdecimal():
+                return self.answer(int(self.kind), {"Retry-After": "0"}, b"")
+            return self.forward(data)
+
+        def send_body(self, body: bytes) -> None:
+            if self.kind == "throttle":
+                for start in range(0, len(body), 1 << 16):
+                    self.wfile.write(body[start : start + (1 << 16)])
+                    time.sleep(0.005)
+                return
+            broken = self.kind in ("cut", "stall")
+            self.wfile.write(body[: len(body) // 2] if broken else body)
+            if broken:
+                self.wfile.flush()
+                if self.kind == "stall":
+                    stop.wait(5)
+                self.close_connection = True
+
+    Unreliable.url = url
+    try:
+        with serving(Unreliable) as address:
+            yield address, done
+    finally:
+        stop.set()
 
 
 @contextmanager
@@ -589,12 +644,14 @@ class FaultyServer:
     Attributes:
         objects: bytes by path, without the slash in front.
         log: method, path and Range of each request.
+        connections: how many were made.
     """
 
     url: str = ""
     objects: dict[str, bytes] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     log: list[tuple[str, str, str | None]] = field(default_factory=list)
+    connections: int = 0
     etags: bool = True
     stop: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -614,6 +671,11 @@ class FaultyServer:
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: Any
+
+    def setup(self) -> None:
+        super().setup()
+        with self.server.state.lock:
+            self.server.state.connections += 1
 
     def do_HEAD(self) -> None:
         self._answer(body=False)

@@ -348,10 +348,9 @@ class TestErrors:
         if not NODES:
             pytest.skip("the targets of the cluster at AIS_ENDPOINT are not known")
         put(ais, "x.tar", b"x")
-        for template in ("*.tar", "x.tar"):
-            with pytest.raises(SourceError, match="the endpoint is a target of the cluster") as caught:
-                open_source(bucket, endpoint=NODES[1].url).list([template])
-            assert "proxy" in (caught.value.hint or "")
+        with pytest.raises(SourceError, match="the endpoint is a target of the cluster") as caught:
+            open_source(bucket, endpoint=NODES[1].url).list(["*.tar"])
+        assert "proxy" in (caught.value.hint or "")
 
     def test_http_and_https_mixed_up_is_told(self, ais: Any, bucket: str, endpoint: str) -> None:
         other = endpoint.replace("http:", "https:")

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from servers import Guard, ais_cluster, ais_token, self_signed
 from shards import tar2tf
 from sources import tar_of
+from tar2tf_cli.errors import SourceError
+from tar2tf_cli.stores import open_source, open_store
 
 KEY = "a key of thirty-two bytes or more, for HS256"
 READ_ONLY = 1 << 0 | 1 << 1 | 1 << 8 | 1 << 9  # GET and HEAD objects, HEAD and list buckets: api/apc/access.go
@@ -44,7 +47,7 @@ def endpoint(guard: Guard, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture(scope="module")
-def bucket(guard: Guard, endpoint: str) -> str:
+def bucket(guard: Guard, endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (
             ("AIS_ENDPOINT", endpoint),
@@ -52,11 +55,13 @@ def bucket(guard: Guard, endpoint: str) -> str:
             ("AIS_CLIENT_CA", str(guard.certificate)),
         ):
             patch.setenv(name, value)
-        from aistore.sdk import Client
-
-        client = Client(endpoint).bucket("photos").create()
+        headers = {"Authorization": f"Bearer {token(600, admin=True)}"}
+        url, ca = f"{endpoint}/v1/buckets/photos", str(guard.certificate)
+        requests.post(url, json={"action": "create-bck"}, headers=headers, verify=ca, timeout=9).raise_for_status()
+        store = open_store("ais://photos")
         for number in range(6):
-            client.object(f"in/{number}.tar").get_writer().put_content(tar_of(10, first=10 * number))
+            (tmp_path_factory.getbasetemp() / "object").write_bytes(tar_of(10, first=10 * number))
+            store.put(f"in/{number}.tar", str(tmp_path_factory.getbasetemp() / "object"))
     return "ais://photos"
 
 
@@ -149,6 +154,14 @@ def test_a_certificate_that_nobody_vouches_for_is_told(command: Command, bucket:
     assert done.returncode == 3
     assert "TLS failed" in done.stderr
     assert "AIS_CLIENT_CA" in done.stderr
+
+
+def test_http_to_a_cluster_that_speaks_https_is_told(endpoint: str) -> None:
+    plain = endpoint.replace("https:", "http:")
+    for bucket, where in (("ais://photos", plain), (f"{plain}/b", None), ("s3://photos", plain)):
+        with pytest.raises(SourceError, match="speaks https, not http") as caught:
+            open_source(bucket, endpoint=where, retry_for=0, no_sign_request=True).list(["x.tar"])
+        assert caught.value.hint == f"write {endpoint}"
 
 
 def test_a_certificate_that_is_not_there_is_a_usage_error(command: Command, bucket: str, tmp_path: Path) -> None:

@@ -114,7 +114,9 @@ class TestAFaultyServer:
         web.fail("GET b/x", "status", times=2, status=status)
         assert read_all(source, source.list(["x.tar"])[0]) == BIG
 
-    @pytest.mark.parametrize(("status", "words"), [(401, "credentials"), (403, "permission denied"), (404, "was deleted")])
+    @pytest.mark.parametrize(
+        ("status", "words"), [(401, "credentials"), (403, "permission denied"), (404, "was deleted")]
+    )
     def test_a_refusal_is_final(
         self, web: FaultyServer, source: Source, item: ObjectInfo, status: int, words: str
     ) -> None:
@@ -201,6 +203,16 @@ class TestAFaultyServer:
         web.log.clear()
         assert read_all(source, item) == b"small"
         assert web.log == [("GET", "b/small.tar", None)]
+
+    def test_connections_are_used_again(self, web: FaultyServer, source: Source) -> None:
+        for number in range(200):
+            web.objects[f"b/y-{number}.tar"] = b"y"
+        before = web.connections
+        items = source.list(["y-{0..199}.tar"])
+        assert source.remote
+        with source.expecting(items):
+            assert {read_all(source, item) for item in items} == {b"y"}
+        assert web.connections - before <= 64
 
     def test_the_error_of_a_worker_reaches_the_user_as_one_line(self, web: FaultyServer, tmp_path: Path) -> None:
         web.objects["b/t.tar"] = tar_of(20, 100_000)

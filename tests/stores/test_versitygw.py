@@ -1,0 +1,145 @@
+"""Shards in an S3 server that checks signatures, regions and permissions, unlike moto: versitygw on a folder."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from servers import S3_KEYS, UNRELIABLE, go_command, unreliable_proxy, versitygw
+from shards import tar2tf
+from sources import SourceSuite, read_all, tar_of
+from tar2tf_cli import Conversion, Output, convert
+from tar2tf_cli.errors import SinkError, SourceError
+from tar2tf_cli.sinks import open_sink
+from tar2tf_cli.stores import open_source, open_store
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("versitygw") / "buckets"
+
+
+@pytest.fixture(scope="module")
+def gateway(folder: Path) -> Iterator[str]:
+    server = versitygw(folder)
+    try:
+        url = server.__enter__()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**S3_KEYS, "AWS_ENDPOINT_URL": url}.items():
+            patch.setenv(name, value)
+        yield url
+    server.__exit__(None, None, None)
+
+
+@pytest.fixture
+def bucket(gateway: str, folder: Path, request: pytest.FixtureRequest) -> str:
+    name = f"b{abs(hash(request.node.nodeid)):x}"
+    (folder / name).mkdir()
+    return f"s3://{name}"
+
+
+def put(bucket: str, name: str, data: bytes, folder: Path) -> None:
+    (folder / "object").write_bytes(data)
+    open_store(bucket).put(name, str(folder / "object"))
+
+
+class TestVersitygw(SourceSuite):
+    @pytest.fixture
+    def bucket(self, bucket: str, tmp_path: Path) -> str:
+        self.folder = tmp_path
+        return bucket
+
+    def put(self, bucket: str, name: str, data: bytes) -> None:
+        put(bucket, name, data, self.folder)
+
+
+REFUSALS = [
+    ({"AWS_ACCESS_KEY_ID": "nobody"}, "wrong access key"),
+    ({"AWS_SECRET_ACCESS_KEY": "nope"}, "wrong secret key"),
+    ({"AWS_REGION": "eu-west-9"}, "wrong region"),
+    ({"AWS_ACCESS_KEY_ID": "other", "AWS_SECRET_ACCESS_KEY": "other-secret"}, "permission denied"),
+]
+
+
+@pytest.mark.parametrize(("variables", "words"), REFUSALS, ids=[words for _, words in REFUSALS])
+def test_each_refusal_is_named_at_once_when_listing_reading_and_writing(
+    bucket: str, gateway: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], words: str
+) -> None:
+    put(bucket, "x.tar", tar_of(3), tmp_path)
+    (item,) = open_source(bucket).list(["x.tar"])
+    if words == "permission denied":
+        user = ["create-user", "--access", "other", "--secret", "other-secret", "--role", "user"]
+        root = ["--access", S3_KEYS["AWS_ACCESS_KEY_ID"], "--secret", S3_KEYS["AWS_SECRET_ACCESS_KEY"]]
+        command = [str(go_command("versitygw")), "admin", *root, "--endpoint-url", gateway, *user]
+        subprocess.run(command, check=True, capture_output=True)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "part").write_bytes(b"part")
+    sink = open_sink(f"{bucket}/t-<>.record")
+
+    def write() -> None:
+        sink.publish(str(tmp_path / "part"), "t-1.record")
+        sink.flush([""])
+
+    began = time.monotonic()
+    for action in (
+        lambda: open_source(bucket).list(["*"]),
+        lambda: open_source(bucket).list(["x.tar"]),
+        lambda: read_all(open_source(bucket), item),
+        write,
+    ):
+        with pytest.raises((SourceError, SinkError), match=words) as caught:
+            action()
+        assert caught.value.hint
+    sink.close()
+    assert time.monotonic() - began < 5
+
+
+def test_a_public_bucket_is_read_without_credentials(
+    bucket: str, gateway: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boto3 = pytest.importorskip("boto3")
+    put(bucket, "x.tar", tar_of(3), tmp_path)
+    name = bucket.removeprefix("s3://")
+    who = {"Effect": "Allow", "Principal": "*", "Action": ["s3:GetObject", "s3:ListBucket"]}
+    policy = {"Statement": [{**who, "Resource": [f"arn:aws:s3:::{name}", f"arn:aws:s3:::{name}/*"]}]}
+    boto3.client("s3").put_bucket_policy(Bucket=name, Policy=json.dumps(policy))
+    for variable in S3_KEYS:
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1")
+    command = ("convert", bucket, "-o", tmp_path / "x.record")
+    refused = tar2tf(*command)
+    assert refused.returncode == 3
+    assert "no credentials were found" in refused.stderr
+    assert "--no-sign-request" in refused.stderr
+    done = tar2tf(*command, "--no-sign-request")
+    assert done.returncode == 0, done.stderr
+    assert tar2tf("inspect", bucket, "--no-sign-request").returncode == 0
+
+
+def test_a_bad_network_changes_no_byte(
+    bucket: str, gateway: str, tmp_path: Path, hurry: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(12):
+        data = tar_of(40, 4000, first=40 * number)
+        (tmp_path / "in" / f"{number:02d}.tar").write_bytes(data)
+        put(bucket, f"in/{number:02d}.tar", data, tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    expected, limit = tmp_path / "out", {"records_per_shard": 50}
+    convert(Conversion(tmp_path / "in", Output(expected / "t-<>.record", **limit)), workers=1)
+    spec = Conversion(f"{bucket}/in", Output(f"{bucket}/out/t-<>.record", **limit), retry_for=30)
+    with unreliable_proxy(gateway, seed=1) as (url, done):
+        convert(spec, workers=1, endpoint=url)
+    assert set(UNRELIABLE) < set(done)
+    source = open_source(f"{bucket}/out")
+    found = {item.name: read_all(source, item) for item in source.list(["*.record"])}
+    assert found == {path.name: path.read_bytes() for path in expected.glob("*.record")}
