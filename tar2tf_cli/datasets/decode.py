@@ -9,7 +9,8 @@ import numpy as np
 
 from tar2tf_cli.conversion.expected import expected
 from tar2tf_cli.datasets.parse import check_features, is_optional, is_shape_of_array
-from tar2tf_cli.formats.example_parser import ParsedFeature, parse
+from tar2tf_cli.formats.example_parser import ParsedFeature
+from tar2tf_cli.formats.example_usual import parse_usual
 
 __all__ = ["Decoder"]
 
@@ -53,7 +54,7 @@ class Decoder:
         Raises:
             ValueError: when the bytes are not an example, or not one that the manifest describes.
         """
-        parsed = parse(message)
+        parsed = parse_usual(message)
         if self._steps is None:
             return {name: _stored(feature) for name, feature in parsed.items() if feature.kind}
         return {step.name: step.value(parsed) for step in self._steps}
