@@ -9,7 +9,7 @@ from itertools import repeat
 from typing import Any, Final
 
 from tar2tf_cli.conversion.lineage import lineage_lines, origins_of, reports_of
-from tar2tf_cli.conversion.manifest_model import MANIFEST, check_lineage
+from tar2tf_cli.conversion.manifest_model import MANIFEST, lineage_agrees
 from tar2tf_cli.conversion.sharding import Origin
 from tar2tf_cli.errors import DamagedShardError, UsageError, read_failed
 from tar2tf_cli.inputs.report import InputReport
@@ -136,11 +136,10 @@ class Manifest:
             raise DamagedShardError(message, kind="manifest", shard=path, hint="upgrade tar2tf, or convert again")
         try:
             MANIFEST(whole, "")
-            check_lineage(whole)
         except ValueError as error:
             message, hint = f"is a damaged manifest: {error}", "restore it from a copy, or convert again"
             raise DamagedShardError(message, kind="manifest", shard=path, hint=hint) from None
-        lineage = whole.get("lineage")
+        lineage = whole["lineage"] if lineage_agrees(whole) else None
         origins: Iterable[Sequence[Origin]] = origins_of(lineage) if lineage else repeat(())
         shards = [
             ShardEntry(

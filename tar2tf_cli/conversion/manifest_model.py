@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-__all__ = ["MANIFEST", "check_lineage", "contradictions", "shape_features"]
+__all__ = ["MANIFEST", "contradictions", "lineage_agrees", "shape_features"]
 
 Rule: TypeAlias = Callable[[Any, str], None]
 """Called with a value and its path in the document, such as `shards[0].records`; raises ValueError if it is wrong."""
@@ -179,26 +179,17 @@ MANIFEST: Final = _object(
 """The whole document; raises ValueError with the path of the first value that is wrong."""
 
 
-def check_lineage(whole: dict[str, Any]) -> None:
-    """Refuse a lineage that does not agree with the rest of its manifest.
-
-    Raises:
-        ValueError: when it does not; names the place.
-    """
-    lineage = whole.get("lineage")
-    if lineage is None:
-        return
-    for name in ("inputs", "shards"):
-        if len(lineage[name]) != len(whole[name]):
-            raise ValueError(f"lineage.{name} has {len(lineage[name])} entries, and {name} {len(whole[name])}")
-    for number, given in enumerate(lineage["inputs"]):
-        if given["schema"] >= len(lineage["schemas"]):
-            raise ValueError(f"lineage.inputs[{number}].schema is {given['schema']}, which is not in lineage.schemas")
-    for number, (pieces, shard) in enumerate(zip(lineage["shards"], whole["shards"], strict=True)):
-        if not pieces or any(source >= len(whole["inputs"]) for source, *_ in pieces):
-            raise ValueError(f"lineage.shards[{number}] has no input, or one that is not there")
-        if sum(records for _, records, *_ in pieces) != shard["records"]:
-            raise ValueError(f"lineage.shards[{number}] has other numbers of records than shards[{number}]")
+def lineage_agrees(whole: dict[str, Any]) -> bool:
+    """Whether a manifest has a lineage that agrees with the rest of it; otherwise the lineage is of no use."""
+    lineage, inputs, shards = whole.get("lineage"), whole["inputs"], whole["shards"]
+    if lineage is None or len(lineage["inputs"]) != len(inputs) or len(lineage["shards"]) != len(shards):
+        return False
+    return all(given["schema"] < len(lineage["schemas"]) for given in lineage["inputs"]) and all(
+        pieces
+        and all(source < len(inputs) for source, *_ in pieces)
+        and sum(records for _, records, *_ in pieces) == shard["records"]
+        for pieces, shard in zip(lineage["shards"], shards, strict=True)
+    )
 
 
 def contradictions(features: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -250,14 +250,29 @@ def test_changed_options_make_everything_again(tmp_path: Path) -> None:
     assert place.notes == ["note: everything is converted again: the options have changed (output.records_per_shard)"]
 
 
-def test_a_manifest_of_an_older_release_makes_everything_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda whole: whole.pop("lineage"),
+        lambda whole: whole["lineage"]["inputs"].pop(),
+        lambda whole: whole["lineage"]["shards"][0].clear(),
+        lambda whole: whole["lineage"]["shards"][0][0].__setitem__(0, 7),
+        lambda whole: whole["lineage"]["shards"][0][0].__setitem__(1, 9),
+        lambda whole: whole["lineage"]["inputs"][0].update(schema=3),
+    ],
+)
+def test_a_manifest_whose_lineage_is_missing_or_wrong_makes_everything_again(
+    change: Callable[[dict[str, Any]], object], tmp_path: Path
+) -> None:
     place = Place(tmp_path)
     place.tar("a.tar", 0)
     place.convert()
-    edit(place.out / "train-manifest.json", lambda whole: whole.pop("lineage"))
+    edit(place.out / "train-manifest.json", change)
     place.tar("b.tar", 10)
     place.convert(update=True)
     assert "the manifest does not say which records came from which input" in place.notes[0]
+    place.convert(place.fresh)
+    assert tree(place.out) == tree(place.fresh)
 
 
 # --- What else is there ---
