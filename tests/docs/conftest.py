@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -130,3 +131,17 @@ def run_page(tmp_path: Path, environment: dict[str, str], python: subprocess.Pop
     work.mkdir(exist_ok=True)
     cloud = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     return Reader(work, {**environment, **cloud}, python).follow
+
+
+@pytest.fixture(scope="session")
+def made_data(
+    tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str], python: subprocess.Popen[str]
+) -> Path:
+    """What the first two blocks of the recipes make, which many pages begin with."""
+    return Reader(tmp_path_factory.mktemp("made"), environment, python).follow("recipes.md", most=2)
+
+
+@pytest.fixture
+def data(tmp_path: Path, made_data: Path) -> Path:
+    """The folder in which pages are run, with the data of the recipes."""
+    return shutil.copytree(made_data, tmp_path / "work", dirs_exist_ok=True)

@@ -21,12 +21,6 @@ ELSEWHERE = {"builder_from_directory", "as_dataset"}
 """Calls of other packages that the pages name as the new ones."""
 
 
-@pytest.fixture
-def data(run_page: Callable[..., Path]) -> Path:
-    """The folder with what the recipes begin with."""
-    return run_page("recipes.md", most=2)
-
-
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", ["../index.md", *(page for page in PAGES if page != "index.md")])
 def test_what_the_page_shows_runs(page: str, data: Path, run_page: Callable[..., Path]) -> None:

@@ -60,8 +60,9 @@ def test_the_examples_of_a_page_run(page: str, run_page: Callable[[str], Path], 
 @pytest.mark.parametrize(
     "page", ["convert.md", "image-folders.md", "examples.md", "inspect-verify.md", "open-records.md", "python.md"]
 )
-def test_the_examples_of_a_page_run_on_the_data_of_the_recipes(page: str, run_page: Callable[..., Path]) -> None:
-    run_page("recipes.md", most=2)
+def test_the_examples_of_a_page_run_on_the_data_of_the_recipes(
+    page: str, data: Path, run_page: Callable[..., Path]
+) -> None:
     run_page(f"reference/{page}")
 
 
