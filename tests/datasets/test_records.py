@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from checked import an_example, flipped, framed, some_examples, write
 from reading import assert_same, in_a_fork
+from servers import FaultyServer
 from shards import PHOTOS, tar2tf
 from tar2tf_cli import Records, load_dataset, open_records
 from tar2tf_cli.datasets.indexes import Indexes
@@ -257,6 +258,33 @@ def test_an_index_that_has_another_number_of_records_is_an_error_that_names_it(t
     write(tmp_path / "a.record.idx", lines(sizes))
     with pytest.raises(DamagedShardError, match="999 in the index beside it; delete the index"):
         open_records(path, raw=True)[501]
+
+
+@pytest.mark.parametrize("options", [(), ("--index",)])
+def test_shards_in_a_bucket_are_indexed_once(
+    tmp_path: Path, web: FaultyServer, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    out = tmp_path / "out"
+    arguments = ("--num-shards", "2", "-j", "1", *options)
+    assert tar2tf("convert", PHOTOS, "-o", out / "a-<>.record", *arguments).returncode == 0
+    web.objects.update({f"in/{path.name}": path.read_bytes() for path in out.iterdir()})
+    whole = list(load_dataset(manifest_of(out)).as_numpy_iterator())
+    scanned = scans(monkeypatch)
+    for _ in range(3):
+        records = open_records(f"{web.url}/in/a-manifest.json")
+        for number in (17, 3, 23):
+            assert_same(records[number], whole[number])
+    assert len(scanned) == (0 if options else 2)
+    web.objects["in/a-1.record"] = framed(*some_examples(12))
+    with pytest.raises(DamagedShardError, match="in the manifest"):
+        open_records(f"{web.url}/in/a-manifest.json")
+
+
+def test_an_index_is_not_kept_for_a_shard_whose_server_gives_no_version(web: FaultyServer, cache: Path) -> None:
+    web.etags = False
+    web.objects["in/a.record"] = framed(*some_examples(9))
+    assert labels(open_records(f"{web.url}/in/a.record")) == [*range(9)]
+    assert not cache.exists()
 
 
 # --- Faults ---
