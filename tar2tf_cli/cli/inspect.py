@@ -37,7 +37,7 @@ _MOST_EXAMPLE: Final = 60
 @shards_arguments()
 @option("-n", "samples", group="Output", type=whole, metavar="N", help="Print the first N samples; with --json, also.")
 @option("--code", group="Output", is_flag=True, help="Print Python code that parses the records.")
-@option("--keys", group="Output", is_flag=True, help="Print the key of every sample, one a line.")
+@option("--keys", group="Output", is_flag=True, help="Print the key of every sample, one per line.")
 @option("--extract", group="Output", multiple=True, metavar="KEY", help="Write a sample's entries to files.")
 @option("--to", group="Output", default=".", show_default=True, metavar="DIR", help="Folder for --extract.")
 @workers_option

@@ -30,7 +30,7 @@ _EXAMINED: Final = 64
 _LABELS: Final = ("image/class/label", "label", "cls")
 """Features that hold the number of a class, in order of precedence."""
 
-_GZIP: Final = "TensorFlow Datasets reads no gzip shards"
+_GZIP: Final = "TensorFlow Datasets cannot read gzip shards"
 _VERSION: Final = re.compile(r"\d+\.\d+\.\d+")
 _NAMED: Final = "convert to -o 'FOLDER/NAME-<split>.tfrecord-<00000>-of-<total>', or to another path with <00000>"
 

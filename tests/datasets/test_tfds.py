@@ -185,7 +185,7 @@ def test_convert_describes_its_output_each_time_it_is_run(tmp_path: Path) -> Non
         (["-o", "out/<input>.record"], "does not find shards that are named out/<input>.record"),
         (["-o", "-"], "--tfds describes shards in a folder"),
         (["-o", "s3://bucket/x-<00000>.record"], "--tfds describes shards in a folder"),
-        (["-o", "out/x.record", "--compression", "gzip"], "reads no gzip shards"),
+        (["-o", "out/x.record", "--compression", "gzip"], "cannot read gzip shards"),
         (["-o", "out/x.record", "--tfds", "1"], "'1' is not a name of a dataset"),
     ],
 )
@@ -245,5 +245,5 @@ def test_there_has_to_be_one_manifest(photos: Path, tmp_path: Path) -> None:
 def test_compressed_shards_are_refused(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert ran("convert", PHOTOS, "-o", out / "a.record", "--compression", "gzip", "-j", "1").code == 0
-    with pytest.raises(UsageError, match="reads no gzip shards"):
+    with pytest.raises(UsageError, match="cannot read gzip shards"):
         export_tfds(out)
