@@ -328,7 +328,7 @@ def test_a_record_that_is_not_an_example_can_be_read_raw(tmp_path: Path, data: b
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (gzip.compress(framed(b"x")), "is compressed with gzip, so that .* --compression"),
+        (gzip.compress(framed(b"x"), mtime=0), "is compressed with gzip, so that .* --compression"),
         ((PHOTOS / "photos-0.tar").read_bytes()[:2000], "is a tar, not a TFRecord; convert it"),
         (b"PK\x03\x04" + b"z" * 40, "is a zip archive, not a TFRecord"),
         (b"# What is here\n" * 9, "is not a TFRecord, or its first bytes are damaged; name only the shards"),
