@@ -98,3 +98,13 @@ def test_the_blocks_of_the_readme_work_in_the_order_printed(place: Path, environ
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert [len(shards_in(place / name)) for name in ("out", "small")] == [4, 3]
+
+
+def test_every_link_of_the_readme_leads_somewhere() -> None:
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if "://" not in link]
+    assert len(links) > 15
+    for link in links:
+        path, _, anchor = link.partition("#")
+        page = (ROOT / path).read_text(encoding="utf-8")
+        headings = [re.sub(r"[^\w -]", "", title.lower()) for title in re.findall(r"^#+ (.+)", page, re.MULTILINE)]
+        assert not anchor or anchor in [title.strip().replace(" ", "-") for title in headings], link
