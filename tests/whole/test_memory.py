@@ -134,13 +134,19 @@ def sparse_tar(path: Path, size: int) -> Path:
     return path
 
 
+MEASURE = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+"""A small process in between, as the measured one begins with the memory of that which starts it."""
+
+
 def peak_resident(*arguments: str | Path) -> int:
     """The most resident memory of a command, mapped files and shared pages included."""
-    process = subprocess.Popen([*COMMAND, *map(str, arguments)], stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0
-    return usage.ru_maxrss * 1024
+    command = [sys.executable, "-S", "-c", MEASURE, *COMMAND, *map(str, arguments)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=SECONDS)
+    return int(done.stdout) * 1024
 
 
 @pytest.mark.parametrize(
