@@ -16,7 +16,7 @@ __all__ = ["Records", "open_records"]
 
 def open_records(
     shards: Paths,
-    *,
+    *more: str | os.PathLike[str],
     split: str | None = None,
     raw: bool = False,
     index_folder: str | os.PathLike[str] | None = None,
@@ -35,8 +35,9 @@ def open_records(
     are checked.
 
     Args:
-        shards: the path or URL of a manifest, a shard, a folder, or a template such as `"out/train-*.record"`, or a
-            list of these, whose records follow each other.
+        shards: the path or URL of a manifest, a shard, a folder with or without a manifest, or a template such as
+            `"out/train-*.record"`; or a list of these, whose records follow each other.
+        more: further ones.
         split: only the shards of this split of the manifest.
         raw: whether to return the bytes of each record, which then need not be an example.
         index_folder: the folder where indexes are kept; by default tar2tf in XDG_CACHE_HOME or ~/.cache, "" to keep
@@ -51,7 +52,8 @@ def open_records(
         DamagedShardError: when a shard has another size than in the manifest or, without a manifest, a damaged length.
         UsageError: when a shard is compressed or not a TFRecord, or there is no such split.
     """
-    found = find_shards(shards, split, endpoint=endpoint, retry_for=retry_for, no_sign_request=no_sign_request)
+    given = [shards] if isinstance(shards, (str, os.PathLike)) else [*shards]
+    found = find_shards([*given, *more], split, endpoint=endpoint, retry_for=retry_for, no_sign_request=no_sign_request)
     indexes = Indexes(None if index_folder is None else os.fspath(index_folder))
     return Records(RandomReader(found, indexes, raw=raw))
 

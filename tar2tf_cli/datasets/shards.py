@@ -56,11 +56,12 @@ class Shard:
         return self.item.size
 
 
-def find_shards(paths: Paths, split: str | None, **reach: Any) -> list[Shard]:
+def find_shards(paths: Sequence[str | os.PathLike[str]], split: str | None, **reach: Any) -> list[Shard]:
     """Return the shards of manifests, files, folders and templates, in the order given.
 
     Args:
-        paths: paths or URLs. One that ends in .json is a manifest; a folder stands for all its TFRecord files.
+        paths: paths or URLs. One that ends in .json is a manifest. A folder stands for its manifest, if
+            it has one, otherwise for all its files.
         split: only the shards of this split of the manifests.
         reach: how servers are reached.
 
@@ -68,11 +69,10 @@ def find_shards(paths: Paths, split: str | None, **reach: Any) -> list[Shard]:
         SourceError: when there is nothing at a path, a shard of a manifest is missing or has another size.
         UsageError: when there is no such split, or there are no manifests that could have one.
     """
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    if not given:
+    if not paths:
         raise UsageError("there are no shards: name a manifest, files or a folder")
     folders = _Folders(reach)
-    return [shard for path in given for shard in _shards_at(os.fspath(path), split, folders)]
+    return [shard for path in paths for shard in _shards_at(os.fspath(path), split, folders)]
 
 
 class _Folders:
@@ -90,22 +90,34 @@ class _Folders:
 
 
 def _shards_at(path: str, split: str | None, folders: _Folders) -> Iterator[Shard]:
-    if path.endswith(".json"):
-        yield from _of_manifest(path, split, folders)
-        return
-    if split is not None:
-        raise UsageError(f"{path} is not a manifest, so it has no split {split!r}", hint="name a manifest")
     bucket, template = _bucket_and_template(path)
-    if os.path.isfile(path):
-        bucket, name = os.path.split(path)
-        source = folders.open(bucket or ".")
-        items = source.find([name]).values()
+    if without_secrets(path).endswith(".json"):
+        manifests = [path]
+    elif os.path.isfile(path):
+        bucket, template = os.path.split(path)
+        source, manifests = folders.open(bucket or "."), []
+        items: Sequence[ObjectInfo] = list(source.find([template]).values())
     else:
         source = folders.open(bucket)
         items = list_files(source, [template] if template else [])
-    for item in items:
-        if not item.name.endswith(".json"):
-            yield Shard(source, item, folders.raw)
+        names = [item.name for item in items if item.name.endswith("manifest.json") and not template]
+        manifests = [_below(path, name) for name in names]
+    if len(manifests) > 1:
+        shown = ", ".join(sorted(map(os.path.basename, manifests))[:3])
+        hint = f"name the one to read, or a template of shards: {shown}"
+        raise UsageError(f"has {len(manifests)} manifests", shard=without_secrets(path), hint=hint)
+    if manifests:
+        yield from _of_manifest(manifests[0], split, folders)
+    elif split is not None:
+        raise UsageError(f"there is no manifest, so there is no split {split!r}", shard=without_secrets(path))
+    else:
+        yield from (Shard(source, item, folders.raw) for item in items)
+
+
+def _below(folder: str, name: str) -> str:
+    """Return the path or URL of a name in a folder."""
+    address, mark, query = folder.partition("?") if is_remote(folder) else (folder, "", "")
+    return f"{address.rstrip('/')}/{name}{mark}{query}"
 
 
 def _bucket_and_template(path: str) -> tuple[str, str]:

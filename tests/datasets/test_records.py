@@ -159,8 +159,20 @@ def test_several_manifests_and_splits_are_one_sequence(tmp_path: Path) -> None:
     assert len(open_records([manifest, str(manifest), next(out.glob("val-1.record"))])) == 48 + len(val[:4])
     with pytest.raises(UsageError, match=r"'test'.*train, val"):
         open_records(manifest, split="test")
-    with pytest.raises(UsageError, match="not a manifest, so it has no split"):
-        open_records(out, split="train")
+    assert len(open_records(out, split="train")) == len(train)
+    with pytest.raises(UsageError, match="no manifest, so there is no split 'train'"):
+        open_records(out / "train-1.record", split="train")
+
+
+def test_a_folder_stands_for_its_manifest(photos: Path) -> None:
+    write(photos / "label.labels.txt", b"cat")
+    whole = list(load_dataset(manifest_of(photos)).as_numpy_iterator())
+    for one, other in zip(open_records(photos), whole, strict=True):
+        assert_same(one, other)
+    shutil.copy(manifest_of(photos), photos / "b-manifest.json")
+    with pytest.raises(UsageError, match=r"has 2 manifests; .*: b-manifest\.json, photos-manifest\.json"):
+        open_records(photos)
+    assert len(open_records(photos / "b-manifest.json", photos / "photos-1.record")) == 30
 
 
 def test_shards_that_a_manifest_lists_are_indexed_when_they_are_read(photos: Path, cache: Path) -> None:

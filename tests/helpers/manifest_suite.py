@@ -134,8 +134,9 @@ class ManifestSuite:
         )
         if self.can_list:
             assert len(open_records(f"{place}/*.record", index_folder=out)) == 24
+            assert list(open_records(place, index_folder="")) == local
 
-    @pytest.mark.parametrize(("damage", "words"), [(flip, "CRC"), (cut, "bytes, and"), (remove, "is missing")])
+    @pytest.mark.parametrize(("damage", "words"), [(flip, "CRC"), (cut, "bytes, but"), (remove, "is missing")])
     def test_its_records_do_not_hide_faults(
         self, place: str, out: Path, damage: Callable[[Path], None], words: str
     ) -> None:
