@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from tar2tf_cli.conversion.changes import differing
 from tar2tf_cli.conversion.manifest import Manifest
@@ -18,7 +18,10 @@ from tar2tf_cli.sinks import Sink, open_sink
 from tar2tf_cli.spec.output_path import PathTemplate
 from tar2tf_cli.stores import ObjectInfo, endpoint_for
 
-__all__ = ["Claim", "finished", "journal_entry", "make_claim", "previous_of"]
+__all__ = ["NO_MANIFEST", "Claim", "finished", "journal_entry", "make_claim", "previous_of"]
+
+
+NO_MANIFEST: Final = "--update needs the manifest of the last run, and a stream or a generator of paths has none"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from tar2tf_cli.conversion.claim import finished, make_claim
+from tar2tf_cli.conversion.claim import NO_MANIFEST, finished, make_claim
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.takeover import Takeover
 from tar2tf_cli.conversion.working_folder import WorkingFolder
-from tar2tf_cli.errors import OutputExistsError
+from tar2tf_cli.errors import OutputExistsError, UsageError
 from tar2tf_cli.features.feature_map import MissingFeatureError
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.flow.sample_flow import Faults, flow
@@ -43,6 +43,8 @@ def outcome(plan: Plan, **options: Any) -> Outcome:
         **options: `endpoint`, `overwrite` and `update`, as for `convert`.
     """
     if plan.conversion.output.is_stream:
+        if options["update"]:
+            raise UsageError(NO_MANIFEST)
         return Outcome("new")
     try:
         claim = make_claim(plan, **options)

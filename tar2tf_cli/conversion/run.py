@@ -6,7 +6,7 @@ import contextlib
 from collections import Counter
 from typing import Any
 
-from tar2tf_cli.conversion.claim import make_claim
+from tar2tf_cli.conversion.claim import NO_MANIFEST, make_claim
 from tar2tf_cli.conversion.estimate import growth_of
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.plan import Plan, make_plan
@@ -59,7 +59,7 @@ def convert(
         Tar2tfError: when anything fails; the same call then continues where this one stopped.
     """
     if update and (target or conversion.output.is_stream):
-        raise UsageError("--update keeps the shards that have not changed, and a stream is written from its beginning")
+        raise UsageError(NO_MANIFEST)
     events = events or Events()
     plan = make_plan(conversion, endpoint=endpoint, source=source)
     readers = min(workers or cpu_count(), max(len(plan.inputs), 2))
