@@ -49,6 +49,7 @@ def inspect(
     retry_for: float | None = None,
     no_sign_request: bool = False,
     events: Events | None = None,
+    damaged: bool = False,
 ) -> Contents:
     """Inspect shards.
 
@@ -63,6 +64,7 @@ def inspect(
             TAR2TF_RETRY_FOR, else 60.
         no_sign_request: whether a cloud bucket is read without credentials, as public ones may be.
         events: notified of progress.
+        damaged: whether shards may be damaged or unreadable; what is before the damage counts then.
 
     Raises:
         SourceError: when there is nothing to inspect, or a shard is damaged or cannot be read.
@@ -72,7 +74,7 @@ def inspect(
     )
     inputs = list_files(source, templates)
     looks = -(-_LOOKS // max(len(inputs), 1))
-    tasks = [InspectShard(item, looks) for item in inputs]
+    tasks = [InspectShard(item, looks, damaged) for item in inputs]
     context = FileContext(source, rules or TarRules())
     contents = Contents(bucket=source.bucket)
     found = read_files(inputs, tasks, context, workers, events or Events())
@@ -80,7 +82,7 @@ def inspect(
         if shard.format in ("tar", "tfrecord"):
             contents.shards.append(shard)
         else:
-            if source.asked_for(item.name, templates):
+            if source.asked_for(item.name, templates) and not damaged:
                 raise not_a_shard(shard.path, shard.bytes, shard.instead)
             contents.skipped.append(shard.name)
     if not contents.shards:
@@ -105,10 +107,12 @@ class InspectShard:
     Attributes:
         item: the shard.
         looks: how many values of each entry are examined.
+        damaged: whether the shard may be damaged or unreadable.
     """
 
     item: ObjectInfo
     looks: int
+    damaged: bool = False
 
     def __str__(self) -> str:
         return self.item.name
@@ -123,6 +127,10 @@ class InspectShard:
             return self._look(context, context.rules)
         except NotAdjacentError:
             return self._look(context, replace(context.rules, regroup=True))
+        except SourceError:
+            if not self.damaged:
+                raise
+            return ShardContents(context.source.locate(self.item.name), self.item.name)
 
     def _look(self, context: FileContext, rules: TarRules) -> ShardContents:
         with OpenShard(context.source, self.item, context.on_bytes) as shard:
@@ -136,7 +144,8 @@ class InspectShard:
                 elif shard.format == "tfrecord":
                     _read_records(shard, contents, self.looks)
             except DamagedShardError as error:
-                raise error.at(hint="run tar2tf verify to list all faults") from None
+                if not self.damaged:
+                    raise error.at(hint="run tar2tf verify to list all faults") from None
             contents.bytes, contents.compression = shard.size, shard.compression
         return contents
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tar2tf_cli.spec.reach import Reach
 
-__all__ = ["RawSample", "Shown", "first_samples", "read_samples"]
+__all__ = ["RawSample", "Shown", "contents_of", "first_samples", "read_samples"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,7 @@ def read_samples(
                 raise shard.damage
             if shard.format in ("tar", "tfrecord"):
                 found = True
-                tar = _samples_in(shard, rules, heads_only=heads_only) if shard.format == "tar" else None
-                read: Iterator[Sample | bytes] = tar or _records_in(shard)
+                read = contents_of(shard, rules, heads_only=heads_only)
                 yield from (RawSample(shard.name, number, content) for number, content in enumerate(read))
             elif source.asked_for(item.name, templates):
                 raise not_a_shard(shard.name, item.size, foreign(shard.head))
@@ -143,6 +142,20 @@ def first_samples(
 
 
 _AHEAD: Final = 1 << 20  # of a compressed or remote tar, to find out whether members of samples are adjacent
+
+
+def contents_of(shard: OpenShard, rules: TarRules, *, heads_only: bool = False) -> Iterator[Sample | bytes]:
+    """The samples of an open tar, or the records of an open TFRecord; none of another file.
+
+    Raises:
+        SourceError: when it is damaged or cannot be read.
+    """
+    if shard.damage:
+        raise shard.damage
+    if shard.format == "tar":
+        yield from _samples_in(shard, rules, heads_only=heads_only)
+    elif shard.format == "tfrecord":
+        yield from _records_in(shard)
 
 
 def _samples_in(shard: OpenShard, rules: TarRules, *, heads_only: bool) -> Iterator[Sample]:

@@ -37,6 +37,7 @@ _MOST_EXAMPLE: Final = 60
 @shards_arguments()
 @option("-n", "samples", group="Output", type=whole, metavar="N", help="Print the first N samples; with --json, also.")
 @option("--code", group="Output", is_flag=True, help="Print Python code that parses the records.")
+@option("--html", group="Output", metavar="FILE", help="Write a page that shows the dataset.")
 @option("--keys", group="Output", is_flag=True, help="Print the key of every sample, one per line.")
 @option("--extract", group="Output", multiple=True, metavar="KEY", help="Write a sample's entries to files.")
 @option("--to", group="Output", default=".", show_default=True, metavar="DIR", help="Folder for --extract.")
@@ -58,6 +59,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     tar2tf inspect shards/train-0000.tar -n 3
     tar2tf inspect shards/train-0000.tar --extract n01440764/18 --to look
     tar2tf inspect out 'train-*.record' --code > parse.py
+    tar2tf inspect shards --html shards.html
 
     Every sample is counted. About a hundred values of each entry or feature are examined to find what they are:
     images with width x height x channels, text, JSON, arrays. Sizes are in bytes; for lists of numbers, in values.
@@ -87,7 +89,10 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     if most and bucket == "-":
         raise click.UsageError("standard input can be read only once: use either -n or --json")
     with Terminal(quiet=options["quiet"], verbose=False, progress=options["progress"]) as terminal:
-        contents = inspect(bucket, template, workers=options["num_workers"], events=terminal, **where)
+        damaged = bool(options["html"])  # its page lists the faults
+        contents = inspect(bucket, template, workers=options["num_workers"], events=terminal, damaged=damaged, **where)
+    if options["html"]:
+        _write_page(contents, bucket, template, where, options)
     if options["code"]:
         from tar2tf_cli.checking.parse_code import parse_code
 
@@ -100,6 +105,21 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     if not options["quiet"]:
         _print_notes(contents)
     return 0
+
+
+def _write_page(
+    contents: Contents, bucket: str, template: tuple[str, ...], where: dict[str, Any], options: dict[str, Any]
+) -> None:
+    from tar2tf_cli.checking.page import write_page
+    from tar2tf_cli.checking.page_data import read_pages
+    from tar2tf_cli.checking.verify import verify
+
+    if bucket == "-":
+        raise click.UsageError("standard input can be read only once, so --html cannot show it")
+    with Terminal(quiet=options["quiet"], verbose=False, progress=options["progress"]) as terminal:
+        common = {**where, "workers": options["num_workers"], "events": terminal}
+        pages, report = read_pages(bucket, template, **common), verify(bucket, template, **common)
+    write_page(options["html"], contents, pages, report)
 
 
 def _check_modes(options: dict[str, Any]) -> None:

@@ -1,0 +1,212 @@
+"""Gathers what the page of `inspect --html` shows from all samples of a shard: sizes, labels, duplicates, images."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import log2
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tar2tf_cli.checking.content import shortened
+from tar2tf_cli.checking.files import FileContext, read_files
+from tar2tf_cli.checking.show import contents_of
+from tar2tf_cli.errors import SourceError
+from tar2tf_cli.events import Events
+from tar2tf_cli.formats.example_parser import ParsedFeature, parse
+from tar2tf_cli.formats.magic import sniff
+from tar2tf_cli.formats.stored import StoredBytes
+from tar2tf_cli.inputs.open_shard import OpenShard, list_files
+from tar2tf_cli.inputs.paths import open_inputs
+from tar2tf_cli.inputs.tar_samples import TarRules
+from tar2tf_cli.samples.grouping import KEY
+from tar2tf_cli.spec.reach import Reach
+from tar2tf_cli.stores import ObjectInfo
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["MOST_PICTURES", "STEPS_PER_DOUBLING", "PageShard", "Picture", "ShardPage", "read_pages", "split_of"]
+
+MOST_PICTURES: Final = 48
+"""Images on the page; as many shards as that give some."""
+
+STEPS_PER_DOUBLING: Final = 2
+"""Bars of the histogram of sizes in each doubling of the size."""
+
+_LABELS: Final = ("image/class/text", "label", "labels", "cls", "class", "image/class/label", "target", "y")
+_MOST_CLASSES: Final = 10_000
+_MOST_LABEL: Final = 48
+_SPLIT: Final = re.compile(r"(?<![a-z])(train|val|test|dev|eval)(?:ing|idation|id)?(?![a-z])", re.IGNORECASE)
+
+
+class Picture(NamedTuple):
+    """An image of the contact sheet: its sample's key, its label if there is one, and its bytes."""
+
+    key: str
+    label: str | None
+    data: bytes
+
+
+@dataclass(slots=True)
+class ShardPage:
+    """What the page shows of one shard.
+
+    Attributes:
+        name: the shard's name.
+        sizes: number of samples in each bar of the histogram of their sizes.
+        labels: number of samples with each label; the rest is under an empty label if there are too many.
+        digests: 64 bits of a digest of each sample's image or, without one, of all its values.
+        pictures: some images, drawn at random.
+        error: why the shard could not be read to its end.
+    """
+
+    name: str
+    sizes: Counter[int] = field(default_factory=Counter)
+    labels: Counter[str] = field(default_factory=Counter)
+    digests: array[int] = field(default_factory=lambda: array("Q"))
+    pictures: list[Picture] = field(default_factory=list)
+    error: str | None = None
+
+
+def split_of(name: str) -> str | None:
+    """The split that a shard's name says, such as `train`."""
+    found = _SPLIT.search(name)
+    return found[1].lower() if found else None
+
+
+def read_pages(
+    bucket: str,
+    templates: Sequence[str] = (),
+    *,
+    paths: bool = False,
+    rules: TarRules | None = None,
+    workers: int | None = None,
+    events: Events | None = None,
+    **reach: Unpack[Reach],
+) -> list[ShardPage]:
+    """Read every sample of a bucket's shards for the page.
+
+    Raises:
+        SourceError: when there is nothing to read.
+    """
+    source, templates = open_inputs(bucket, templates, paths=paths, **reach)
+    items = list_files(source, templates)
+    every = max(len(items) // MOST_PICTURES, 1)
+    each = -(-MOST_PICTURES // max(len(items), 1))
+    tasks = [PageShard(item, each if place % every == 0 else 0) for place, item in enumerate(items)]
+    context = FileContext(source, rules or TarRules())
+    pages: list[ShardPage] = read_files(items, tasks, context, workers, events or Events())
+    return pages
+
+
+@dataclass(frozen=True, slots=True)
+class PageShard:
+    """Gathers what the page shows of one shard.
+
+    Attributes:
+        item: the shard.
+        pictures: how many images to draw.
+    """
+
+    item: ObjectInfo
+    pictures: int
+
+    def __str__(self) -> str:
+        return self.item.name
+
+    def run(self, context: FileContext) -> ShardPage:
+        """Read all samples; damage ends the reading, and is listed among the faults."""
+        page = ShardPage(self.item.name)
+        chance = random.Random(self.item.name)
+        try:
+            with OpenShard(context.source, self.item, context.on_bytes) as shard:
+                for number, content in enumerate(contents_of(shard, context.rules)):
+                    _add(page, number, _values(content), chance, self.pictures)
+        except SourceError as error:
+            page.error = error.message
+        return page
+
+
+_Values = dict[str, Any]
+
+
+def _values(content: dict[str, Any] | bytes) -> _Values:
+    """The values of a sample: bytes, stored bytes, or features of numbers."""
+    if isinstance(content, dict):
+        return content
+    try:
+        features = parse(content, sequence=True)
+    except ValueError:
+        return {"record": content}
+    return {name: _value(feature) for name, feature in features.items()}
+
+
+def _value(feature: ParsedFeature) -> Any:
+    return feature.parts()[0] if feature.kind == "bytes" and feature.count == 1 else feature
+
+
+def _add(page: ShardPage, number: int, values: _Values, chance: random.Random, most: int) -> None:
+    size = sum(_size(value) for name, value in values.items() if name != KEY)
+    page.sizes[int(log2(max(size, 1)) * STEPS_PER_DOUBLING)] += 1
+    label = _label(values)
+    if label is not None:
+        page.labels[label if label in page.labels or len(page.labels) < _MOST_CLASSES else ""] += 1
+    image = next((value for value in values.values() if type(value) is bytes and _is_image(value)), None)
+    page.digests.append(_digest([image] if image is not None else list(_parts(values))))
+    if image is not None and most:
+        place = number if len(page.pictures) < most else chance.randrange(number + 1)
+        picture = Picture(_key(values, number), label, image)
+        if len(page.pictures) < most:
+            page.pictures.append(picture)
+        elif place < most:
+            page.pictures[place] = picture
+
+
+def _size(value: Any) -> int:
+    return value.size if isinstance(value, ParsedFeature) else len(value)
+
+
+def _is_image(data: bytes) -> bool:
+    kind = sniff(data[:16]) or ""
+    return kind.startswith("image/") and len(data) > 26
+
+
+def _key(values: _Values, number: int) -> str:
+    key = values.get(KEY, str(number))
+    return key.decode("utf-8", "replace") if isinstance(key, bytes) else str(key)
+
+
+def _label(values: _Values) -> str | None:
+    """The value of the entry or feature that is named like a label, if it is short."""
+    for name in _LABELS:
+        value = values.get(name)
+        if isinstance(value, ParsedFeature) and value.count == 1 and value.kind == "int64":
+            return str(value.values()[0])
+        if isinstance(value, bytes) and 0 < len(value) <= _MOST_LABEL:
+            text = value.decode("utf-8", "replace").strip()
+            if text.isprintable():
+                return shortened(text, _MOST_LABEL)
+    return None
+
+
+def _parts(values: _Values) -> Iterator[bytes]:
+    for name in sorted(values):
+        if name != KEY:
+            value = values[name]
+            yield name.encode("utf-8", "replace")
+            if isinstance(value, StoredBytes):
+                yield from value.pieces()
+            else:
+                yield from value.parts() if isinstance(value, ParsedFeature) else (value,)
+
+
+def _digest(parts: Sequence[bytes]) -> int:
+    state = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        state.update(part)
+    return int.from_bytes(state.digest(), "little")
