@@ -177,7 +177,8 @@ def _pattern(data: Dataset, braces: str) -> str:
 
 def _convert(bench: Bench, bucket: str | Path, data: Dataset) -> Command:
     names = _pattern(data, "{{{}..{}}}")
-    return tar2tf("convert", bucket, names, "-o", bench.out / "train-<>.record", "-j", "2", "-q", "--overwrite")
+    limits = ("--max-shard-size", "32MB", "-j", "2", "-q", "--overwrite")
+    return tar2tf("convert", bucket, names, "-o", bench.out / "train-<>.record", *limits)
 
 
 def _curl(bench: Bench, url: str, data: Dataset, processes: int) -> Command:
