@@ -33,6 +33,7 @@ __all__ = ["KINDS", "AzureStore", "CloudStore", "GcsStore", "S3Store"]
 _PAGE: Final = 1000
 _PART: Final = 64 << 20
 _COPY_MINUTES: Final = 32
+_FILE: Final = re.compile(r"\.(tar(\.\w+)?|tgz|tfrecords?|record|idx|json)$")  # how no folder is called
 _CA: Final = ("AWS_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 
 
@@ -97,7 +98,7 @@ class CloudStore(Store):
                 for meta in page:
                     name = meta["path"][len(self.root) :]
                     # consoles make folders as empty objects whose names end with a slash, which obstore strips
-                    if meta["path"].startswith(whole) and (meta["size"] or self.head(name)):
+                    if meta["path"].startswith(whole) and (meta["size"] or _FILE.search(name) or self.head(name)):
                         yield _info(name, meta)
 
     def head(self, name: str) -> ObjectInfo | None:
