@@ -110,7 +110,12 @@ def test_a_public_bucket_is_read_without_credentials(
     name = bucket.removeprefix("s3://")
     who = {"Effect": "Allow", "Principal": "*", "Action": ["s3:GetObject", "s3:ListBucket"]}
     policy = {"Statement": [{**who, "Resource": [f"arn:aws:s3:::{name}", f"arn:aws:s3:::{name}/*"]}]}
-    boto3.client("s3").put_bucket_policy(Bucket=name, Policy=json.dumps(policy))
+    keys = {
+        "aws_access_key_id": S3_KEYS["AWS_ACCESS_KEY_ID"],
+        "aws_secret_access_key": S3_KEYS["AWS_SECRET_ACCESS_KEY"],
+    }
+    client = boto3.client("s3", endpoint_url=gateway, region_name=S3_KEYS["AWS_REGION"], **keys)
+    client.put_bucket_policy(Bucket=name, Policy=json.dumps(policy))
     for variable in S3_KEYS:
         monkeypatch.delenv(variable)
     monkeypatch.setenv("HOME", str(tmp_path))
