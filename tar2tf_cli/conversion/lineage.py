@@ -6,11 +6,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tar2tf_cli.conversion.sharding import Origin
-from tar2tf_cli.features.feature_map import Schema
-from tar2tf_cli.inputs.report import InputReport
+
+if TYPE_CHECKING:
+    from tar2tf_cli.inputs.report import InputReport
 
 __all__ = ["lineage_lines", "origins_of", "reports_of"]
 
@@ -45,6 +46,9 @@ def _lines(items: Sequence[str]) -> str:
 
 def reports_of(lineage: dict[str, Any]) -> Iterator[InputReport]:
     """What reading each input reported."""
+    from tar2tf_cli.features.feature_map import Schema
+    from tar2tf_cli.inputs.report import InputReport
+
     for given in lineage["inputs"]:
         features = lineage["schemas"][given["schema"]]
         looks = {name: (look["encoding"], look["dtype"], tuple(look["shape"])) for name, look in features.items()}

@@ -6,15 +6,17 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.conversion.lineage import lineage_lines, origins_of, reports_of
 from tar2tf_cli.conversion.manifest_model import MANIFEST, lineage_agrees
-from tar2tf_cli.conversion.sharding import Origin
 from tar2tf_cli.errors import DamagedShardError, UsageError, read_failed
-from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.output_path import PathTemplate
 from tar2tf_cli.stores import ObjectInfo
+
+if TYPE_CHECKING:
+    from tar2tf_cli.conversion.sharding import Origin
+    from tar2tf_cli.inputs.report import InputReport
 
 __all__ = ["VERSION", "Manifest", "ShardEntry", "digest", "input_entry"]
 

@@ -14,11 +14,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tar2tf_cli.conversion.spool_index import SpoolIndex
-from tar2tf_cli.inputs.report import InputReport
-from tar2tf_cli.spec.conversion import Conversion
+
+if TYPE_CHECKING:
+    from tar2tf_cli.inputs.report import InputReport
+    from tar2tf_cli.spec.conversion import Conversion
 
 __all__ = ["Origin", "Piece", "Shard", "ShardPlanner", "Units"]
 
