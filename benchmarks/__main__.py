@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks import suites
 from benchmarks.bench import SCENARIOS, Bench
 from benchmarks.data import Store
+from tar2tf_cli.formats import kernel
 
 
 def main() -> int:
@@ -25,7 +26,9 @@ def main() -> int:
             print(f"{name:<14}{(function.__doc__ or '').partition(chr(10))[0]}")
         return 0
     cores = use_cores(options.cores)
-    print(f"Python {platform.python_version()}, {cores} cores, medians of {options.rounds} interleaved rounds")
+    print(
+        f"Python {platform.python_version()}, {kernel.described()}, {cores} cores, medians of {options.rounds} rounds"
+    )
     bench = Bench(Store(options.data, options.scale), options.rounds)
     for name in options.names or SCENARIOS:
         SCENARIOS[name](bench)

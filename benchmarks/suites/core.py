@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmarks.bench import Bench, Peer, Target, python, scenario, tar2tf
 from benchmarks.data import PEERS, Dataset
 from benchmarks.measure import Command, Failed
+from tar2tf_cli.formats import kernel
 
 MEMORY_LIMIT = 120e6  # bytes of anonymous memory in any one process
 MEMORY_GROWTH = 1.15  # for a shard 100 times as large; its index takes about 40 bytes per sample
@@ -40,8 +41,9 @@ def small(bench: Bench) -> None:
         "small",
         [
             convert(bench, data),
+            Peer("without the kernel", [["env", "TAR2TF_PURE=1", *convert_command(bench, data.directory)]]),
             Peer("cat", [cat(bench, data)], None, data.bytes),
-            script(bench, data, "tarfile_script", Target(12, as_fast=True)),
+            script(bench, data, "tarfile_script", Target(30 if kernel.native() else 14, as_fast=True)),
             script(bench, data, "webdataset_script"),
         ],
         data,
