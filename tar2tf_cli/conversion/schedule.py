@@ -21,6 +21,7 @@ from tar2tf_cli.errors import SinkError, Tar2tfError
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.sinks import Flusher
+from tar2tf_cli.stores import ObjectInfo
 
 __all__ = ["ConversionSchedule"]
 
@@ -94,9 +95,9 @@ class ConversionSchedule(Schedule):
         return ReadInputs(numbers)
 
     def _next_inputs(self) -> tuple[int, ...]:
-        """The inputs of the next task: one, or several small ones if each costs a round trip."""
+        """The inputs of the next task: one or several small ones."""
         inputs, waiting = self._plan.inputs, self._to_read
-        most = _SMALL_INPUTS if self._plan.source.remote else 1
+        most = _SMALL_INPUTS if self._plan.source.remote or (waiting and _is_small(inputs[waiting[0]])) else 1
         room = len(inputs) if self._holds_all else _AHEAD * most * self._readers - self._ahead
         urgent = self._urgent
         if room < 1 and urgent is not None and urgent in waiting:  # all else waits for it
@@ -237,3 +238,8 @@ class ConversionSchedule(Schedule):
             if not self._users[source]:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self._worker.path(source, "spool"))
+
+
+def _is_small(item: ObjectInfo) -> bool:
+    """Whether a task that reads one input costs much in comparison with reading it."""
+    return item.size is not None and item.size <= _SMALL_BYTES // _SMALL_INPUTS

@@ -99,11 +99,12 @@ class LocalEngine:
             message = _receive(process.socket)
         except (EOFError, ConnectionResetError):
             return self._died(process)
-        if isinstance(message, int):
-            self.bytes_read += message
+        size, outcome = message
+        self.bytes_read += size
+        if outcome is None:
             return None
         self._idle.append(process)
-        return Outcome(self._working.pop(process), *message)
+        return Outcome(self._working.pop(process), *outcome)
 
     def _died(self, process: _Process) -> Outcome:
         self._selector.unregister(process.socket)
@@ -218,8 +219,7 @@ def _serve(channel: socket.socket, context: TaskContext) -> None:
         except (EOFError, ConnectionResetError):
             return
         outcome = attempt(task, context)
-        progress.send()
-        _send(channel, (outcome.result, outcome.error))
+        progress.send((outcome.result, outcome.error))
 
 
 def _end_with_parent(descriptor: int) -> None:
@@ -243,9 +243,9 @@ class _Progress:
         if time.monotonic() - self._sent > _PROGRESS_SECONDS:
             self.send()
 
-    def send(self) -> None:
-        """Send the sum so far."""
-        _send(self._channel, self._bytes)
+    def send(self, outcome: tuple[object, object] | None = None) -> None:
+        """Send the sum so far, and the result and error of a task if that has ended."""
+        _send(self._channel, (self._bytes, outcome))
         self._bytes, self._sent = 0, time.monotonic()
 
 
