@@ -82,13 +82,12 @@ def _faults(report: Report) -> Iterator[str]:
     if report.ok:
         yield _section("Faults", '<p class="good">None: every shard is whole.</p>')
         return
-    rows = [(_cut(found.path), fault.kind, _cut(str(fault))) for found in report.files for fault in found.faults[:3]]
+    some = [(found, fault) for found in report.files for fault in found.faults[:3]]
+    rows = [(_cut(found.path), fault.kind, _cut(str(fault))) for found, fault in some[:_MOST_ROWS]]
     files = sum(1 for found in report.files if found.faults)
-    more = f"; the first {_MOST_ROWS} are shown" if len(rows) > _MOST_ROWS else ""
+    more = f"; the first {_MOST_ROWS} are shown" if len(some) > _MOST_ROWS else ""
     note = f"{files:,} of {len(report.files):,} files are not whole{more}. tar2tf verify lists everything."
-    yield _section(
-        "Faults", table(("file", "kind", "what"), rows[:_MOST_ROWS]), note=f'<span class="bad">{note}</span>'
-    )
+    yield _section("Faults", table(("file", "kind", "what"), rows), note=f'<span class="bad">{note}</span>')
 
 
 def _pictures(pages: Sequence[ShardPage]) -> Iterator[str]:
