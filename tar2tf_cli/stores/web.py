@@ -148,9 +148,12 @@ def _parts(url: str) -> Sequence[str]:
 def _tls(verify: bool | str, cert: tuple[str, str] | None) -> dict[str, Any]:
     """Return urllib3's settings for TLS; the CAs are requests' own where no others are given."""
     from requests.utils import DEFAULT_CA_BUNDLE_PATH
+    from urllib3 import disable_warnings
+    from urllib3.exceptions import InsecureRequestWarning
 
     settings: dict[str, Any] = dict(zip(("cert_file", "key_file"), cert or (), strict=False))
     if not verify:
+        disable_warnings(InsecureRequestWarning)  # the user has said so
         return {**settings, "cert_reqs": "CERT_NONE", "assert_hostname": False}
     bundle = verify if isinstance(verify, str) else None
     bundle = (
