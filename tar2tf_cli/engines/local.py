@@ -165,12 +165,22 @@ def _may_fork() -> bool:
     """Whether this process has only one thread, counting those of libraries except the idle ones of obstore."""
     if threading.active_count() > 1:
         return False
-    names: list[str] = []
-    with contextlib.suppress(FileNotFoundError):  # not Linux
+    for _ in range(5):
+        names = list(_threads())
+        if len(names) - names.count(_IDLE) <= 1:
+            return True
+        time.sleep(0.002)  # a thread that was joined may still be ending
+    return False
+
+
+def _threads() -> Iterator[str]:
+    """Yield the names of all threads, those of libraries included; nothing on other systems than Linux."""
+    with contextlib.suppress(FileNotFoundError):
         for task in os.listdir("/proc/self/task"):
-            with contextlib.suppress(FileNotFoundError), open(f"/proc/self/task/{task}/comm") as file:
-                names.append(file.read().strip())
-    return len(names) - names.count(_IDLE) <= 1
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                with open(f"/proc/self/task/{task}/comm") as file:
+                    name = file.read().strip()
+                yield name
 
 
 _SPAWNED: Final = "import sys; from tar2tf_cli.engines.local import serve_spawned; serve_spawned(int(sys.argv[1]))"
