@@ -15,7 +15,7 @@ from tar2tf_cli.checking.record_digests import Differences, Place, compare, dige
 from tar2tf_cli.checking.verify_file import CheckRun
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.plan import Plan, make_plan
-from tar2tf_cli.errors import DamagedShardError, NotAdjacentError
+from tar2tf_cli.errors import NotAdjacentError
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.formats.example_parser import decode
 from tar2tf_cli.formats.tfrecord import RecordReader
@@ -161,14 +161,8 @@ def _stored(source: Source, item: ObjectInfo, on_bytes: OnBytes = None) -> Itera
     """The records of a shard whose CRCs are right; the others are faults that are found elsewhere."""
     with OpenShard(source, item, on_bytes) as shard:
         reader = RecordReader(shard, shard.name)
-        more = True
-        while more:
-            try:
-                for offset, data in reader:
-                    yield _Record(reader.count, offset, data)
-                more = False
-            except DamagedShardError:
-                more = reader.resume()
+        for offset, data in reader.undamaged():
+            yield _Record(reader.count, offset, data)
 
 
 # --- Reports ---

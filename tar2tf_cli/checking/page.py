@@ -50,7 +50,7 @@ def _page(contents: Contents, pages: Sequence[ShardPage], report: Report) -> Ite
     yield from _entries(contents)
     yield from _duplicates(copies)
     yield from _shards(contents)
-    yield "<footer>Made by tar2tf inspect --html; every sample was read.</footer></main></body></html>\n"
+    yield "<footer>Made by tar2tf inspect --html from every sample that can be read.</footer></main></body></html>\n"
 
 
 def _head(contents: Contents, title: str, labels: Counter[str], copies: Duplicates, report: Report) -> Iterator[str]:

@@ -20,6 +20,7 @@ from tar2tf_cli.events import Events
 from tar2tf_cli.formats.example_parser import ParsedFeature, parse
 from tar2tf_cli.formats.magic import sniff
 from tar2tf_cli.formats.stored import StoredBytes
+from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard, list_files
 from tar2tf_cli.inputs.paths import open_inputs
 from tar2tf_cli.inputs.tar_samples import TarRules
@@ -120,16 +121,22 @@ class PageShard:
         return self.item.name
 
     def run(self, context: FileContext) -> ShardPage:
-        """Read all samples; damage ends the reading, and is listed among the faults."""
+        """Read all samples that can be read; damage is listed among the faults."""
         page = ShardPage(self.item.name)
         chance = random.Random(self.item.name)
         try:
             with OpenShard(context.source, self.item, context.on_bytes) as shard:
-                for number, content in enumerate(contents_of(shard, context.rules)):
+                records = shard.format == "tfrecord" and not shard.damage
+                read = _records(shard) if records else contents_of(shard, context.rules)
+                for number, content in enumerate(read):
                     _add(page, number, _values(content), chance, self.pictures)
         except SourceError as error:
             page.error = error.message
         return page
+
+
+def _records(shard: OpenShard) -> Iterator[bytes]:
+    return (record for _, record in RecordReader(shard, shard.name).undamaged())
 
 
 _Values = dict[str, Any]

@@ -86,10 +86,13 @@ def columns(
         tall = max(height / most * high, 1.5) if height else 0
         box = f'x="{place * step:.1f}" y="{high - tall:.1f}" width="{max(step - 1.5, 0.6):.1f}" height="{tall:.1f}"'
         rects.append(f'<rect {box} rx="1.5"><title>{escape(title)}</title></rect>')
+    first, last = map(escape, labels)
+    if end < wide // 2:  # there is no room for a label at either end
+        first, last = f"{first} to {last}", ""
     return (
         f'<svg viewBox="0 0 {wide} {high + 18}" role="img" aria-label="{escape(what)}">{"".join(rects)}'
-        f'<text x="0" y="{high + 14}">{escape(labels[0])}</text>'
-        f'<text x="{max(end, wide // 2)}" y="{high + 14}" text-anchor="end">{escape(labels[1])}</text></svg>'
+        f'<text x="0" y="{high + 14}">{first}</text>'
+        f'<text x="{end}" y="{high + 14}" text-anchor="end">{last}</text></svg>'
     )
 
 

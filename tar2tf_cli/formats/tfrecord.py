@@ -223,6 +223,16 @@ class RecordReader:
         """The length in the file of a record's data."""
         return len(data)
 
+    def undamaged(self) -> Iterator[tuple[int, bytes]]:
+        """Iterate over the records that can be read, and skip damage."""
+        more = True
+        while more:
+            try:
+                yield from self
+                more = False
+            except DamagedShardError:
+                more = self.resume()
+
     def resume(self) -> bool:
         """After an error, go to the next record; return whether there may be one.
 

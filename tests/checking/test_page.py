@@ -93,6 +93,7 @@ def test_faults_are_on_the_page_and_do_not_prevent_it(tmp_path: Path, run_inspec
     assert "1 of 2 files are not whole" in page.text
     assert "length_crc" in page.text
     assert "6 classes" in page.text
+    assert all(f" {label} 2 " in page.text for label in (0, 2, 3, 4, 5))  # and 1 is damaged in one of the shards
 
 
 @pytest.mark.parametrize("count", [100, 100_000])
