@@ -138,6 +138,7 @@ class Grouper:
                         self.offset = first
                         yield sample
                     sample, current, prefix, self.begin = {}, "", "\0", offset
+                    self.offset = data.offset
                     yield data
                 continue
             else:

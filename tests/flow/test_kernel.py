@@ -93,6 +93,17 @@ def test_the_kernel_is_used_again_behind_members_that_are_not_plain(tmp_path: Pa
     assert same(path) > 900
 
 
+def test_headers_that_add_only_times_are_plain_as_webdataset_writes_them(tmp_path: Path) -> None:
+    webdataset = pytest.importorskip("webdataset")
+    path = tmp_path / "a.tar"
+    with webdataset.TarWriter(str(path)) as writer:
+        for number in range(300):
+            writer.write({"__key__": f"{number:06}", "jpg": bytes(500), "cls": number % 10})
+    assert b"mtime=" in path.read_bytes()[:1024]
+    assert same(path) == 299
+    assert same(path, chunk=1536) == 299
+
+
 # --- Tars that are not ---
 
 KEYS = ["a", "b", "c", "d/e", "d/f", "a.b", "ü", "._x", "__meta__", "", "k" * 94, "k" * 200]
@@ -107,7 +118,8 @@ def some_members(draw: st.DrawFn) -> list[bytes]:
     for number in range(plain):
         for extension in draw(st.sampled_from([("cls", "jpg"), ("jpg",), ("jpg", "cls"), ("b", "a", "c")])):
             data = bytes([number]) * draw(st.sampled_from([0, 1, 511, 512, 513, 40_000]))
-            members.append(member(b"%03d.%s" % (number, extension.encode()), data))
+            times = pax({"mtime": f"{number}.5", "atime": "1"}) if draw(st.booleans()) else b""
+            members.append(times + member(b"%03d.%s" % (number, extension.encode()), data))
     for _ in range(draw(st.integers(0, 6))):
         key, extension = (
             draw(st.sampled_from([*KEYS, *(f"{n:03}" for n in range(plain))])),
@@ -135,6 +147,10 @@ def some_members(draw: st.DrawFn) -> list[bytes]:
                     member(b"\xff" + name[:90], data),
                     pax({"path": name.decode()}) + member(b"short", data),
                     pax({"comment": "global"}, b"g"),
+                    pax({"mtime": "1.5", "size": "3"}) + member(b"000.b", data),
+                    pax({"mtime": "1.5"}) + pax({"path": "000.d"}) + member(b"000.c", data),
+                    pax({"ntime": "1.5"}) + member(b"000.c", data),
+                    member(b"x", b"28 mtime=1795323705.8820155\n" + draw(st.binary(max_size=3)), b"x") + member(b"0.c"),
                     long_name(name) + member(name[:100], data),
                     padded(END),
                     b"",
@@ -186,3 +202,10 @@ def test_a_last_sample_that_is_short_is_found_in_a_batch(on_error: str, tmp_path
     for end in (len(files), len(files) - 1, len(files) - 3):
         path.write_bytes(tar_of(files[:end], tarfile.USTAR_FORMAT))
         assert same(path, on_error=on_error) > 0 or on_error == "fail"
+
+
+def test_errors_behind_a_batch_name_the_same_offset(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    data = bytearray(tar_of(files_of(50), tarfile.USTAR_FORMAT, end=b"") + bytes(512) + member(b"x" * 90))
+    path.write_bytes(data + END)
+    assert same(path, on_error="skip") > 40

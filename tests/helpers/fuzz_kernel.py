@@ -17,7 +17,7 @@ from types import ModuleType
 
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
 
-from makers import header, member  # noqa: E402
+from makers import header, member, pax  # noqa: E402
 
 NAMES = [
     b"a.jpg",
@@ -43,6 +43,8 @@ def a_tar(random: random.Random) -> bytes:
             names = [random.choice(NAMES)]
         if random.random() < 0.02:
             names = [b"%03d.%d" % (number, entry) for entry in range(40)]
+        if random.random() < 0.3:
+            members.append(pax({random.choice(["mtime", "atime", "path", "x"]): str(random.random())}))
         members += [member(name, random.randbytes(random.choice([0, 1, 300, 512, 2000, 33_000]))) for name in names]
     if random.random() < 0.3:
         members.insert(0, header(random.randbytes(100), random.randbytes(12), checksum="{:06o}\0 "))

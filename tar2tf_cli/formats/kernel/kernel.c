@@ -37,11 +37,9 @@ static void make_tables(void) {
         for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0x82F63B78 : 0);
         tables[0][byte] = crc;
     }
-    for (int byte = 0; byte < 256; byte++)
-        for (int table = 1; table < 8; table++) {
-            uint32_t crc = tables[table - 1][byte];
-            tables[table][byte] = crc >> 8 ^ tables[0][crc & 0xFF];
-        }
+    for (int table = 1; table < 8; table++)
+        for (int byte = 0; byte < 256; byte++)
+            tables[table][byte] = tables[table - 1][byte] >> 8 ^ tables[0][tables[table - 1][byte] & 0xFF];
 }
 
 static uint64_t eight(bytes_t data) { /* compilers make one load of it */
@@ -85,7 +83,7 @@ enum { PLAIN = 1, SHORT = 0, ODD = -1 };
 
 typedef struct {
     char name[100]; /* the entry's: the extension, in lower case where the key rule says so */
-    bytes_t key, data, next;
+    bytes_t start, key, data, next; /* start: of its first header */
     size_t name_size, key_size, size;
 } Member;
 
@@ -106,29 +104,48 @@ static int64_t octal(bytes_t field, int digits) {
     return number;
 }
 
-static int has_right_sum(bytes_t header) {
+/* The size in a header; -1 if it is not written in the usual way, or the checksum is not. */
+static int64_t plain_size(bytes_t header) {
     const uint64_t lanes = 0x00FF00FF00FF00FF;
     uint64_t sums = 0, total = 8 * ' ';
     for (int at = 0; at < BLOCK; at += 8) {
         uint64_t word = at == 148 - 4 ? 0 : eight(header + at);
         sums += (word & lanes) + (word >> 8 & lanes);
     }
-    for (int lane = 0; lane < 4; lane++) total += sums >> 16 * lane & 0xFFFF;
-    for (int at = 144; at < 148; at++) total += header[at]; /* the word in which the field of the sum begins, */
-    for (int at = 152; at < 156; at++) total -= header[at]; /* and that in which it ends */
+    for (; sums; sums >>= 16) total += sums & 0xFFFF;
+    for (int at = 144; at < 148; at++) total += header[at] - (uint64_t)header[at + 8]; /* the field ends at 156 */
     int ended = (header[154] == 0 && header[155] == ' ') || (header[154] == ' ' && header[155] == 0);
-    return ended && octal(header + 148, 6) == (int64_t)total;
+    ended = ended && (header[135] == 0 || header[135] == ' ');
+    return ended && octal(header + 148, 6) == (int64_t)total ? octal(header + 124, 11) : -1;
+}
+
+/* Whether an extended header has nothing but times, such as those of webdataset: records `LENGTH KEY=VALUE\n`. */
+static int has_only_times(bytes_t data, size_t size) {
+    for (size_t at = 0; at < size;) {
+        size_t length = 0, key = at;
+        while (key < size && key < at + 4 && data[key] >= '0' && data[key] <= '9')
+            length = length * 10 + (size_t)(data[key++] - '0');
+        if (key == at || length > size - at || length < key - at + 8 || data[at + length - 1] != '\n') return 0;
+        if (data[key] != ' ' || !memchr("acm", data[key + 1], 3) || memcmp(data + key + 2, "time=", 5)) return 0;
+        at += length;
+    }
+    return size > 0;
 }
 
 /* Read the member whose header is at a position. It is PLAIN if it is a regular file with nothing unusual that is
    buffered as a whole, SHORT if more bytes may show that it is, and ODD otherwise. */
 static int read_member(bytes_t header, bytes_t end, int last_dot, int differs, Member *member) {
+    member->start = header;
     if (end - header < BLOCK) return SHORT;
+    int64_t size = plain_size(header);
+    if (header[156] == 'x') {
+        if (size < 0 || size > BLOCK) return ODD;
+        if (end - header < 3 * BLOCK) return SHORT;
+        if (!has_only_times(header + BLOCK, (size_t)size)) return ODD;
+        size = plain_size(header += 2 * BLOCK);
+    }
     const unsigned char *stop = memchr(header, 0, 100);
-    if (!stop || stop == header || header[156] != '0' || header[345]) return ODD;
-    if (header[135] != 0 && header[135] != ' ') return ODD;
-    int64_t size = octal(header + 124, 11);
-    if (size < 0 || size > MOST_BYTES || !has_right_sum(header)) return ODD;
+    if (!stop || stop == header || header[156] != '0' || header[345] || size < 0 || size > MOST_BYTES) return ODD;
     size_t length = (size_t)(stop - header), base = length, dot = length, dots = 0;
     while (base && header[base - 1] != '/') base--;
     for (size_t at = base; at < length; at++)
@@ -151,10 +168,6 @@ static int read_member(bytes_t header, bytes_t end, int last_dot, int differs, M
     member->size = (size_t)size;
     member->next = member->data + padded;
     return PLAIN;
-}
-
-static int same_key(const Member *one, const Member *other) {
-    return one->key_size == other->key_size && !memcmp(one->key, other->key, one->key_size);
 }
 
 static int compare(const void *one, size_t size, const void *other, size_t length) {
@@ -227,8 +240,8 @@ typedef struct {
     int64_t *hashes;
     Py_ssize_t count;
     Signature signatures[MOST_SIGNATURES];
-    int kinds, kind, ascending; /* how many signatures there are, and which the last sample has */
-    Member first, last;         /* of which only the keys are used */
+    int kinds, kind, ascending; /* the number of signatures, and which one the last sample has */
+    Member first, last;
 } Batch;
 
 /* Read the members of the sample that `members[0]` begins; the first one behind it becomes `next`. */
@@ -237,7 +250,7 @@ static int read_sample(bytes_t end, int last_dot, int differs, Member *members, 
     for (*count = 1;; ++*count) {
         int found = read_member(members[*count - 1].next, end, last_dot, differs, next);
         if (found != PLAIN) return found;
-        if (!same_key(members, next)) return PLAIN;
+        if (compare(members->key, members->key_size, next->key, next->key_size)) return PLAIN;
         total += next->size;
         if (*count == MOST_ENTRIES || total > MOST_BYTES) return ODD;
         for (int other = 0; other < *count; other++)
@@ -298,12 +311,10 @@ static int add_sample(Batch *batch, const Member *members, int count) {
 }
 
 PyDoc_STRVAR(records_doc, "records(data, position, last_dot, differs, previous)\n--\n\n"
-"Make the framed records of the whole samples from a tar header on, as long as they are plain.\n\n"
-"Args:\n    data: a piece of a tar.\n    position: of a header in it.\n    last_dot: whether the key rule is `last`.\n"
-"    differs: whether names may be split in which the two key rules differ.\n"
-"    previous: the name of the member before.\n\n"
-"Returns:\n    The arguments of a `Batch`; None if the header may belong to the sample of the member before; or else,\n"
-"    without any record, whether more bytes are needed to tell.");
+"Make the framed records of the whole samples from a tar header at a position on, as long as they are plain.\n\n"
+"Returns the arguments of a `Batch` (samples/batches.py); None if the header may belong to the same sample as\n"
+"`previous`, a member's name; or else, without any record, whether more bytes are needed to tell. `last_dot` is the\n"
+"key rule, and `differs` says whether names may be split in which the two rules differ.");
 
 static PyObject *records(PyObject *module, PyObject *args) {
     PyObject *data;
@@ -315,15 +326,13 @@ static PyObject *records(PyObject *module, PyObject *args) {
     if (PyBytes_AsStringAndSize(data, &start, &size)) return NULL;
     if (position < 0 || position > size) return PyErr_Format(PyExc_ValueError, "position %zd of %zd", position, size);
     bytes_t end = (bytes_t)start + size, stop = (bytes_t)start + position;
-    Member members[MOST_ENTRIES], next;
+    Member members[MOST_ENTRIES], next = {.size = 0};
     found = read_member(stop, end, last_dot, differs, &next);
     if (found == PLAIN && previous_size > (Py_ssize_t)next.key_size && previous[next.key_size] == '.' &&
         !memcmp(previous, next.key, next.key_size))
         Py_RETURN_NONE;
-    if (found == PLAIN) {
-        members[0] = next;
-        found = read_sample(end, last_dot, differs, members, &count, &next);
-    }
+    members[0] = next;
+    if (found == PLAIN) found = read_sample(end, last_dot, differs, members, &count, &next);
     if (found != PLAIN) return PyBool_FromLong(found == SHORT);
     Py_ssize_t most = (size - position) / BLOCK; /* and a record is shorter than the members that it is made of */
     Batch *batch = PyMem_Calloc(1, sizeof(Batch));
@@ -336,7 +345,7 @@ static PyObject *records(PyObject *module, PyObject *args) {
     }
     *batch = (Batch){.out = made, .sizes = numbers, .hashes = (int64_t *)numbers + most, .ascending = 1};
     while (found == PLAIN && add_sample(batch, members, count)) {
-        stop = next.key;
+        stop = next.start;
         members[0] = next;
         found = read_sample(end, last_dot, differs, members, &count, &next);
     }
@@ -351,7 +360,7 @@ static PyObject *records(PyObject *module, PyObject *args) {
         "y#y#y#s#s#OOinn", made, (Py_ssize_t)(batch->out - made), batch->sizes, batch->count * 8, batch->hashes,
         batch->count * 8, batch->first.key, (Py_ssize_t)batch->first.key_size, batch->last.key,
         (Py_ssize_t)batch->last.key_size, batch->ascending ? Py_True : Py_False, signatures, batch->kind,
-        (Py_ssize_t)(batch->last.key - (bytes_t)start), (Py_ssize_t)(stop - (bytes_t)start));
+        (Py_ssize_t)(batch->last.start - (bytes_t)start), (Py_ssize_t)(stop - (bytes_t)start));
 done:
     PyMem_Free(batch);
     PyMem_Free(numbers);
@@ -367,8 +376,7 @@ static PyObject *crc32c_of(PyObject *module, PyObject *args) {
     Py_ssize_t size;
     int wanted;
     if (!PyArg_ParseTuple(args, "y#p", &data, &size, &wanted)) return NULL;
-    bytes_t bytes = (bytes_t)data;
-    return PyLong_FromUnsignedLong(wanted ? crc32c(bytes, (size_t)size) : crc_by_table(bytes, (size_t)size));
+    return PyLong_FromUnsignedLong((wanted ? crc32c : crc_by_table)((bytes_t)data, (size_t)size));
 }
 
 static PyMethodDef methods[] = {
@@ -386,7 +394,6 @@ static int begin(PyObject *module) {
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)begin}, {0, NULL}};
-
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, .m_name = "_native", .m_size = 0, .m_methods = methods, .m_slots = slots};
 
