@@ -28,8 +28,7 @@ from servers import (
 from shards import PHOTOS
 from tar2tf_cli.cli import main
 from tar2tf_cli.formats import kernel
-from tar2tf_cli.stores import network
-from tar2tf_cli.stores import transfer as resume
+from tar2tf_cli.stores import network, retries
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of many processes would compile the package again
@@ -145,7 +144,7 @@ def with_kernel(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses, time-outs and patience as short as a test can bear."""
-    monkeypatch.setattr(resume, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(retries, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr(network, "READ_SECONDS", 0.5)
     monkeypatch.setenv("TAR2TF_RETRY_FOR", "0.3")
 

@@ -18,7 +18,8 @@ from tar2tf_cli.stores.ais_login import LOGIN, TLS_HINT, credentials, timeouts, 
 from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.network import HTTP_TO_HTTPS, body_of, byte_range, check_status, text_of, wrong_scheme
 from tar2tf_cli.stores.objects import Store
-from tar2tf_cli.stores.transfer import Body, NoSuchObject, Transient
+from tar2tf_cli.stores.retries import NoSuchObject, Transient
+from tar2tf_cli.stores.transfer import Body
 from tar2tf_cli.stores.web import WebClient, server_of
 
 if TYPE_CHECKING:

@@ -26,7 +26,8 @@ from tar2tf_cli.stores.cloud_credentials import anonymous, aws_provider, google_
 from tar2tf_cli.stores.cloud_errors import raise_as_ours, sentence
 from tar2tf_cli.stores.objects import Store
 from tar2tf_cli.stores.obstore_module import obstore_store
-from tar2tf_cli.stores.transfer import Body, NoSuchObject, ResumingStream, Transient
+from tar2tf_cli.stores.retries import NoSuchObject, Transient
+from tar2tf_cli.stores.transfer import Body, ResumingStream
 
 __all__ = ["KINDS", "AzureStore", "CloudStore", "GcsStore", "S3Store"]
 

@@ -11,7 +11,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from tar2tf_cli.errors import SourceError, UsageError
-from tar2tf_cli.stores.transfer import Body, NoSuchObject, Transient
+from tar2tf_cli.stores.retries import NoSuchObject, Transient
+from tar2tf_cli.stores.transfer import Body
 
 __all__ = [
     "CONNECT_SECONDS",

@@ -16,7 +16,8 @@ from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.spec.templates import expand, is_glob, is_numbered, resolve
 from tar2tf_cli.stores.base import ObjectInfo, Source
 from tar2tf_cli.stores.ranges import ObjectRanges
-from tar2tf_cli.stores.transfer import Body, FetchThreads, NoSuchObject, ResumingStream, persist
+from tar2tf_cli.stores.retries import NoSuchObject, persist
+from tar2tf_cli.stores.transfer import Body, FetchThreads, ResumingStream
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -43,7 +44,7 @@ class Store(ABC):
     """An object store as seen from one folder of one bucket; names are relative to it.
 
     A store sends one request for each call and never repeats it: it raises `Transient` for failures that a retry may
-    fix and SourceError for the rest, and its callers retry (`stores.transfer`). Several threads may call methods at
+    fix and SourceError for the rest, and its callers retry (`stores.retries`). Several threads may call methods at
     once. A store is pickled without its client: each process makes its own, also after a fork.
 
     To add a store: implement the abstract methods, and `put`, `copy` and `remove` if it can be written to; add its

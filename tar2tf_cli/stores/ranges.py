@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from tar2tf_cli.errors import SourceError, changed, read_failed
 from tar2tf_cli.stores.base import ObjectInfo
-from tar2tf_cli.stores.transfer import Transient
+from tar2tf_cli.stores.retries import Transient
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.objects import Store

@@ -358,7 +358,7 @@ REFUSED_UPLOAD = """
 import os, sys
 from tar2tf_cli.cli import main
 from tar2tf_cli.errors import SourceError
-from tar2tf_cli.stores import open_store, transfer as resume
+from tar2tf_cli.stores import open_store, retries
 place, fault, most = (sys.argv.pop(1) for _ in range(3))
 store = type(open_store(place))
 put, names = store.put, []
@@ -369,7 +369,7 @@ def refuse(self, name, path):
     if fault == "refused":
         raise SourceError("permission denied", shard=self.locate(name))
     if fault == "full":
-        raise resume.Transient("the server answered 507")
+        raise retries.Transient("the server answered 507")
     with open(path + ".half", "wb") as half, open(path, "rb") as whole:
         half.write(whole.read()[:-1000])
     put(self, name, path + ".half")

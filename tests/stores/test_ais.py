@@ -32,8 +32,7 @@ from sink_suite import RemoteSinkSuite
 from sources import BIG, SourceSuite, read_all, tar_of
 from tar2tf_cli.errors import SinkError, SourceError, UsageError
 from tar2tf_cli.sinks.objects import ObjectSink
-from tar2tf_cli.stores import ObjectInfo, open_source, open_store
-from tar2tf_cli.stores import transfer as resume
+from tar2tf_cli.stores import ObjectInfo, open_source, open_store, retries, transfer
 from tar2tf_cli.stores.ais import AisStore
 from tar2tf_cli.stores.objects import ObjectSource
 
@@ -172,7 +171,7 @@ class TestTransfers:
         store = open_store(bucket)
         fetch, starts = store.fetch, []
 
-        def breaking(item: ObjectInfo, start: int) -> resume.Body:
+        def breaking(item: ObjectInfo, start: int) -> transfer.Body:
             body = fetch(item, start)
             starts.append(body.start)
             if len(starts) < 4:
@@ -181,7 +180,7 @@ class TestTransfers:
                 def read(size: int) -> bytes:
                     left[0] -= 1
                     if left[0] < 0:
-                        raise resume.Transient("broken by the test")
+                        raise retries.Transient("broken by the test")
                     return whole(size)
 
                 body.read = read
@@ -191,7 +190,7 @@ class TestTransfers:
         source = ObjectSource(store)
         (item,) = source.list(["x.tar"])
         assert read_all(source, item) == BIG
-        block = resume.ResumingStream.BLOCK
+        block = transfer.ResumingStream.BLOCK
         assert starts == [0, 2 * block, 4 * block, 6 * block]
 
     def test_an_object_replaced_between_two_parts_is_no_mixture(self, ais: Any, bucket: str) -> None:
@@ -199,7 +198,7 @@ class TestTransfers:
         store = open_store(bucket)
         fetch = store.fetch
 
-        def replaced(item: ObjectInfo, start: int) -> resume.Body:
+        def replaced(item: ObjectInfo, start: int) -> transfer.Body:
             body = fetch(item, start)
             whole, left = body.read, [2]
 
@@ -209,7 +208,7 @@ class TestTransfers:
                     return whole(size)
                 body.close()  # or the cluster would keep the writer waiting
                 put(ais, "x.tar", bytes(len(BIG)))
-                raise resume.Transient("broken by the test")
+                raise retries.Transient("broken by the test")
 
             if start == 0:
                 body.read = first
@@ -226,7 +225,7 @@ class TestTransfers:
         store = open_store(bucket)
         fetch = store.fetch
 
-        def damaged(item: ObjectInfo, start: int) -> resume.Body:
+        def damaged(item: ObjectInfo, start: int) -> transfer.Body:
             body = fetch(item, start)
             read = body.read
             body.read = lambda size: read(size).replace(b"the end", b"The end")
@@ -331,7 +330,7 @@ class TestOutages:
         store, versions = open_store(bucket), iter("1222")
         monkeypatch.setattr(AisStore, "_map", lambda self: next(versions))
         for _ in range(2):
-            with pytest.raises(resume.Transient, match="a node left or joined"):
+            with pytest.raises(retries.Transient, match="a node left or joined"):
                 store.head("x.tar")
         monkeypatch.setattr("tar2tf_cli.stores.ais._SETTLING", 0)
         assert store.head("x.tar") is None

@@ -17,8 +17,7 @@ from shards import tar2tf
 from sources import BIG, SourceSuite, read_all, tar_of
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.inputs.open_shard import list_files
-from tar2tf_cli.stores import ObjectInfo, Source, network, open_source
-from tar2tf_cli.stores import transfer as resume
+from tar2tf_cli.stores import ObjectInfo, Source, network, open_source, transfer
 
 
 class TestHttp(SourceSuite):
@@ -56,9 +55,9 @@ class TestAFaultyServer:
         assert read_all(source, item) == BIG
         asked = [wanted for method, _, wanted in web.log if method == "GET"]
         assert asked[0] is None
-        if after > resume.ResumingStream.BLOCK:
+        if after > transfer.ResumingStream.BLOCK:
             offset = int(str(asked[1]).removeprefix("bytes=").rstrip("-"))
-            assert after - resume.ResumingStream.BLOCK <= offset <= after
+            assert after - transfer.ResumingStream.BLOCK <= offset <= after
 
     def test_half_an_object_is_an_error(self, web: FaultyServer, source: Source, item: ObjectInfo) -> None:
         web.fail("GET b/x", "short", times=-1, after=1000)
@@ -138,7 +137,7 @@ class TestAFaultyServer:
     def test_a_reader_that_stops_early_is_not_far_ahead(
         self, web: FaultyServer, source: Source, item: ObjectInfo
     ) -> None:
-        web.fail("GET b/x", "stall", after=3 * resume.ResumingStream.BLOCK)
+        web.fail("GET b/x", "stall", after=3 * transfer.ResumingStream.BLOCK)
         stream = source.open(item)
         assert stream.read(1000)
         stream.close()

@@ -16,7 +16,7 @@ from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.spec.reach import wanted_retry_for
 from tar2tf_cli.spec.yaml_file import build
 from tar2tf_cli.stores import ObjectInfo, open_source
-from tar2tf_cli.stores.transfer import FIRST_PAUSE, LONGEST_PAUSE, Patience, Transient
+from tar2tf_cli.stores.retries import FIRST_PAUSE, LONGEST_PAUSE, Patience, Transient
 
 
 class TestPatience:

@@ -1,0 +1,129 @@
+"""Retries for every store: which failures a retry may fix, how long to pause, and when to give up.
+
+A store raises `Transient` for a failure that a retry may fix. `persist` retries single requests, and `ResumingStream`
+downloads; `Patience` is the one policy for both.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+from tar2tf_cli.errors import SourceError
+
+__all__ = ["NoSuchObject", "Patience", "Transient", "persist"]
+
+FIRST_PAUSE: Final = 0.25
+"""Seconds before the second attempt; each further pause is twice as long, up to `LONGEST_PAUSE`."""
+
+LONGEST_PAUSE: Final = 4.0
+
+T = TypeVar("T")
+
+
+class Transient(Exception):
+    """A failure that a retry may fix.
+
+    Args:
+        message: what happened.
+        server: URL or name of the server or node that failed.
+        after: how many seconds the server asks to wait before the next request (Retry-After).
+    """
+
+    def __init__(self, message: str, server: str = "", after: float = 0) -> None:
+        super().__init__(message)
+        self.server = server
+        self.after = after
+
+
+class NoSuchObject(SourceError):
+    """The bucket exists, but has no object of that name."""
+
+
+class Patience:
+    """Pauses after each failure, and gives up when a time has passed without progress.
+
+    Pauses vary at random, so that many processes do not come back to a busy server at the same moment.
+
+    Args:
+        seconds: how long to keep trying after the first failure; 0 for a single attempt.
+        pause: waits that many seconds.
+    """
+
+    def __init__(self, seconds: float, pause: Callable[[float], object] = time.sleep) -> None:
+        self._seconds = seconds
+        self._pause = pause
+        self._failures = 0
+        self._began = 0.0
+
+    def renew(self) -> None:
+        """Start afresh, since there was progress."""
+        self._failures = 0
+
+    def wait(self, fault: Transient, **where: Any) -> None:
+        """Pause before the next attempt.
+
+        Raises:
+            SourceError: when the time is up, or would be before the server wants to be asked again.
+        """
+        now = time.monotonic()
+        if not self._failures:
+            self._began = now
+        self._failures += 1
+        left = self._began + self._seconds - now
+        if left <= 0 or fault.after > left:
+            raise self._given_up(fault, now - self._began, where)
+        pause = min(FIRST_PAUSE * 2 ** (self._failures - 1), LONGEST_PAUSE) * random.uniform(0.75, 1)
+        self._pause(min(max(pause, fault.after), left))
+
+    def _given_up(self, fault: Transient, lasted: float, where: dict[str, Any]) -> SourceError:
+        attempts = f"{self._failures} attempt{'s' if self._failures > 1 else ''}"
+        server = "" if str(where.get("shard")).startswith(fault.server) else f"{fault.server}: "
+        message = f"{server}{fault}; gave up after {attempts} in {lasted:.0f} s"
+        if fault.after:
+            message += f", as the server asks to wait {fault.after:.0f} s"
+        hint = "the same command continues when the server is back; --retry-for SECONDS waits longer for it"
+        return SourceError(message, hint=hint, **where)
+
+
+def persist(action: Callable[[], T], retry_for: float, **where: Any) -> T:
+    """Return the result of an action, retried after each `Transient`; Ctrl-C does not wait for it.
+
+    Args:
+        action: sends a request.
+        retry_for: as in `Patience`.
+        where: what the request is about, for the error.
+
+    Raises:
+        SourceError: when no attempt succeeded.
+    """
+    patience = Patience(retry_for)
+    alone = threading.current_thread() is threading.main_thread()
+    while True:
+        try:
+            return _interruptible(action) if alone else action()
+        except Transient as fault:
+            patience.wait(fault, **where)
+
+
+def _interruptible(action: Callable[[], T]) -> T:
+    """Run an action in a thread, as the main thread gets no signals while it waits in a Rust library."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(action())
+        except BaseException as error:
+            future.set_exception(error)
+
+    thread = threading.Thread(target=run, daemon=True, name="tar2tf-request")
+    thread.start()
+    try:
+        return future.result()
+    finally:
+        if future.done():
+            thread.join()  # a process with one thread can be forked
