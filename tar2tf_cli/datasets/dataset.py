@@ -20,6 +20,7 @@ from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.targets import FilesTarget
 from tar2tf_cli.datasets.stream import Stream
 from tar2tf_cli.errors import UsageError
+from tar2tf_cli.formats.stored import MAX_ENTRY_SIZE
 from tar2tf_cli.ops import Convert, Decode, Op, Resize, Select, SelectDict, Selection
 from tar2tf_cli.ops.select import to_selection
 from tar2tf_cli.samples.grouping import Sample
@@ -83,6 +84,7 @@ class Dataset:
         output_shapes: Any = None,
         num_workers: int = 4,
         max_shard_size: str | int | None = None,
+        max_entry_size: str | int = MAX_ENTRY_SIZE,
         shuffle_tar: bool = False,
         remote_exec: bool | None = None,
         overwrite: bool = False,
@@ -101,6 +103,8 @@ class Dataset:
                 and width that a Resize fixes, and None for other dimensions.
             num_workers: number of samples converted at once; with `path`, number of worker processes.
             max_shard_size: maximum size of a shard, such as "100MB"; with `path` only.
+            max_entry_size: size above which an entry is not held in memory as a whole, such as "1GiB"; a sample that
+                needs it is faulty.
             shuffle_tar: shuffle the samples of each shard, 1,000 at a time; with `path`, across all shards.
             remote_exec: overrides the argument of the same name given to the class.
             overwrite: replace files that another conversion wrote; with `path` only.
@@ -118,7 +122,8 @@ class Dataset:
         if path is None or path == "":
             if max_shard_size is not None or record_to_example is not None:
                 raise UsageError("max_shard_size and record_to_example are only for TFRecord files: also give a path")
-            stream = self._stream(self._conversion(template), self._selections, num_workers, shuffle=shuffle_tar)
+            conversion = self._conversion(template, most=max_entry_size)
+            stream = self._stream(conversion, self._selections, num_workers, shuffle=shuffle_tar)
             return stream.dataset(output_types, output_shapes)
         if isinstance(path, (str, os.PathLike)):
             output, target = Output(os.fspath(path), max_shard_size), None
@@ -128,9 +133,9 @@ class Dataset:
                 Output("<00000>" if max_shard_size else "0", max_shard_size),
                 FilesTarget(map(os.fspath, names), overwrite=overwrite, again=True),
             )
-        conversion = self._to_records(self._conversion(template, output, shuffle=shuffle_tar), record_to_example)
+        conversion = self._conversion(template, output, shuffle=shuffle_tar, most=max_entry_size)
         how: dict[str, Any] = {"endpoint": self._endpoint, "target": target, "update": update, "apart": True}
-        done = convert(conversion, workers=num_workers, overwrite=overwrite, **how)
+        done = convert(self._to_records(conversion, record_to_example), workers=num_workers, overwrite=overwrite, **how)
         folder = os.path.dirname(done.manifest or "")
         return [os.path.join(folder, shard.path) for shard in done.shards]
 
@@ -142,10 +147,16 @@ class Dataset:
         return Stream(make_plan(conversion, endpoint=self._endpoint), make, workers, shuffle=shuffle)
 
     def _conversion(
-        self, template: str | Sequence[str], output: Output = _IN_MEMORY, *, shuffle: bool = False
+        self,
+        template: str | Sequence[str],
+        output: Output = _IN_MEMORY,
+        *,
+        shuffle: bool = False,
+        most: str | int = MAX_ENTRY_SIZE,
     ) -> Conversion:
         templates = (template,) if isinstance(template, str) else tuple(template)
-        return Conversion(Input(self._bucket, templates), output, ops=self._ops, shuffle=shuffle)
+        given = Input(self._bucket, templates)
+        return Conversion(given, output, ops=self._ops, shuffle=shuffle, max_entry_size=most)
 
     def _to_records(self, conversion: Conversion, record_to_example: ToExample) -> Conversion:
         """The conversion, with a function, the selections or a preset to turn samples into examples."""

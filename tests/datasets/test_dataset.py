@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ import pytest
 import tensorflow as tf
 
 from datasets_shared import ALL, COUNT, IMAGES
-from shards import examples, records, tar2tf, tree
+from shards import examples, records, tar2tf, tree, write_tar
 from tar2tf_cli import AisDataset, Dataset, default_record_parser
 from tar2tf_cli.checking.verify import verify
-from tar2tf_cli.errors import OutputExistsError, UsageError
+from tar2tf_cli.errors import OutputExistsError, SampleError, UsageError
 from tar2tf_cli.ops import (
     Cast,
     Convert,
@@ -359,7 +360,7 @@ def test_path_and_record_to_example_may_be_positional(bucket: str, tmp_path: Pat
         return tf.train.Example(features=tf.train.Features(feature={"cls": cls}))
 
     for number, load in enumerate((Dataset(bucket).load, AisDataset(bucket).load_from_tar)):
-        made = load("train-0.tar", str(tmp_path / f"{number}.record"), to_example)
+        made = load("train-0.tar", str(tmp_path / f"{number}.record"), to_example, num_workers=1)
         paths = made if number == 0 else [str(tmp_path / "1.record")]
         assert [sorted(features) for features in examples(*map(Path, paths))] == [["cls"]] * 8
 
@@ -369,6 +370,15 @@ def test_no_path_and_an_empty_one_mean_in_memory(path: Any, bucket: str, tmp_pat
     data = AisDataset(bucket, conversions=[], selections=["cls"])
     for made in (data.load("train-0.tar", path), data.load_from_tar("train-0.tar", path)):
         assert len(list(made)) == 8
+
+
+@pytest.mark.parametrize("to", ["memory", "files"])
+def test_an_entry_that_is_too_large_to_decode_is_named_with_what_to_do(to: str, tmp_path: Path) -> None:
+    write_tar(tmp_path / "in" / "a.tar", [("0", {"jpg": b"\xff\xd8" + bytes(10 << 20), "cls": b"1"})])
+    load = partial(Dataset(tmp_path / "in").load, max_entry_size="1MB", num_workers=1)
+    with pytest.raises(SampleError, match=r"0\.jpg.*the limit is 1,000,000") as caught:
+        list(load("a.tar", None if to == "memory" else str(tmp_path / "x.record")))
+    assert "max_entry_size" in str(caught.value.hint)
 
 
 def test_remote_execution_gives_a_warning_and_runs_here(bucket: str) -> None:
