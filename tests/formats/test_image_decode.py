@@ -168,16 +168,12 @@ def test_a_jpeg_whose_header_libjpeg_warns_of_decodes_as_in_tensorflow(data: byt
     assert_decodes_as_in_tensorflow(data)
 
 
-def test_a_jpeg_with_bits_flipped_in_its_scan_decodes_as_in_tensorflow_or_not_at_all() -> None:
+def test_a_jpeg_with_bits_flipped_in_its_scan_decodes_as_in_tensorflow() -> None:
     whole = jpeg(photo(40, 56), quality=80)
-    start, decoded = whole.index(b"\xff\xda") + 14, 0
+    start = whole.index(b"\xff\xda") + 14
     for at in range(start, len(whole) - 2, 11):
         data = whole[:at] + bytes([whole[at] ^ 0x5A]) + whole[at + 1 :]
-        expected, image = by_tensorflow(data), by_us(data)
-        if image is not None:
-            np.testing.assert_array_equal(image, expected)
-            decoded += 1
-    assert decoded > (len(whole) - start) // 11 * 0.8
+        np.testing.assert_array_equal(by_us(data), by_tensorflow(data))
 
 
 @pytest.mark.parametrize("damage", [b"\xff\xbb", segment(0xC4, b"\0" + b"\xff" * 16)], ids=["marker", "table"])
@@ -195,10 +191,10 @@ def test_a_truncated_jpeg_is_refused(kept: float, progressive: bool) -> None:
     assert_both_refuse(data[:-2])
 
 
-def test_half_a_jpeg_is_refused_even_with_an_end_marker() -> None:
+@pytest.mark.parametrize("kept", [0.5, 0.9])
+def test_a_jpeg_that_lost_image_data_but_has_its_end_marker_is_decoded_as_in_tensorflow(kept: float) -> None:
     data = jpeg(photo(99, 101))
-    with pytest.raises(ImageError, match="premature end"):
-        kernels.decode(data[: len(data) // 2] + b"\xff\xd9")
+    assert_decodes_as_in_tensorflow(data[: int(len(data) * kept)] + b"\xff\xd9")
 
 
 def test_a_jpeg_whose_subsampling_libjpeg_turbo_cannot_name_is_refused() -> None:

@@ -95,8 +95,9 @@ def _decode_jpeg(data: bytes, channels: int) -> NDArray[np.uint8]:
 def _libjpeg(data: bytes, colorspace: str, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Decode into `pixels` with TensorFlow's settings: the fast integer DCT, smooth upsampling of chroma.
 
-    TensorFlow goes on after libjpeg's warnings; simplejpeg makes errors of them. Most are about bytes of the
-    header that pixels do not depend on, so a JPEG with a warning is decoded again without these bytes.
+    TensorFlow goes on after libjpeg's warnings, also where damage made some of the pixels gray; simplejpeg makes errors
+    of them. Most are about bytes of the header that pixels do not depend on, so a JPEG with a warning is decoded again
+    without these bytes.
     """
     decode_jpeg = partial(
         simplejpeg.decode_jpeg, colorspace=colorspace, fastdct=True, fastupsample=False, buffer=pixels
@@ -124,10 +125,10 @@ def _libjpeg(data: bytes, colorspace: str, pixels: NDArray[np.uint8]) -> NDArray
 
 
 _IGNORED_WARNINGS: Final = re.compile(
-    "Corrupt JPEG data: (?!premature end)|unknown JFIF revision|Unknown Adobe color transform"
-    "|Invalid SOS parameters|Inconsistent progression sequence"
+    "Corrupt JPEG data|unknown JFIF revision|Unknown Adobe color transform|Invalid SOS parameters"
+    "|Inconsistent progression sequence"
 )
-"""Warnings of libjpeg (jerror.h) that TensorFlow ignores; those of a premature end mean that pixels are lost."""
+"""Warnings of libjpeg (jerror.h) that TensorFlow ignores; it refuses a file that ends before its image does."""
 
 
 def _is_ignored(error: ValueError) -> bool:
