@@ -225,7 +225,6 @@ def command(ctx: click.Context, /, **options: Any) -> int:
     The manifest is written beside the shards. To continue an interrupted run, repeat the command.
     """
     from tar2tf_cli.cli.summary import print_plan, print_summary
-    from tar2tf_cli.conversion.dry_run import outcome
     from tar2tf_cli.conversion.plan import make_plan
     from tar2tf_cli.conversion.run import convert
 
@@ -238,6 +237,8 @@ def command(ctx: click.Context, /, **options: Any) -> int:
         check_output(conversion.output, options["tfds"])
     where: dict[str, Any] = {"endpoint": options["endpoint"], "source": _paths(conversion)}
     if options["dry_run"]:
+        from tar2tf_cli.conversion.dry_run import outcome
+
         plan = make_plan(conversion, **where)
         how = {name: options[name] for name in ("endpoint", "overwrite", "update")}
         print_plan(plan, outcome(plan, **how), as_json=as_json)

@@ -14,7 +14,7 @@ from tar2tf_cli.errors import NotAdjacentError, Tar2tfError
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.stores import ObjectInfo
 
-__all__ = ["Estimate", "estimate", "growth", "growth_of"]
+__all__ = ["Estimate", "estimate", "growth"]
 
 _INPUTS: Final = 3
 _SAMPLES: Final = 32
@@ -47,14 +47,8 @@ class _Seen:
     written: int = 0
 
 
-def estimate(plan: Plan, *, inputs: int = _INPUTS, samples: int = _SAMPLES, ahead: bool = True) -> Estimate | None:
-    """Convert the first samples of a few inputs, and scale the result by the inputs' sizes.
-
-    Args:
-        plan: the conversion.
-        inputs: most inputs of each kind to look at, evenly spread.
-        samples: most samples of each.
-        ahead: whether all headers of plain local tars are read first, to put samples together that are not adjacent.
+def estimate(plan: Plan) -> Estimate | None:
+    """Convert the first samples of a few inputs of each kind, evenly spread, and scale the result by the inputs' sizes.
 
     Returns:
         The estimate; None if an input can be read only once, the sizes are unknown, or no sample could be converted.
@@ -66,8 +60,8 @@ def estimate(plan: Plan, *, inputs: int = _INPUTS, samples: int = _SAMPLES, ahea
     records = total = 0.0
     for group in _alike(plan.inputs, whole=count is not None):
         seen = _Seen()
-        for place in sorted({round(each * (len(group) - 1) / max(inputs - 1, 1)) for each in range(inputs)}):
-            _look(plan, group[place], seen, samples, ahead=ahead and plan.source.seekable)
+        for place in sorted({round(each * (len(group) - 1) / (_INPUTS - 1)) for each in range(_INPUTS)}):
+            _look(plan, group[place], seen)
         if seen.records:
             stored = sum(item.size or 0 for item in group)
             found = count if count is not None else seen.records * stored / max(seen.consumed, 1)
@@ -88,17 +82,17 @@ def _alike(inputs: Sequence[ObjectInfo], *, whole: bool) -> list[list[ObjectInfo
     return list(groups.values())
 
 
-def _look(plan: Plan, item: ObjectInfo, seen: _Seen, most: int, *, ahead: bool) -> None:
+def _look(plan: Plan, item: ObjectInfo, seen: _Seen) -> None:
     """Add the first samples of an input; errors are left to the conversion, which will report them."""
     with contextlib.suppress(Tar2tfError):
         try:
-            _read(plan, item, seen, most, ahead=ahead)
+            _read(plan, item, seen, ahead=plan.source.seekable)
         except NotAdjacentError:
             if plan.source.seekable:
-                _read(plan, item, seen, most, regroup=True)
+                _read(plan, item, seen, regroup=True)
 
 
-def _read(plan: Plan, item: ObjectInfo, seen: _Seen, most: int, *, ahead: bool = False, regroup: bool = False) -> None:
+def _read(plan: Plan, item: ObjectInfo, seen: _Seen, *, ahead: bool = False, regroup: bool = False) -> None:
     fetched: list[int] = []
     sizes: list[int] = []
     deadline, written, whole = time.monotonic() + _SECONDS, 0, item.size or 0
@@ -107,7 +101,7 @@ def _read(plan: Plan, item: ObjectInfo, seen: _Seen, most: int, *, ahead: bool =
         for _, parts, size in reading.records():
             late = sizes and time.monotonic() > deadline
             begins = reading.seekable or len(fetched) > blocks or late  # with a new block, those before are used up
-            if begins and (late or len(sizes) >= most):
+            if begins and (late or len(sizes) >= _SAMPLES):
                 if reading.count:
                     consumed = round(whole * len(sizes) / reading.count)
                     break
@@ -158,27 +152,9 @@ def _lanes(plan: Plan) -> Iterator[float]:
         yield from plan.conversion.split.values() or (1.0,)
 
 
-def growth_of(plan: Plan) -> str | None:
-    """A warning, before anything is converted, that the output will be much larger than the input; None if it is not,
-    or if that cannot be known in a moment.
-    """
-    spec, source = plan.conversion, plan.source
-    known = source.gives == "bytes" or spec.input.kind == "imagefolder"
-    if spec.is_light or spec.runs_own_code or source.remote or not known:
-        return None
-    found = estimate(plan, inputs=1, samples=8, ahead=False)
-    return growth(plan, found.bytes) if found else None
-
-
-def growth(plan: Plan, size: int, read: int | None = None) -> str | None:
-    """A warning if an output is much larger than its input.
-
-    Args:
-        plan: the conversion.
-        size: bytes of the output.
-        read: bytes of the input that gave them; defaults to all.
-    """
-    read = plan.size if read is None else read
+def growth(plan: Plan, size: int) -> str | None:
+    """A warning if an output of that many bytes is much larger than its input."""
+    read = plan.size
     if not read or size < max(_TIMES * read, _MUCH):
         return None
     from humanfriendly import format_size

@@ -7,7 +7,6 @@ from collections import Counter
 from typing import Any
 
 from tar2tf_cli.conversion.claim import NO_MANIFEST, make_claim
-from tar2tf_cli.conversion.estimate import growth_of
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.publish import Publisher
@@ -74,7 +73,6 @@ def convert(
         worker.compared = frozenset(target.former.touched) if target.former else frozenset()
         worker.direct = not (target.reads_shards or conversion.output.index)
         tally = Tally(plan, events)
-        tally.warn(growth_of(plan))
         with contextlib.closing(ConversionSchedule(plan, worker, readers, target, tally, events)) as schedule:
             run_tasks(schedule, engine, worker)
         tally.fill_in(manifest)

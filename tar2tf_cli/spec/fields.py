@@ -105,6 +105,8 @@ def parse_size(value: Any, label: str = "max_shard_size") -> int:
     Raises:
         UsageError: when it is not a size, or is not above 0.
     """
+    if type(value) is int and value > 0:
+        return value
     from humanfriendly import InvalidSize, disk_size_units, parse_size
 
     units = {word.lower() for size in disk_size_units for unit in size for word in (unit.symbol, unit.name)}

@@ -6,12 +6,15 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from io import FileIO
+from typing import TYPE_CHECKING
 
 from tar2tf_cli.errors import SourceError, changed, read_failed
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.spec.templates import resolve
 from tar2tf_cli.stores.base import ObjectInfo, Source
-from tar2tf_cli.stores.ranges import FileRanges
+
+if TYPE_CHECKING:
+    from tar2tf_cli.stores.ranges import FileRanges
 
 __all__ = ["DirectorySource"]
 
@@ -56,6 +59,8 @@ class DirectorySource(Source):
 
     def ranges(self) -> FileRanges:
         """Return a reader of ranges of the files."""
+        from tar2tf_cli.stores.ranges import FileRanges
+
         return FileRanges(self.open, self.locate)
 
     def find(self, names: Sequence[str]) -> dict[str, ObjectInfo]:

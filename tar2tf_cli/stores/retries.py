@@ -6,14 +6,15 @@ downloads; `Patience` is the one policy for both.
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tar2tf_cli.errors import SourceError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 __all__ = ["NoSuchObject", "Patience", "Transient", "persist"]
 
@@ -77,6 +78,8 @@ class Patience:
         left = self._began + self._seconds - now
         if left <= 0 or fault.after > left:
             raise self._given_up(fault, now - self._began, where)
+        import random
+
         pause = min(FIRST_PAUSE * 2 ** (self._failures - 1), LONGEST_PAUSE) * random.uniform(0.75, 1)
         self._pause(min(max(pause, fault.after), left))
 
@@ -112,6 +115,8 @@ def persist(action: Callable[[], T], retry_for: float, **where: Any) -> T:
 
 def _interruptible(action: Callable[[], T]) -> T:
     """Run an action in a thread, as the main thread gets no signals while it waits in a Rust library."""
+    from concurrent.futures import Future
+
     future: Future[T] = Future()
 
     def run() -> None:
