@@ -134,6 +134,8 @@ class Words(click.Choice):  # type: ignore[type-arg]
     """A choice of words; the error for any other word is the same as in a spec file."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value in self.choices:
+            return str(value)
         from tar2tf_cli.ops.rules import one_of
 
         return str(_checked(one_of(*self.choices), value, param))
