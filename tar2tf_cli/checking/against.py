@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby, islice
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -105,14 +106,11 @@ class _Expected:
         return self.item.name
 
     def run(self, context: _Context) -> None:
-        for regroup in (False, True):
-            try:
-                records = _made(context.conversion, context.source, self.item, context.on_bytes, regroup=regroup)
-                write_digests(self.path, (digest_of(parts) for _, parts in records))
-                return
-            except NotAdjacentError:
-                if regroup:
-                    raise
+        def write(regroup: bool) -> None:
+            records = _made(context.conversion, context.source, self.item, context.on_bytes, regroup=regroup)
+            write_digests(self.path, (digest_of(parts) for _, parts in records))
+
+        _put_together(write)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +129,14 @@ class _Actual:
 
 
 OnBytes: TypeAlias = "Callable[[int], None] | None"
+
+
+def _put_together(read: Callable[[bool], T]) -> T:
+    """The result of reading an input; if members of its samples are not adjacent, it is read again with `regroup`."""
+    try:
+        return read(False)
+    except NotAdjacentError:
+        return read(True)
 
 
 def _made(
@@ -204,15 +210,12 @@ def _report(
 
 def _missing_samples(places: Sequence[Place], plan: Plan) -> Iterator[_Sample]:
     for number, group in groupby(places, key=lambda place: place[0]):
-        wanted, item = {place[1] for place in group}, plan.inputs[number]
-        for regroup in (False, True):
-            try:
-                made = list(_some(_made(plan.work, plan.source, item, regroup=regroup), wanted))
-                break
-            except NotAdjacentError:
-                continue
-        for key, parts in made:
-            yield _Sample(plan.source.locate(item.name), key, b"".join(parts))
+        yield from _put_together(partial(_samples_at, plan, plan.inputs[number], {place[1] for place in group}))
+
+
+def _samples_at(plan: Plan, item: ObjectInfo, wanted: set[int], regroup: bool) -> list[_Sample]:
+    made = _some(_made(plan.work, plan.source, item, regroup=regroup), wanted)
+    return [_Sample(plan.source.locate(item.name), key, b"".join(parts)) for key, parts in made]
 
 
 def _records_at(places: Sequence[Place], shards: Source, items: Sequence[ObjectInfo]) -> Iterator[tuple[str, _Record]]:

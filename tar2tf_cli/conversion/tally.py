@@ -77,9 +77,9 @@ class Tally:
         self._described: list[str] = []
         self._reports: list[InputReport] = []
 
-    def _warn(self, warning: str | None) -> None:
-        """Give a warning about the size of the output, if there is one and it is the first."""
-        if warning and not self._warned:
+    def _warn(self, size: int) -> None:
+        """Give the warning about an output of that many bytes, if it is much larger than the input."""
+        if warning := growth(self._plan, size):
             self._events.note(warning)
             self._warned = True
 
@@ -130,8 +130,8 @@ class Tally:
         self.summary.records += shard.records
         self.summary.kept += shard.kept
         self._written += shard.size
-        if self._read and self._plan.size:
-            self._warn(growth(self._plan, self._written * self._plan.size // self._read))
+        if self._read and self._plan.size and not self._warned:
+            self._warn(self._written * self._plan.size // self._read)
 
     def fill_in(self, manifest: Manifest) -> None:
         """Fill in the manifest's features and the counts of skipped members and samples.
