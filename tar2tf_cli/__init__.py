@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from tar2tf_cli.spec.version import __version__ as __version__
+
 TYPE_CHECKING = False  # typing takes a while to import, in which Ctrl-C is not ours to answer yet
 if TYPE_CHECKING:
     from typing import Any, Final
@@ -40,8 +42,6 @@ if TYPE_CHECKING:
     from tar2tf_cli.spec.conversion import Conversion as Conversion
     from tar2tf_cli.spec.conversion import Input as Input
     from tar2tf_cli.spec.conversion import Output as Output
-
-__version__ = "0.1.0"
 
 _NAMES: Final = {
     "checking.contents": ("Contents",),

@@ -3,6 +3,7 @@
 Tar2tfError                 exit code 3: input or output failed; the same command continues
 ├── UsageError              exit code 2: the command, template or spec cannot be carried out
 │   ├── ProblemsError           invalid values, all reported at once
+│   ├── RemoteError             a conversion cannot run in the cluster
 │   └── OutputExistsError       something that this conversion did not write is in the way
 ├── SourceError             an input cannot be listed, opened or read
 │   ├── NothingFoundError       a bucket has none of the requested objects
@@ -36,6 +37,7 @@ __all__ = [
     "OutputExistsError",
     "Problem",
     "ProblemsError",
+    "RemoteError",
     "SampleError",
     "SinkError",
     "SourceError",
@@ -132,6 +134,10 @@ class ProblemsError(UsageError):
     def __init__(self, message: str = "", *, problems: Sequence[Problem] = (), **where: Any) -> None:
         super().__init__(message or "; ".join(text for _, text in problems), **where)
         self.problems = tuple(problems)
+
+
+class RemoteError(UsageError):
+    """A conversion cannot run in the cluster of its bucket; it can run where the command does."""
 
 
 class OutputExistsError(UsageError):

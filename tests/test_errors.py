@@ -23,7 +23,8 @@ def test_every_error_is_a_tar2tf_error_drawn_in_the_tree_with_its_place(kind):
 
 def test_exit_codes_are_those_of_the_design():
     codes = {kind.__name__: kind.exit_code for kind in EVERY}
-    assert {name for name, code in codes.items() if code == 2} == {"UsageError", "ProblemsError", "OutputExistsError"}
+    usage = {"UsageError", "ProblemsError", "OutputExistsError", "RemoteError"}
+    assert {name for name, code in codes.items() if code == 2} == usage
     assert {name for name, code in codes.items() if code == 130} == {"Interrupted"}
     assert set(codes.values()) == {2, 3, 130}
 

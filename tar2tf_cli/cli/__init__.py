@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from tar2tf_cli import __version__
+from tar2tf_cli.spec.version import __version__
 
 __all__ = ["cli", "main"]
 

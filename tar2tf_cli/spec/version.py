@@ -1,0 +1,7 @@
+"""The version of tar2tf, in one place that every room may read."""
+
+from __future__ import annotations
+
+__all__ = ["__version__"]
+
+__version__ = "0.1.0"
