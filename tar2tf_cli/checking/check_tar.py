@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import closing
 
 from tar2tf_cli.checking.decode import Faults, Value, Values, in_threads, undecodable
-from tar2tf_cli.checking.faults import Amount, Fault, FileReport
+from tar2tf_cli.checking.faults import Amount, Fault, FileReport, damage
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.formats.stored import whole_sample
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.samples.grouping import KEY
 
-__all__ = ["check_tar", "damage"]
+__all__ = ["check_tar"]
 
 
 def check_tar(shard: OpenShard, rules: TarRules, report: FileReport, *, decoders: int = 0) -> None:
@@ -68,10 +68,3 @@ def _decode_samples(tar: TarSamples, report: FileReport, threads: int) -> None:
         report.records += 1
         for kind, message in faults:
             report.add(Fault(kind, f"sample {key}: {message}", None, offset))
-
-
-def damage(error: DamagedShardError, *, last: bool = True) -> Fault:
-    """An error as a fault; with `last`, nothing after it can be read."""
-    member = f"{error.member}: " if error.member else ""
-    rest = "; the rest of the file cannot be read" if last and error.kind != "truncated" else ""
-    return Fault(error.kind, f"{member}{error.message}{rest}", None, error.offset)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 from tar2tf_cli.errors import ImageError
 from tar2tf_cli.formats.example_parser import parse
 from tar2tf_cli.formats.magic import sniff
-from tar2tf_cli.formats.npy import PickledError, read_array
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -94,6 +93,8 @@ def _decode_with_opencv(data: bytes) -> str | None:
 
 
 def _decode_array(data: bytes) -> str | None:
+    from tar2tf_cli.formats.npy import PickledError, read_array
+
     try:
         read_array(data)
     except PickledError:

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from tar2tf_cli.conversion.expected import Expected
 from tar2tf_cli.formats.example import varint
 from tar2tf_cli.formats.example_parser import ParsedFeature, count_varints
 from tar2tf_cli.formats.example_strict import strict_feature_at, strict_parse
 from tar2tf_cli.formats.sequence_parser import is_sequence
 
-__all__ = ["Checker"]
+if TYPE_CHECKING:
+    from tar2tf_cli.conversion.expected import Expected
 
-_ANYTHING: Final = Expected()
+__all__ = ["Checker"]
 
 Findings: TypeAlias = Sequence[tuple[str, str]]
 """The faults of one example, each as its kind and a message."""
@@ -150,9 +150,9 @@ class Checker:
 
     def _seen(self, name: str) -> _Seen:
         if name not in self._names:
-            required = self._schema.get(name, _ANYTHING) if self._schema else _ANYTHING
-            fits = None if required.values is None else set[bytes]()
-            self._names[name] = _Seen(1 << len(self._names), required.count, fits)
+            required = self._schema.get(name) if self._schema else None
+            fits = set[bytes]() if required and required.values is not None else None
+            self._names[name] = _Seen(1 << len(self._names), required.count if required else None, fits)
         return self._names[name]
 
     def _misfit(self, feature: ParsedFeature) -> str | None:

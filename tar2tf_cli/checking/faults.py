@@ -6,12 +6,13 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.inputs.open_shard import Format
 
 if TYPE_CHECKING:
     from tar2tf_cli.checking.salvage import Salvaged
 
-__all__ = ["Amount", "Fault", "FileReport", "Report"]
+__all__ = ["Amount", "Fault", "FileReport", "Report", "damage"]
 
 _MOST_FAULTS: Final = 1000
 
@@ -164,3 +165,10 @@ class Report:
         """The document that `verify --json` prints."""
         whole = {"ok": self.ok, "files": [report.to_json() for report in self.files], "records": self.records}
         return whole if self.salvaged is None else {**whole, "salvaged": self.salvaged.to_json()}
+
+
+def damage(error: DamagedShardError, *, last: bool = True) -> Fault:
+    """An error as a fault; with `last`, nothing after it can be read."""
+    member = f"{error.member}: " if error.member else ""
+    rest = "; the rest of the file cannot be read" if last and error.kind != "truncated" else ""
+    return Fault(error.kind, f"{member}{error.message}{rest}", None, error.offset)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tar2tf_cli.checking.document import Document, open_document
 from tar2tf_cli.checking.faults import Report
-from tar2tf_cli.checking.salvage import Salvage
 from tar2tf_cli.checking.verify_bucket import verify_bucket
 from tar2tf_cli.checking.verify_file import CheckRun
-from tar2tf_cli.checking.verify_manifest import open_document, verify_manifest
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.paths import PathsSource, are_paths
@@ -19,6 +18,7 @@ from tar2tf_cli.stores import open_source
 
 if TYPE_CHECKING:
     from tar2tf_cli.checking.against import Origin
+    from tar2tf_cli.checking.salvage import Salvage
 
 __all__ = ["Report", "verify"]
 
@@ -66,7 +66,7 @@ def verify(
     if fast and (decode or salvage or against):
         raise UsageError("--fast reads no data: leave out --decode, --salvage and --against")
     reach: Reach = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
-    good = Salvage(salvage) if salvage else None
+    good = _salvage(salvage) if salvage else None
     run = CheckRun(rules or TarRules(), workers, events or Events(), fast, decode, good)
     try:
         if against:
@@ -86,7 +86,7 @@ def _verify_against(run: CheckRun, bucket: str, origin: Origin, reach: Reach) ->
     if not document:
         hint = "name the manifest beside the shards, such as out/train-manifest.json"
         raise UsageError("--against needs a manifest, whose spec says how samples become records", hint=hint)
-    return verify_manifest(run, document, origin)
+    return _verify_document(run, document, origin)
 
 
 def _verify(run: CheckRun, bucket: str, templates: Sequence[str], reach: Reach, *, paths: bool) -> Report:
@@ -95,7 +95,7 @@ def _verify(run: CheckRun, bucket: str, templates: Sequence[str], reach: Reach, 
     if document := open_document(bucket, **reach):
         if templates:
             raise UsageError("a manifest lists its shards, so it takes no template")
-        return verify_manifest(run, document)
+        return _verify_document(run, document)
     return verify_bucket(run, open_source(bucket, **reach), templates)
 
 
@@ -104,5 +104,17 @@ def _verify_paths(run: CheckRun, paths: Sequence[str]) -> Report:
     documents = list(filter(None, (open_document(path) for path in paths)))
     if len(documents) < len(paths):
         return verify_bucket(run, PathsSource(paths, every=True), (), by_folder=True)
-    reports = [verify_manifest(run, document) for document in documents]
+    reports = [_verify_document(run, document) for document in documents]
     return Report([found for report in reports for found in report.files])
+
+
+def _verify_document(run: CheckRun, document: Document, against: Origin | None = None) -> Report:
+    from tar2tf_cli.checking.verify_manifest import verify_manifest  # only here, as most that it imports is for it
+
+    return verify_manifest(run, document, against)
+
+
+def _salvage(path: str) -> Salvage:
+    from tar2tf_cli.checking.salvage import Salvage
+
+    return Salvage(path)

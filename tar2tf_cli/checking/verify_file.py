@@ -5,16 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from tar2tf_cli.checking.check_tar import check_tar, damage
 from tar2tf_cli.checking.check_tfrecord import check_tfrecord
 from tar2tf_cli.checking.example_checker import Checker
-from tar2tf_cli.checking.faults import Fault, FileReport
+from tar2tf_cli.checking.faults import Fault, FileReport, damage
 from tar2tf_cli.checking.files import FileContext, read_files
-from tar2tf_cli.checking.salvage import Salvage, SalvagePart
-from tar2tf_cli.conversion.expected import Expected
-from tar2tf_cli.conversion.manifest import ShardEntry, digest
 from tar2tf_cli.engines import cpu_count
 from tar2tf_cli.errors import NotAdjacentError, SourceError
 from tar2tf_cli.events import Events
@@ -26,6 +22,11 @@ from tar2tf_cli.formats.tfrecord import RecordReader, crc32c
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.stores import ObjectInfo, Source
+
+if TYPE_CHECKING:
+    from tar2tf_cli.checking.salvage import Salvage
+    from tar2tf_cli.conversion.expected import Expected
+    from tar2tf_cli.conversion.manifest import ShardEntry
 
 __all__ = ["CheckFile", "CheckRun"]
 
@@ -94,6 +95,8 @@ class CheckFile:
         if shard.damage:
             report.add(damage(shard.damage))
         elif report.format == "tar":
+            from tar2tf_cli.checking.check_tar import check_tar
+
             check_tar(shard, context.rules, report, decoders=context.decoders)
         elif report.format == "tfrecord":
             self._check_records(shard, context, report)
@@ -109,6 +112,8 @@ class CheckFile:
                 seek = shard.plain.seek if shard.plain and context.source.seekable else None
                 check_tfrecord(LengthReader(shard, shard.name, seek=seek, size=self.item.size), lambda data: (), report)
             elif self.part:
+                from tar2tf_cli.checking.salvage import SalvagePart
+
                 with SalvagePart(context.salvage or self.part, self.part) as part:
                     reader = RecordReader(shard, shard.name)
                     check_tfrecord(reader, checker.check, report, decoders=context.decoders, keep=part.keep)
@@ -208,6 +213,8 @@ class _Stored:
 
 def _compare(claim: ShardEntry, stored: _Stored, report: FileReport) -> None:
     """Compare size, number of records and digest; if not every record was found, only size and digest."""
+    from tar2tf_cli.conversion.manifest import digest
+
     if "unreadable" in report.counts:
         return
     if report.bytes != claim.bytes:

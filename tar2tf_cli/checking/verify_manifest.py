@@ -2,63 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from tar2tf_cli.checking.document import Document
 from tar2tf_cli.checking.faults import Fault, FileReport, Report
 from tar2tf_cli.checking.verify_bucket import add_gaps
 from tar2tf_cli.checking.verify_file import CheckFile, CheckRun
 from tar2tf_cli.conversion.expected import expected
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.conversion.manifest_model import contradictions
-from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError, read_failed
+from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError
 from tar2tf_cli.spec.output_path import PathTemplate
-from tar2tf_cli.spec.urls import is_remote, without_secrets
-from tar2tf_cli.stores import Folder, ObjectInfo, Source, read_with_folder
-from tar2tf_cli.stores.directory import DirectorySource
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from tar2tf_cli.spec.reach import Reach
+from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.checking.against import Origin
 
-__all__ = ["Document", "open_document", "verify_manifest"]
-
-
-class Document(NamedTuple):
-    """A manifest's path or URL, its bytes, and the folder that holds it."""
-
-    path: str
-    data: bytes
-    folder: Folder
-
-
-def open_document(bucket: str, **reach: Unpack[Reach]) -> Document | None:
-    """Open a manifest if the suffix of a path or URL is that of one; otherwise None.
-
-    Raises:
-        SourceError: when it cannot be read.
-    """
-    if is_remote(bucket):
-        path = without_secrets(bucket)
-        if not path.endswith(".json"):
-            return None
-        found = read_with_folder(bucket, **reach)
-        if found is None:
-            raise SourceError("the manifest does not exist", shard=path)
-        return Document(path, *found)
-    if not (bucket.endswith(".json") and os.path.isfile(bucket)):
-        return None
-    try:
-        with open(bucket, "rb") as file:
-            return Document(bucket, file.read(), DirectorySource(os.path.dirname(bucket) or "."))
-    except OSError as error:
-        raise read_failed(bucket, error) from None
+__all__ = ["verify_manifest"]
 
 
 def verify_manifest(run: CheckRun, document: Document, against: Origin | None = None) -> Report:

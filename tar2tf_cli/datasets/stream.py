@@ -22,7 +22,7 @@ from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.flow.sample_flow import Faults, Steps, context_of, flow
 from tar2tf_cli.formats.stored import whole_sample
 from tar2tf_cli.ops import Selection
-from tar2tf_cli.ops.func import label
+from tar2tf_cli.ops.identity import label
 from tar2tf_cli.samples.grouping import Sample
 
 if TYPE_CHECKING:

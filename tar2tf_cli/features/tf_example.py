@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tar2tf_cli.errors import ImageError, SampleError
 from tar2tf_cli.features.feature_map import describe
-from tar2tf_cli.formats import image
 from tar2tf_cli.formats.example import (
     Encoder,
     Feature,
@@ -20,13 +19,14 @@ from tar2tf_cli.formats.example import (
 )
 from tar2tf_cli.formats.example_parser import parse_features, values_of
 from tar2tf_cli.formats.stored import whole
+from tar2tf_cli.ops.base import Op, OpContext, apply_ops
 from tar2tf_cli.samples.grouping import KEY
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["TFExample", "key_of", "unfit"]
+__all__ = ["TFExample", "key_of", "transform", "unfit"]
 
 _encoder: Final = Encoder()
 
@@ -99,6 +99,8 @@ class TFExample(dict[str, "bytes | Feature"]):
         """Whether there is a feature of that name that holds one JPEG, PNG or BMP, judging by its header."""
         if not self.has_bytes(name) or len(values := self.get_bytes_list(name)) != 1:
             return False
+        from tar2tf_cli.formats import image
+
         try:
             return image.header(values[0]).format in ("jpeg", "png", "bmp")
         except ImageError:
@@ -129,6 +131,8 @@ class TFExample(dict[str, "bytes | Feature"]):
         Raises:
             ImageError: when it does not hold an image that can be decoded.
         """
+        from tar2tf_cli.formats import image
+
         return image.decode(self.get_bytes(name))
 
     def add_int64(self, name: str, value: int) -> None:
@@ -160,6 +164,8 @@ class TFExample(dict[str, "bytes | Feature"]):
         Raises:
             ImageError: for another dtype or shape.
         """
+        from tar2tf_cli.formats import image
+
         self[name] = image.encode(pixels, format, quality)
 
     # --- Any number of values ---
@@ -229,3 +235,15 @@ def _as_bytes(value: bytes) -> bytes:
     if not isinstance(value, (bytes, bytearray, memoryview)):
         raise TypeError(f"{type(value).__name__} is not a byte string")
     return bytes(value)
+
+
+def transform(example: TFExample, ops: Sequence[Op], context: OpContext) -> Iterator[TFExample]:
+    """Apply transformations to an example in order; yield the resulting examples, if any.
+
+    Raises:
+        SampleError: when one of them fails, or returns something else.
+    """
+    for result in apply_ops(example, ops, context):
+        if type(result) is not TFExample:
+            raise SampleError(f"a transformation returned {type(result).__name__} instead of a TFExample")
+        yield result

@@ -17,10 +17,9 @@ from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.features.tf_example import TFExample
 from tar2tf_cli.formats.example import Feature
 from tar2tf_cli.formats.example_parser import values_of
-from tar2tf_cli.ops import Func, Op
-from tar2tf_cli.ops.base import Kind, OpContext, apply_ops
-from tar2tf_cli.ops.fields import NameRule, keep, move_first, names_with
-from tar2tf_cli.ops.func import is_identified, label, source_digest
+from tar2tf_cli.ops.base import Kind, Op, OpContext
+from tar2tf_cli.ops.identity import is_identified, label, source_digest
+from tar2tf_cli.ops.names import NameRule, keep, move_first, names_with
 from tar2tf_cli.samples.grouping import Sample
 
 __all__ = [
@@ -37,7 +36,6 @@ __all__ = [
     "rename",
     "sample_f",
     "select",
-    "transform",
     "unknown_in",
 ]
 
@@ -192,6 +190,8 @@ def select(*rules: NameRule) -> Op:
 
 def sample_f(function: Callable[[Sample], Any]) -> Op:
     """Apply your function to each sample: it returns the sample, None to skip it, or an iterable of samples."""
+    from tar2tf_cli.ops.func import Func
+
     return Func(function)
 
 
@@ -222,18 +222,6 @@ def as_transformation(item: Any, kind: Kind) -> Op:
     if item.only == other:
         raise UsageError(f"{stage[kind]}: {item.name} is for {other}s", hint=f"give it to {stage[other]}")
     return item
-
-
-def transform(example: TFExample, ops: Sequence[Op], context: OpContext) -> Iterator[TFExample]:
-    """Apply transformations to an example in order; yield the resulting examples, if any.
-
-    Raises:
-        SampleError: when one of them fails, or returns something else.
-    """
-    for result in apply_ops(example, ops, context):
-        if type(result) is not TFExample:
-            raise SampleError(f"a transformation returned {type(result).__name__} instead of a TFExample")
-        yield result
 
 
 def unknown_in(ops: Iterable[Op]) -> Iterator[str]:

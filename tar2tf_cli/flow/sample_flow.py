@@ -19,8 +19,7 @@ from typing import Any, TypeAlias
 from tar2tf_cli.errors import SampleError, Tar2tfError
 from tar2tf_cli.features.feature_map import FeatureMap
 from tar2tf_cli.features.presets import find_preset, of_record_to_example
-from tar2tf_cli.features.tf_example import TFExample, key_of
-from tar2tf_cli.features.transformations import transform
+from tar2tf_cli.features.tf_example import TFExample, key_of, transform
 from tar2tf_cli.flow.threads import CHUNK, in_threads
 from tar2tf_cli.formats.stored import whole_sample
 from tar2tf_cli.ops.base import Op, OpContext, apply_ops

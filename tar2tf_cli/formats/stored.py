@@ -9,13 +9,25 @@ from typing import Any, Final
 from tar2tf_cli.errors import SampleError, SourceError, changed, write_errors
 from tar2tf_cli.formats.record_file import write_all
 
-__all__ = ["LARGE", "MAX_ENTRY_SIZE", "PIECE", "LargeEntries", "StoredBytes", "whole", "whole_sample"]
+__all__ = [
+    "DEFAULT_MAX_PIXELS",
+    "LARGE",
+    "MAX_ENTRY_SIZE",
+    "PIECE",
+    "LargeEntries",
+    "StoredBytes",
+    "whole",
+    "whole_sample",
+]
 
 LARGE: Final = 8 << 20
 """Values of this size or more are not held in memory, unless something needs them whole."""
 
 MAX_ENTRY_SIZE: Final = 512 << 20
 """The default size in bytes of the largest entry that is held in memory as a whole."""
+
+DEFAULT_MAX_PIXELS: Final = 2**27
+"""Height x width above which an image is not decoded: 402 MB of RGB bytes."""
 
 PIECE: Final = 1 << 20
 _MOST_HELD: Final = 48 << 20  # of one sample in memory

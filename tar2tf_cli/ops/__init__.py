@@ -1,13 +1,19 @@
-"""Ops on samples and selections of their entries: the registry that flags, spec files and Python share."""
+"""Ops on samples and selections of their entries: the registry that flags, spec files and Python share.
+
+They are imported when one of their names is first used, as most commands use none.
+"""
 
 from __future__ import annotations
 
-from tar2tf_cli.ops.base import OPS, Op, OpContext, parse_op
-from tar2tf_cli.ops.image import Cast, CenterCrop, Convert, Decode, Encode, Resize, Rotate  # isort: split
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
-from tar2tf_cli.ops.fields import DropEmpty, Keep, Rename
-from tar2tf_cli.ops.func import Func
-from tar2tf_cli.ops.select import Select, SelectDict, Selection, SelectJSON, SelectList
+if TYPE_CHECKING:
+    from tar2tf_cli.ops.base import OPS, Op, OpContext, parse_op
+    from tar2tf_cli.ops.fields import DropEmpty, Keep, Rename
+    from tar2tf_cli.ops.func import Func
+    from tar2tf_cli.ops.image import Cast, CenterCrop, Convert, Decode, Encode, Resize, Rotate
+    from tar2tf_cli.ops.select import Select, SelectDict, Selection, SelectJSON, SelectList
 
 __all__ = [
     "OPS",
@@ -31,3 +37,16 @@ __all__ = [
     "Selection",
     "parse_op",
 ]
+
+_MODULES: Final = ("base", "image", "fields", "func", "select")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    modules = [import_module(f"{__name__}.{module}") for module in _MODULES]
+    return next(getattr(module, name) for module in modules if hasattr(module, name))
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -13,8 +13,7 @@ from functools import wraps
 from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import ProblemsError, SampleError, UsageError, meant
-from tar2tf_cli.formats.image import DEFAULT_MAX_PIXELS
-from tar2tf_cli.formats.stored import MAX_ENTRY_SIZE, whole, whole_sample
+from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS, MAX_ENTRY_SIZE, whole, whole_sample
 from tar2tf_cli.ops.rules import JsonSchema, Rule
 from tar2tf_cli.samples.grouping import Sample
 
@@ -48,6 +47,7 @@ class Op:
     Attributes:
         checks: the rule for each field.
         unlocked: whether the work is done by libraries that release the GIL.
+        own_code: whether it calls a function of the user.
         only: what it works on, samples or examples; None for both.
         by_name: whether it uses only entries that it names, so that large ones may stay in files; see `entry`.
     """
@@ -57,6 +57,7 @@ class Op:
     examples: ClassVar[tuple[str, ...]] = ()
     checks: ClassVar[Mapping[str, Rule[Any]]] = {}
     unlocked: ClassVar[bool] = False
+    own_code: ClassVar[bool] = False
     only: ClassVar[Kind | None] = "sample"
     by_name: ClassVar[bool] = False
 
@@ -179,7 +180,7 @@ def missing_entry(sample: Sample, complaint: str) -> SampleError:
 
 
 OPS: Final[dict[str, type[Op]]] = {}
-"""Every op by name."""
+"""Every op by name, once `tar2tf_cli.ops.OPS` was used."""
 
 T = TypeVar("T", bound=type[Op])
 
@@ -196,6 +197,8 @@ def parse_op(item: Any) -> Op:
     Raises:
         UsageError: when it is invalid; names the problem, and the nearest valid name.
     """
+    from tar2tf_cli.ops import OPS
+
     if isinstance(item, Op):
         return item
     if isinstance(item, str):

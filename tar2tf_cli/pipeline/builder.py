@@ -13,8 +13,7 @@ from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.features.tf_example import TFExample, unfit
 from tar2tf_cli.features.transformations import as_transformation
 from tar2tf_cli.features.types import TypeName
-from tar2tf_cli.formats.image import DEFAULT_MAX_PIXELS
-from tar2tf_cli.formats.stored import MAX_ENTRY_SIZE
+from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS, MAX_ENTRY_SIZE
 from tar2tf_cli.inputs.file_object import Readable, check_inputs
 from tar2tf_cli.ops import DropEmpty, Op
 from tar2tf_cli.ops.base import OpContext

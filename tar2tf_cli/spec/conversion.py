@@ -11,10 +11,9 @@ from tar2tf_cli.errors import UsageError
 from tar2tf_cli.features.feature_map import check_types
 from tar2tf_cli.features.presets import Preset, find_preset
 from tar2tf_cli.features.types import TypeName
-from tar2tf_cli.formats.image import DEFAULT_MAX_PIXELS
-from tar2tf_cli.formats.stored import MAX_ENTRY_SIZE
+from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS, MAX_ENTRY_SIZE
 from tar2tf_cli.ops.base import Op
-from tar2tf_cli.ops.func import Func, label
+from tar2tf_cli.ops.identity import label
 from tar2tf_cli.ops.select import Selection
 from tar2tf_cli.samples.grouping import KeySplit, Sample
 from tar2tf_cli.spec import fields as check
@@ -259,7 +258,7 @@ class Conversion:
     @property
     def runs_own_code(self) -> bool:
         """Whether a function of the user is called for each sample."""
-        return bool(self.example_ops or self.record_to_example or any(isinstance(op, Func) for op in self.ops))
+        return bool(self.example_ops or self.record_to_example or any(op.own_code for op in self.ops))
 
     @property
     def gains_by_threads(self) -> bool:
@@ -307,4 +306,8 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, type):
         return label(value)
-    return Func(value).canonical() if callable(value) else str(value)
+    if not callable(value):
+        return str(value)
+    from tar2tf_cli.ops.func import Func
+
+    return Func(value).canonical()

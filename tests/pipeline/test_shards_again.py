@@ -30,7 +30,7 @@ from shards import (
     write_tar,
 )
 from tar2tf_cli.errors import OutputExistsError
-from tar2tf_cli.ops.func import is_identified
+from tar2tf_cli.ops.identity import is_identified
 from tar2tf_cli.pipeline import (
     Pipeline,
     PipelineSummary,

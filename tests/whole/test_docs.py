@@ -13,7 +13,7 @@ import pytest
 from readme import ROOT, block
 from tar2tf_cli.cli import cli
 from tar2tf_cli.cli.options import GROUPS
-from tar2tf_cli.formats.image import DEFAULT_MAX_PIXELS
+from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS
 from tar2tf_cli.ops import OPS, parse_op
 
 

@@ -7,13 +7,12 @@ them: reading a header, drawing an angle and `tar2tf --help` never do.
 
 from __future__ import annotations
 
-from tar2tf_cli.formats.image.codecs import CHANNELS, DEFAULT_MAX_PIXELS, decode, encode, to_rgb_jpeg
+from tar2tf_cli.formats.image.codecs import CHANNELS, decode, encode, to_rgb_jpeg
 from tar2tf_cli.formats.image.headers import ImageHeader, header, sniff
 from tar2tf_cli.formats.image.pixels import DTYPES, cast, center_crop, convert_dtype, random_angle, resize, rotate
 
 __all__ = [
     "CHANNELS",
-    "DEFAULT_MAX_PIXELS",
     "DTYPES",
     "ImageHeader",
     "cast",

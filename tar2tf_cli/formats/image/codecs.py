@@ -25,14 +25,12 @@ from tar2tf_cli.formats.image.headers import (
 from tar2tf_cli.formats.image.lazy import Image, NDArray, cv2, np, simplejpeg
 from tar2tf_cli.formats.image.pixels import opencv, shape_of
 from tar2tf_cli.formats.image.png import plain_png
+from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS
 
-__all__ = ["CHANNELS", "DEFAULT_MAX_PIXELS", "decode", "encode", "to_rgb_jpeg"]
+__all__ = ["CHANNELS", "decode", "encode", "to_rgb_jpeg"]
 
 CHANNELS: Final = (0, 1, 3)
 """What `decode` takes as `channels`."""
-
-DEFAULT_MAX_PIXELS: Final = 2**27
-"""Height x width above which `decode` refuses an image: 402 MB of RGB bytes."""
 
 
 def decode(data: bytes, channels: int = 0, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> NDArray[np.uint8]:
