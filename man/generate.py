@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from tar2tf_cli import __version__
-from tar2tf_cli.cli import cli
+from tar2tf_cli.cli import all_commands, cli
 from tar2tf_cli.cli.complete import SHELLS
 from tar2tf_cli.cli.options import grouped
 from tar2tf_cli.ops import OPS
@@ -53,12 +53,9 @@ def generated() -> dict[Path, str]:
     """The text of every generated file by its path."""
     context = click.Context(cli, info_name="tar2tf", help_option_names=["-h", "--help"])
     files = {ROOT / "man" / "tar2tf.1": "\n".join(_group_page(context))}
-    for name in cli.list_commands(context):
-        command = cli.get_command(context, name)
-        if command is None:
-            raise LookupError(name)
+    for name, command in all_commands().items():
         page = "\n".join(_command_page(click.Context(command, parent=context, info_name=name)))
-        files[ROOT / "man" / f"tar2tf-{name}.1"] = page
+        files[ROOT / "man" / f"{_page_name(name)}.1"] = page
     files[ROOT / "docs" / "spec.schema.json"] = json.dumps(spec_schema(), indent=1) + "\n"
     files[ROOT / "docs" / "without-tensorflow.txt"] = "\n".join(_without_tensorflow()) + "\n"
     return files | {ROOT / "completions" / f"tar2tf.{name}": shell.script for name, shell in SHELLS.items()}
@@ -80,16 +77,14 @@ def _group_page(context: click.Context) -> Iterator[str]:
     yield ".SH DESCRIPTION"
     yield from _paragraphs(cli.help or "")
     yield ".SH COMMANDS"
-    for name in cli.list_commands(context):
-        command = cli.get_command(context, name)
-        if command is not None:
-            yield f".TP\n.BR tar2tf-{name} (1)\n{_escape(command.get_short_help_str(200))}"
+    for name, command in all_commands().items():
+        yield f".TP\n.BR {_page_name(name)} (1)\n{_escape(command.get_short_help_str(200))}"
     yield from _tail(EXIT_STATUS)
 
 
 def _command_page(context: click.Context) -> Iterator[str]:
     command = context.command
-    name = f"tar2tf-{context.info_name}"
+    name = _page_name(context.info_name or "")
     yield from _head(name, _lower_first(command.get_short_help_str(200).rstrip(".")))
     usage = " ".join(command.collect_usage_pieces(context))
     yield f".SH SYNOPSIS\n.B tar2tf {context.info_name}\n{_escape(usage)}"
@@ -112,6 +107,10 @@ def _command_page(context: click.Context) -> Iterator[str]:
         for path, meaning in FILES.items():
             yield f".TP\n.I {_escape(path)}\n{_escape(meaning)}"
     yield from _tail(EXIT_STATUS if len(groups) > 1 else (0, 2))
+
+
+def _page_name(command: str) -> str:
+    return f"tar2tf-{command.replace(' ', '-')}"
 
 
 def _head(name: str, summary: str) -> Iterator[str]:

@@ -14,12 +14,26 @@ import click
 
 from tar2tf_cli.spec.version import __version__
 
-__all__ = ["cli", "main"]
+__all__ = ["all_commands", "cli", "main"]
 
-_COMMANDS: Final = ("convert", "inspect", "verify", "export", "ops", "schema", "completion")
+_COMMANDS: Final = ("convert", "inspect", "verify", "export", "ops", "schema", "etl", "completion")
 
 
-class _Lazy(click.Group):
+class Group(click.Group):
+    """A group of commands that answers a mistyped one with the near one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(ctx)
+        if args and not args[0].startswith("-") and args[0] not in known:
+            from tar2tf_cli.errors import meant
+
+            raise click.UsageError(f"there is no command {args[0]!r}{meant(args[0], known)}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+class _Lazy(Group):
     """A group that imports a command's module only when that command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -30,15 +44,6 @@ class _Lazy(click.Group):
             return None
         command: click.Command = import_module(f"tar2tf_cli.cli.{cmd_name}").command
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in _COMMANDS:
-            from tar2tf_cli.errors import meant
-
-            raise click.UsageError(f"there is no command {args[0]!r}{meant(args[0], _COMMANDS)}", ctx)
-        return super().resolve_command(ctx, args)
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         with _reader_gone():
@@ -97,6 +102,16 @@ def cli() -> None:
     tar2tf inspect out
     tar2tf verify out/train-manifest.json
     """
+
+
+def all_commands() -> dict[str, click.Command]:
+    """Return every command by its words, such as `etl serve`."""
+    found: dict[str, click.Command] = {}
+    for name in _COMMANDS:
+        command = cli.get_command(click.Context(cli), name)
+        inner = command.commands if isinstance(command, click.Group) else {}
+        found |= {f"{name} {word}": item for word, item in inner.items()} or {name: command or cli}
+    return found
 
 
 def main(args: list[str] | None = None) -> NoReturn:

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from tar2tf_cli import __version__
 from tar2tf_cli.errors import UsageError
+from tar2tf_cli.spec import yaml_file
 from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.spec.yaml_file import build, overlaid, problems
 
-__all__ = ["ENVIRONMENT", "Settings"]
+__all__ = ["ENVIRONMENT", "Asked", "Settings"]
 
 ENVIRONMENT: Final = "TAR2TF_ETL_SETTINGS"
 """The variable from which a transformer reads its settings."""
@@ -21,7 +21,8 @@ ENVIRONMENT: Final = "TAR2TF_ETL_SETTINGS"
 _ELSEWHERE: Final = ("output", "shuffle", "split", "max_errors")
 """What happens to records after they were made, or to the results of several inputs."""
 
-_PLACES: Final = {"input": {"bucket": "-"}, "output": {"path": "-"}}
+_BUCKET: Final = {"bucket": "-"}
+_OUTPUT: Final = "<split>-<>.record"
 """The bucket and the output that a conversion must have, and a transformer does not use."""
 
 
@@ -71,13 +72,26 @@ class Settings:
                 f"the settings are of tar2tf {version}, but this is {__version__}",
                 hint="use an image with the version of the client",
             )
-        if any(_is_func(op) for op in spec.get("ops") or ()):  # which to check would be to import
-            raise _refused()
-        if found := [message for _, message in problems(spec)]:
+        _refuse_python(spec)
+        if found := [message for _, message in yaml_file.problems(spec)]:
             raise UsageError(f"{ENVIRONMENT}: {'; '.join(found)}")
         settings = cls(spec, bool(keys))
         cls.of(settings.conversion())
         return settings
+
+    @classmethod
+    def read(cls, path: str) -> Settings:
+        """The settings for the conversion of a spec file, which may leave out its input and output.
+
+        Raises:
+            UsageError: when the file has problems, or what it describes cannot be done in a cluster.
+        """
+        document, spec_error = yaml_file.load(path)
+        _refuse_python(document)
+        if found := list(yaml_file.problems(document)):
+            raise spec_error(found)
+        output = {"path": _OUTPUT if document.get("split") else "-"}
+        return cls.of(yaml_file.build({**yaml_file.overlaid({"input": _BUCKET}, document), "output": output}))
 
     @property
     def text(self) -> str:
@@ -97,11 +111,38 @@ class Settings:
 
     def conversion(self) -> Conversion:
         """The conversion by which a transformer reads one input."""
-        return build(overlaid(_PLACES, self.spec))
+        return yaml_file.build(yaml_file.overlaid({"input": _BUCKET, "output": {"path": "-"}}, self.spec))
 
 
-def _is_func(op: Any) -> bool:
-    return (op if isinstance(op, str) else next(iter(op), "")).partition(":")[0] == "func"
+@dataclass(frozen=True)
+class Asked:
+    """What one request may ask a transformer for, as its `etl_args`.
+
+    Attributes:
+        first: the object is the conversion's first input: a typed feature that none of its samples has is wrong usage.
+    """
+
+    first: bool = False
+
+    @classmethod
+    def load(cls, text: str) -> Asked:
+        """What `text` returned as text; anything else in it is meant for other transformers."""
+        try:
+            return cls(bool(json.loads(text)["tar2tf"]["first"]))
+        except (ValueError, KeyError, TypeError):
+            return cls()
+
+    @property
+    def text(self) -> str:
+        """The request as JSON; empty if it asks for nothing."""
+        return json.dumps({"tar2tf": {"first": True}}, separators=(",", ":")) if self.first else ""
+
+
+def _refuse_python(spec: Mapping[str, Any]) -> None:
+    """Refuse the op func before it is looked at, which would be to import what it names."""
+    for op in spec.get("ops") or ():
+        if (op if isinstance(op, str) else str(next(iter(op), ""))).partition(":")[0] == "func":
+            raise _refused()
 
 
 def _refused() -> UsageError:

@@ -6,15 +6,17 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tar2tf_cli.cli import cli
+from tar2tf_cli.cli import all_commands, cli
 from tar2tf_cli.cli.options import GROUPS
 from tar2tf_cli.ops import OPS, parse_op
 
-COMMANDS = tuple(cli.list_commands(None))  # type: ignore[arg-type]
+COMMANDS = all_commands()
 
 
 def help_of(name: str, width: int = 80) -> list[str]:
-    result = CliRunner().invoke(cli, [name, "--help"], terminal_width=width - 2)  # as click leaves two columns free
+    result = CliRunner().invoke(
+        cli, [*name.split(), "--help"], terminal_width=width - 2
+    )  # as click leaves two columns free
     assert result.exit_code == 0, result.output
     return result.stdout.splitlines()
 
@@ -35,9 +37,7 @@ def test_the_help_of_convert_is_grouped_and_shorter_than_seventy_lines() -> None
 def test_every_option_is_one_line_of_help_at_80_columns_and_belongs_to_a_group(name: str) -> None:
     lines = help_of(name)
     assert max(map(len, lines)) <= 80
-    command = cli.get_command(None, name)  # type: ignore[arg-type]
-    assert command is not None
-    options = [param for param in command.params if isinstance(param, click.Option)]
+    options = [param for param in COMMANDS[name].params if isinstance(param, click.Option)]
     terms = {line[2:].partition("  ")[0]: line for line in lines if line.startswith("  -")}
     for option in options:
         assert option.help

@@ -13,7 +13,7 @@ from webdataset.tariterators import group_by_keys, tar_file_expander
 
 import tar2tf_cli
 from tar2tf_cli import AisDataset, Conversion, Dataset, Input, Output, Tar2tfError, convert, ops, pipeline, recorder
-from tar2tf_cli.cli import cli
+from tar2tf_cli.cli import all_commands
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(path.name for path in (DOCS / "migrating").glob("*.md"))
@@ -38,8 +38,7 @@ def new_calls(page: str) -> list[str]:
 def test_the_new_calls_of_a_page_exist(page: str) -> None:
     import tensorflow as tf
 
-    commands = [cli.get_command(None, name) for name in cli.list_commands(None)]
-    options = {flag for command in commands for param in command.params for flag in param.opts}
+    options = {flag for command in all_commands().values() for param in command.params for flag in param.opts}
     places = [tar2tf_cli, ops, pipeline, recorder, pipeline.Pipeline, pipeline.TFExample, pipeline.TFRecordReader]
     places += [pipeline.TFRecordWriter, recorder.Example, Dataset, AisDataset, builtins, tf.data.Dataset]
     calls = new_calls(page)

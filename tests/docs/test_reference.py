@@ -16,7 +16,7 @@ import click
 import pytest
 
 from tar2tf_cli import Conversion, Input, Output, convert
-from tar2tf_cli.cli import cli
+from tar2tf_cli.cli import all_commands, cli
 from tar2tf_cli.features.presets import PRESETS
 from tar2tf_cli.features.types import TYPES
 from tar2tf_cli.ops import OPS
@@ -104,8 +104,7 @@ def test_the_ops_page_has_every_op_preset_and_type() -> None:
 
 def test_the_environment_page_has_the_variable_of_every_option() -> None:
     found: dict[str, set[str]] = {}
-    for name in cli.list_commands(None):
-        command = cli.get_command(None, name)
+    for name, command in all_commands().items():
         context = click.Context(command, info_name=name, **command.context_settings)
         for param in command.params:
             if isinstance(param, click.Option) and not param.is_eager:

@@ -219,7 +219,7 @@ def _whole(file: Any) -> bytes:
 def serve(path: str) -> None:
     """Fork a process for each connection, until standard input ends."""
     for module in pkgutil.walk_packages(importlib.import_module("tar2tf_cli").__path__, "tar2tf_cli."):
-        if not module.name.endswith("__main__"):
+        if not module.name.endswith(("__main__", "remote.server")):  # the latter needs an extra, which is heavy
             importlib.import_module(module.name)
     assert not HEAVY & sys.modules.keys(), HEAVY & sys.modules.keys()
     with socket.socket(socket.AF_UNIX) as listening:

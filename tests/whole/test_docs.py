@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from readme import ROOT, block
-from tar2tf_cli.cli import cli
+from tar2tf_cli.cli import all_commands, cli
 from tar2tf_cli.cli.options import GROUPS
 from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS
 from tar2tf_cli.ops import OPS, parse_op
@@ -49,7 +49,7 @@ def test_every_op_has_help_of_one_sentence_and_usage_that_begins_with_its_name(o
     assert op.usage.replace("-", "\\-") in GENERATED[ROOT / "man" / "tar2tf-convert.1"]
 
 
-@pytest.mark.parametrize("name", ["-h", *(f"{name} -h" for name in cli.list_commands(None))])
+@pytest.mark.parametrize("name", ["-h", "etl -h", *(f"{name} -h" for name in all_commands())])
 def test_every_command_has_help_that_leads_with_examples(name):
     run = subprocess.run(
         [sys.executable, "-m", "tar2tf_cli", *name.split()], capture_output=True, text=True, timeout=60

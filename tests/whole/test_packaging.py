@@ -18,9 +18,9 @@ import pytest
 from readme import ROOT
 from shards import PHOTOS
 from tar2tf_cli import __version__
-from tar2tf_cli.cli import cli
+from tar2tf_cli.cli import all_commands
 
-COMMANDS = list(cli.list_commands(None))  # type: ignore[arg-type]
+COMMANDS = [name.replace(" ", "-") for name in all_commands()]
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:

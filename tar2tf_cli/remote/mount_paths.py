@@ -1,0 +1,49 @@
+"""Which files of a target a transformer may read: objects in its mount paths, and nothing else."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from tar2tf_cli.errors import NothingFoundError, SourceError
+
+__all__ = ["MOUNT_PATHS", "NotAllowedError", "object_file"]
+
+MOUNT_PATHS: Final = "TAR2TF_MOUNT_PATHS"
+"""The variable with the mount paths, separated by colons; without it, AIStore's mark of a mount path counts."""
+
+_MARK: Final = "user.ais.daemon_id"
+"""The extended attribute that a target gives its mount paths (AIStore, fs/mpather.go and cmn/fname)."""
+
+
+class NotAllowedError(SourceError):
+    """A file that a transformer may not read."""
+
+
+def object_file(path: str) -> Path:
+    """The file of an object, with symbolic links resolved: MOUNT_PATH/@PROVIDER/BUCKET/... and a regular file.
+
+    Raises:
+        NotAllowedError: when it is not in a mount path.
+        NothingFoundError: when there is no such file.
+    """
+    found = Path(os.path.realpath(os.path.join("/", path)))
+    given = os.environ.get(MOUNT_PATHS)
+    known = None if given is None else {os.path.realpath(folder) for folder in given.split(os.pathsep) if folder}
+    for place, folder in zip(found.parts[1:], found.parents[::-1], strict=False):
+        if place.startswith("@") and (_is_marked(folder) if known is None else str(folder) in known):
+            break
+    else:
+        hint = f"the mount paths are those that the target marked, or that {MOUNT_PATHS} names"
+        raise NotAllowedError("is not an object in a mount path of the target", shard=str(found), hint=hint)
+    if not found.is_file():
+        raise NothingFoundError("there is no such file", shard=str(found))
+    return found
+
+
+def _is_marked(folder: Path) -> bool:
+    with suppress(OSError, AttributeError):  # the latter where there are no extended attributes
+        return bool(os.getxattr(folder, _MARK))
+    return False

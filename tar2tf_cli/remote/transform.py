@@ -1,0 +1,98 @@
+"""One object of a cluster to the file that answers a request for it: what a transformer does, apart from HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+from tar2tf_cli.errors import NotAdjacentError
+from tar2tf_cli.flow.reading import Reading
+from tar2tf_cli.formats.bytestream import ByteStream
+from tar2tf_cli.formats.record_file import RecordFile
+from tar2tf_cli.remote.settings import Asked, Settings
+from tar2tf_cli.remote.stream import StreamWriter
+from tar2tf_cli.stores import ObjectInfo, Source
+from tar2tf_cli.stores.directory import DirectorySource
+
+__all__ = ["Transform"]
+
+
+class _Object(Source):
+    """The file of an object as a bucket of one input.
+
+    Args:
+        path: the file.
+        name: what errors call it.
+        seekable: whether it is read by offset. A limit decides by the first bytes of an input that is not, whether its
+            members are adjacent, as for any bucket of objects.
+    """
+
+    def __init__(self, path: str, name: str, *, seekable: bool) -> None:
+        self.bucket = name
+        self.seekable = seekable
+        self._file = DirectorySource(path)
+
+    def list(self, templates: object = ()) -> list[ObjectInfo]:
+        """The file as an input."""
+        return self._file.list(())
+
+    def open(self, item: ObjectInfo) -> ByteStream:
+        """Open the file, which must stay the same until it is closed."""
+        return self._file.open(item)
+
+    def locate(self, name: str) -> str:
+        """The object's name."""
+        return self.bucket
+
+
+class Transform:
+    """Makes the answers of a transformer.
+
+    Args:
+        settings: what it was told.
+        threads: how many threads work on one object, if its ops gain by that.
+    """
+
+    def __init__(self, settings: Settings, threads: int = 1) -> None:
+        self.settings = settings
+        self._conversion = settings.conversion()
+        self._threads = threads if self._conversion.gains_by_threads else 1
+
+    def __call__(self, path: str, name: str, asked: Asked, answer: str, check: Callable[[], None]) -> None:
+        """Write the answer for one object to a file.
+
+        Args:
+            path: the file that holds the object.
+            name: the object's name, for errors.
+            asked: what the request asks for.
+            answer: the path of the file to write.
+            check: called after each read of the object; raises to end the work.
+
+        Raises:
+            Tar2tfError: as in a conversion; the file is of no use then.
+        """
+        source = _Object(path, name, seekable=self._conversion.limit is None)
+        try:
+            self._write(source, asked, answer, check)
+        except NotAdjacentError:
+            self._write(source, asked, answer, check, regroup=True)
+
+    def _write(
+        self, source: _Object, asked: Asked, answer: str, check: Callable[[], None], *, regroup: bool = False
+    ) -> None:
+        most = self._conversion.limit
+        (item,) = source.list()
+        options: dict[str, Any] = {
+            "ahead": most is not None,
+            "regroup": regroup,
+            "first": asked.first,
+            "threads": self._threads,
+        }
+        with RecordFile(answer) as file:
+            writer = StreamWriter(file, keys=self.settings.keys, settings=self.settings.digest)
+            with Reading(self._conversion, source, item, on_bytes=lambda _: check(), **options) as reading:
+                take = None if self.settings.keys or most is not None else writer.take
+                for key, parts, size in islice(reading.records(take), most):
+                    writer.add(key, parts, size)
+            writer.finish(reading.report, item.size)
