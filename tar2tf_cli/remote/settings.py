@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
-from tar2tf_cli import __version__
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.spec import yaml_file
 from tar2tf_cli.spec.conversion import Conversion
+from tar2tf_cli.spec.version import __version__
 
 __all__ = ["ENVIRONMENT", "Asked", "Settings"]
 
