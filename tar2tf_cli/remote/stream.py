@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from tar2tf_cli import errors
+import tar2tf_cli.errors as errors
 from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError
 from tar2tf_cli.formats.bytestream import Readable
 from tar2tf_cli.formats.tfrecord import FRAMING, crc32c, frame, record_length, unframed
