@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 from checked import Ran, convert
+from etl import EtlCluster, etl_cluster_in
 from kernels import built
 from servers import (
     AZURE_ACCOUNT,
@@ -44,6 +45,7 @@ GROUPS = {
     "aistore": ("tests/stores/test_ais.py",),
     "aistore, with tokens": ("tests/stores/test_ais_tokens.py",),
     "aistore, two clusters": ("tests/datasets/test_aistore.py",),
+    "etl": ("tests/remote/test_cluster",),
     "s3": (
         "tests/stores/test_s3.py",
         "tests/stores/test_versitygw.py",
@@ -81,7 +83,7 @@ GROUPS = {
 }
 """Tests that run one after another in one process, by what their ids begin with: they share a server, or disturb."""
 
-SERVERS = {"moto": "s3", "gcs": "gcs", "azure": "azure", "clusters": "aistore, two clusters"}
+SERVERS = {"moto": "s3", "gcs": "gcs", "azure": "azure", "clusters": "aistore, two clusters", "etl_cluster": "etl"}
 """Fixtures that start a server, and the group of the tests that use it."""
 
 
@@ -195,6 +197,31 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         patch.setenv("AZURE_STORAGE_ACCOUNT_KEY", AZURE_KEY)
         yield url
     server.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def etl_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtlCluster]:
+    """An AIStore whose transformers run, started once; `etl` is for tests."""
+    pytest.importorskip("fastapi", reason="no server for transformers: pip install 'tar2tf-cli[etl]'")
+    cluster = etl_cluster_in(tmp_path_factory.mktemp("etl") / "cluster")
+    try:
+        found = cluster.__enter__()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    yield found
+    cluster.__exit__(None, None, None)
+
+
+@pytest.fixture
+def etl(etl_cluster: EtlCluster) -> Iterator[EtlCluster]:
+    """An AIStore whose transformers run, and this test in its network."""
+    try:
+        network = etl_cluster.network()
+        network.__enter__()
+    except PermissionError as error:
+        pytest.skip(str(error))
+    yield etl_cluster
+    network.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="module")

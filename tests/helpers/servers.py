@@ -126,8 +126,30 @@ AWS_MISSING = "the AIStore has no S3 behind it: put an `aisnode` on PATH that wa
 
 def knows_aws() -> bool:
     """Whether the `aisnode` that clusters of our own are made of was built with `-tags aws`."""
-    binary = None if os.environ.get("AIS_ENDPOINT") else go_command("aisnode")
-    return bool(binary and re.search(rb"-tags=(\w+,)*aws\b", Path(binary).read_bytes()))
+    return not os.environ.get("AIS_ENDPOINT") and built_with("aws")
+
+
+def built_with(tag: str) -> bool:
+    """Whether there is an `aisnode`, and it was built with a tag."""
+    binary = go_command("aisnode")
+    return bool(binary and re.search(rb"-tags=(\w+,)*%s\b" % tag.encode(), Path(binary).read_bytes()))
+
+
+@contextmanager
+def network_of(pid: int) -> Iterator[None]:
+    """The network of another process for this thread and all it starts.
+
+    Raises:
+        PermissionError: for users who may not enter it.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open("/proc/thread-self/ns/net") as before, open(f"/proc/{pid}/ns/net") as there:
+        if libc.setns(there.fileno(), CLONE_NEWNET):
+            raise PermissionError(ctypes.get_errno(), "no way into the cluster's network: run pytest in `unshare -rn`")
+        try:
+            yield
+        finally:
+            libc.setns(before.fileno(), CLONE_NEWNET)
 
 
 def self_signed(folder: Path) -> tuple[Path, Path]:

@@ -1,0 +1,87 @@
+"""An AIStore whose transformers run, for the tests: a proxy and two targets in a network of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from readme import ROOT
+from servers import built_with, go_command, network_of
+from tar2tf_cli.remote.settings import ENVIRONMENT, Settings
+
+ETL_MISSING = (
+    "no AIStore with ETL: put an `aisnode` on PATH or in Go's bin folder that was built with `-tags etl` "
+    "(tests/helpers/ais_etl_cluster.py says how)"
+)
+SERVE = ["python", "-m", "tar2tf_cli", "etl", "serve"]
+"""The command of a pod."""
+
+
+@dataclass(frozen=True)
+class EtlCluster:
+    """A cluster; clients reach it inside `network()` only.
+
+    Attributes:
+        folder: has the configuration, the objects and the output of the pods.
+        endpoint: the proxy.
+    """
+
+    folder: Path
+    endpoint: str
+
+    def network(self) -> AbstractContextManager[None]:
+        """The cluster's network for this thread and all it starts."""
+        return network_of(int((self.folder / "pids").read_text().split()[0]))
+
+    @cached_property
+    def sdk(self) -> Any:
+        """The official client."""
+        from aistore.sdk import Client
+
+        return Client(self.endpoint)
+
+    def init(self, settings: Settings, comm: str = "hpush", name: str = "", **options: Any) -> str:
+        """Start a transformer with the official client, and return its name."""
+        name = name or settings.name
+        options = {"init_timeout": "60s", "obj_timeout": "30s", "direct_put": True, **options}
+        options.setdefault(ENVIRONMENT, settings.text)
+        self.sdk.etl(name).init(image="none", command=SERVE, comm_type=comm, **options)
+        return name
+
+    def logs(self, name: str) -> str:
+        """What the pods of a transformer wrote."""
+        return "".join(log.logs for log in self.sdk.etl(name).logs())
+
+    def bucket(self, name: str, objects: dict[str, bytes] | None = None) -> Any:
+        """A bucket with these objects and no others."""
+        self.sdk.bucket(name).delete(missing_ok=True)
+        bucket = self.sdk.bucket(name).create()
+        for key, data in (objects or {}).items():
+            bucket.object(key).get_writer().put_content(data)
+        return bucket
+
+
+@contextmanager
+def etl_cluster_in(folder: Path, *options: str) -> Iterator[EtlCluster]:
+    """A cluster, with further options of ais_etl_cluster.py.
+
+    Raises:
+        FileNotFoundError: when there is no `aisnode` for it.
+    """
+    binary = go_command("aisnode")
+    if binary is None or not ("--no-k8s" in options or built_with("etl")):
+        raise FileNotFoundError(ETL_MISSING)
+    tool = [sys.executable, str(Path(__file__).with_name("ais_etl_cluster.py"))]
+    pods = ["--pod-env", f"PYTHONPATH={ROOT}", "--pod-env", "TAR2TF_NUM_WORKERS=1"]
+    command = [*tool, "start", "--dir", str(folder), "--aisnode", binary, *pods, *options]
+    started = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=120)
+    try:
+        yield EtlCluster(folder, started.stdout.strip().partition("=")[2])
+    finally:
+        subprocess.run([*tool, "stop", "--dir", str(folder)], check=True, timeout=60)
