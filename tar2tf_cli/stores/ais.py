@@ -25,7 +25,9 @@ from tar2tf_cli.stores.web import WebClient, server_of
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse
 
-__all__ = ["AisStore"]
+    from tar2tf_cli.stores.ais_etl import Transformers
+
+__all__ = ["AisStore", "message_of", "parsed"]
 
 _PROVIDERS: Final = {
     "ais": "ais",
@@ -103,8 +105,8 @@ class AisStore(Store):
                 hint="pass --endpoint http://PROXY:PORT or set AIS_ENDPOINT",
             )
         self.lists_versions = provider == "ais"
-        self._endpoint = (address if "://" in address else f"http://{address}").rstrip("/")
-        self._proxy = server_of(self._endpoint)
+        self.endpoint = (address if "://" in address else f"http://{address}").rstrip("/")
+        self.proxy = server_of(self.endpoint)
 
     def connect(self) -> WebClient:
         """Make a client with the user's token and certificates."""
@@ -126,7 +128,7 @@ class AisStore(Store):
             if not asked["continuation_token"]:
                 break
         if self._map() != nodes:
-            raise Transient("a node left or joined during the listing", self._proxy)
+            raise Transient("a node left or joined during the listing", self.proxy)
 
     def _map(self) -> str | None:
         """Return the version of the cluster's map of nodes; None when the token does not allow to read it."""
@@ -138,14 +140,14 @@ class AisStore(Store):
         return bool(self._about("snode").get("daemon_type") == "target")
 
     def _about(self, what: str) -> Mapping[str, Any]:
-        response = self.client.send("GET", f"{self._endpoint}/v1/daemon?what={what}")
-        return _parsed(response.read().decode("utf-8", "replace"))
+        response = self.client.send("GET", f"{self.endpoint}/v1/daemon?what={what}")
+        return parsed(response.read().decode("utf-8", "replace"))
 
     def _list(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         body = json.dumps({"action": "list", "value": asked}).encode()
-        url = f"{self._endpoint}/v1/buckets/{quote(self._name)}?{self._query()}"
+        url = f"{self.endpoint}/v1/buckets/{quote(self._name)}?{self._query()}"
         response = self.client.send("GET", url, {"Content-Type": "application/json"}, body)
-        text = self._checked(response, self._proxy, self.bucket).read()
+        text = self.checked(response, self.proxy, self.bucket).read()
         try:
             page = json.loads(text)
         except ValueError as error:
@@ -174,14 +176,14 @@ class AisStore(Store):
     def put(self, name: str, path: str) -> None:
         """Send the bytes to the target that the proxy names, in answer to a request without them."""
         where, length = self.locate(name), {"Content-Length": str(os.stat(path).st_size)}  # which the proxy signs
-        response = self.client.send("PUT", self._url(name), {**length, "Connection": "close"})
-        self._checked(response, self._proxy, where).drain_conn()
+        response = self.client.send("PUT", self.url(name), {**length, "Connection": "close"})
+        self.checked(response, self.proxy, where).drain_conn()
         target = response.headers.get("Location")
         if not target:
             raise self._no_cluster("it does not redirect uploads")
         with open(path, "rb") as file:
             response = self.client.send("PUT", target, length, file)
-        self._checked(response, server_of(target), where).drain_conn()
+        self.checked(response, server_of(target), where).drain_conn()
 
     def copy(self, name: str, target: str) -> None:
         """Copy within the cluster."""
@@ -193,12 +195,19 @@ class AisStore(Store):
         with contextlib.suppress(NoSuchObject):
             self._request("DELETE", name)[0].drain_conn()
 
+    def transformers(self) -> Transformers:
+        """Return the transformers of the cluster."""
+        from tar2tf_cli.stores.ais_etl import Transformers
+
+        return Transformers(self)
+
     def locate(self, name: str) -> str:
         """Return the URI."""
         return f"{self._prefix}/{self.root}{name}"
 
-    def _url(self, name: str, **parameters: str) -> str:
-        return f"{self._endpoint}/v1/objects/{quote(self._name)}/{quote(self.root + name)}?{self._query(**parameters)}"
+    def url(self, name: str, **parameters: str) -> str:
+        """Return the URL of an object in the cluster's API."""
+        return f"{self.endpoint}/v1/objects/{quote(self._name)}/{quote(self.root + name)}?{self._query(**parameters)}"
 
     def _query(self, **parameters: str) -> str:
         where = {"provider": self._provider, "namespace": self._namespace if self._namespace != "@#" else ""}
@@ -209,13 +218,13 @@ class AisStore(Store):
     ) -> tuple[BaseHTTPResponse, str]:
         """Send a request about an object; return the response and the node that answered."""
         nodes = self.of_process(self._look_at_map)
-        response, node = self.client.follow(method, self._url(name, **parameters), headers)
+        response, node = self.client.follow(method, self.url(name, **parameters), headers)
         try:
-            return self._checked(response, node, self.locate(name)), node
+            return self.checked(response, node, self.locate(name)), node
         except NoSuchObject:
             if nodes.settled(self._map()):
                 raise
-        raise Transient("a node left or joined", self._proxy)
+        raise Transient("a node left or joined", self.proxy)
 
     def _version(self, headers: Mapping[str, str]) -> str | None:
         """Return the checksum; for a cloud bucket the ETag, as the checksum exists only while the object is cached."""
@@ -224,21 +233,22 @@ class AisStore(Store):
         custom = dict(part.strip().partition("=")[::2] for part in headers.get("Ais-Custom-Md", "").split(","))
         return custom.get("ETag") or headers.get("Ais-Version") or None
 
-    def _checked(self, response: BaseHTTPResponse, node: str, where: str) -> BaseHTTPResponse:
+    def checked(self, response: BaseHTTPResponse, node: str, where: str) -> BaseHTTPResponse:
         """Return a response that is a success; raise the error of any other."""
         if response.status >= 400:
-            self._refuse(response, node, where)
+            self.refuse(response, text_of(response), node, where)
         return response
 
-    def _refuse(self, response: BaseHTTPResponse, node: str, where: str) -> None:
-        text = text_of(response) or response.headers.get("Hdr-Error", "")  # the latter in answer to HEAD
-        status, document = response.status, _parsed(text)
-        message = _message(document)
+    def refuse(self, response: BaseHTTPResponse, text: str, node: str, where: str) -> None:
+        """Raise the error of a response whose body is `text`."""
+        text = text or response.headers.get("Hdr-Error", "")  # which an answer to HEAD has
+        status, document = response.status, parsed(text)
+        message = message_of(document)
         if status == 400 and not document and HTTP_TO_HTTPS.search(text or text_of(self.client.send("GET", node))):
-            raise wrong_scheme(self._proxy, "https")
-        if node == self._proxy and str(document.get("node")).startswith("t[") and self._is_target():
+            raise wrong_scheme(self.proxy, "https")
+        if node == self.proxy and str(document.get("node")).startswith("t[") and self._is_target():
             hint = "give the address of a proxy with --endpoint or AIS_ENDPOINT"
-            raise SourceError("the endpoint is a target of the cluster, not a proxy", shard=self._proxy, hint=hint)
+            raise SourceError("the endpoint is a target of the cluster, not a proxy", shard=self.proxy, hint=hint)
         if status == 404 and message and not _is_of_object(document):
             missing = "" if "bucket" in message else "no such bucket: "
             raise SourceError(missing + message, shard=where)
@@ -253,7 +263,7 @@ class AisStore(Store):
 
     def _no_cluster(self, why: str) -> SourceError:
         hint = "check --endpoint or AIS_ENDPOINT"
-        return SourceError(f"the endpoint is not an AIStore cluster: {why}", shard=self._proxy, hint=hint)
+        return SourceError(f"the endpoint is not an AIStore cluster: {why}", shard=self.proxy, hint=hint)
 
 
 def _is_of_object(document: Mapping[str, Any]) -> bool:
@@ -267,7 +277,8 @@ def _checksum(headers: Mapping[str, str]) -> tuple[str, str] | None:
     return (headers.get("Ais-Checksum-Type", ""), value) if value else None
 
 
-def _parsed(text: str) -> Mapping[str, Any]:
+def parsed(text: str) -> Mapping[str, Any]:
+    """Return a JSON object; an empty one for anything else."""
     try:
         document = json.loads(text)
     except ValueError:
@@ -275,7 +286,7 @@ def _parsed(text: str) -> Mapping[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _message(document: Mapping[str, Any]) -> str:
+def message_of(document: Mapping[str, Any]) -> str:
     """Return the message of an error document, without the node's name and without a token that it repeats."""
     message = re.sub(r"^[pt]\[\w+\]: ", "", str(document.get("message", ""))).strip()
     return _JWT.sub("", message).rstrip(": ")

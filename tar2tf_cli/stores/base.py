@@ -15,6 +15,7 @@ from tar2tf_cli.samples.grouping import Sample
 from tar2tf_cli.spec.urls import is_remote
 
 if TYPE_CHECKING:
+    from tar2tf_cli.stores.ais_etl import Transformers
     from tar2tf_cli.stores.ranges import Ranges
 
 __all__ = ["Folder", "ObjectInfo", "Placed", "Source"]
@@ -147,6 +148,18 @@ class Source(Protocol):
         Raises:
             SourceError: when it cannot be opened, or is not the version that was listed; here or at the first read.
         """
+
+    def transformers(self) -> Transformers | None:
+        """Return what makes records of the inputs where they are; None where there is nothing of the kind."""
+        return None
+
+    def records(self, item: ObjectInfo, on_bytes: Callable[[int], None] | None = None) -> Any | None:
+        """Open the records of an input that are made elsewhere, like a `Reading`; None to make them of samples here.
+
+        Raises:
+            Tar2tfError: what stopped their making, as a `Reading` raises it.
+        """
+        return None
 
     def ranges(self) -> Ranges:
         """Return a reader of ranges of the inputs, for this process.

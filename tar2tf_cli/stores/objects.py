@@ -22,6 +22,8 @@ from tar2tf_cli.stores.transfer import Body, FetchThreads, ResumingStream
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from tar2tf_cli.stores.ais_etl import Transformers
+
 __all__ = ["ObjectSource", "Store", "read_object"]
 
 _LIST_FROM: Final = 16
@@ -137,6 +139,10 @@ class Store(ABC):
         """Delete an object if it exists."""
         raise NotImplementedError
 
+    def transformers(self) -> Transformers | None:
+        """Return what makes records of the objects where they are; None for a store that cannot."""
+        return None
+
     def persist(self, action: Callable[[], T], **where: Any) -> T:
         """Return the result of an action that sends a request, with retries."""
         return persist(action, self.retry_for, **where)
@@ -206,7 +212,10 @@ class ObjectSource(Source):
     def open(self, item: ObjectInfo) -> ByteStream:
         """Open a stream that resumes after failures; the first read raises any error."""
         self._begin_next()
-        return self._expected.pop(item, None) or self._store.open(item)
+        return self._expected.pop(item, None) or self._stream(item)
+
+    def _stream(self, item: ObjectInfo) -> ResumingStream:
+        return self._store.open(item)
 
     def _begin_next(self) -> None:
         if stream := next(self._coming, None):
@@ -216,7 +225,7 @@ class ObjectSource(Source):
     def expecting(self, items: Sequence[ObjectInfo]) -> Iterator[None]:
         """Fetch the inputs that will be opened inside the `with` block, in this order and many at once."""
         for item in items:
-            self._expected[item] = self._store.open(item)
+            self._expected[item] = self._stream(item)
         self._coming = iter([*self._expected.values()])
         for _ in range(_IN_FLIGHT):
             self._begin_next()
@@ -226,6 +235,10 @@ class ObjectSource(Source):
             for stream in self._expected.values():
                 stream.close()
             self._expected.clear()
+
+    def transformers(self) -> Transformers | None:
+        """Return those of the store."""
+        return self._store.transformers()
 
     def ranges(self) -> ObjectRanges:
         """Return a reader of ranges of the objects."""

@@ -33,12 +33,14 @@ class Transient(Exception):
         message: what happened.
         server: URL or name of the server or node that failed.
         after: how many seconds the server asks to wait before the next request (Retry-After).
+        hint: what to do when no retry fixes it, if there is something better than to wait longer.
     """
 
-    def __init__(self, message: str, server: str = "", after: float = 0) -> None:
+    def __init__(self, message: str, server: str = "", after: float = 0, hint: str = "") -> None:
         super().__init__(message)
         self.server = server
         self.after = after
+        self.hint = hint
 
 
 class NoSuchObject(SourceError):
@@ -90,7 +92,7 @@ class Patience:
         if fault.after:
             message += f", as the server asks to wait {fault.after:.0f} s"
         hint = "the same command continues when the server is back; --retry-for SECONDS waits longer for it"
-        return SourceError(message, hint=hint, **where)
+        return SourceError(message, hint=fault.hint or hint, **where)
 
 
 def persist(action: Callable[[], T], retry_for: float, **where: Any) -> T:

@@ -61,25 +61,37 @@ class WebClient:
         timeout: tuple[float, float] | None = None,
         tls_hint: str = "set REQUESTS_CA_BUNDLE to the server's CA",
     ) -> None:
-        from urllib3 import Timeout
-
         self._headers = dict(headers or {})
         self._tls = _tls(verify, cert)
-        connect, read = timeout or (network.CONNECT_SECONDS, network.READ_SECONDS)
-        self._timeout = Timeout(connect=connect, read=read)
+        self._connect, self._read = timeout or (network.CONNECT_SECONDS, network.READ_SECONDS)
         self._tls_hint = tls_hint
         self._routes: dict[str, _Route] = {}
 
     def send(
-        self, method: str, url: str, headers: Mapping[str, str] | None = None, body: BinaryIO | bytes | None = None
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        body: BinaryIO | bytes | None = None,
+        *,
+        wait: float = 0,
     ) -> BaseHTTPResponse:
         """Send one request, and return the response with its body unread.
+
+        Args:
+            method: the HTTP method.
+            url: where it goes.
+            headers: those of the request alone.
+            body: what is sent.
+            wait: seconds without data that the server may take, if they are more than usual.
 
         Raises:
             Transient: when the server is not reached or does not answer.
             SourceError: when its certificate is rejected, or it speaks HTTP instead of HTTPS or the reverse.
             UsageError: when the URL is not valid.
         """
+        from urllib3 import Timeout
+
         scheme, user, host, rest = _parts(url)
         origin = scheme + user + host
         with network_errors(scheme + host, self._tls_hint):
@@ -89,21 +101,23 @@ class WebClient:
                 route.base + (rest if rest.startswith("/") else f"/{rest}"),
                 body=body,
                 headers={**route.headers, **(headers or {})},
-                timeout=self._timeout,
+                timeout=Timeout(connect=self._connect, read=max(self._read, wait)),
                 retries=False,
                 redirect=False,
                 preload_content=False,
             )
         return response
 
-    def follow(self, method: str, url: str, headers: Mapping[str, str] | None = None) -> tuple[BaseHTTPResponse, str]:
+    def follow(
+        self, method: str, url: str, headers: Mapping[str, str] | None = None, *, wait: float = 0
+    ) -> tuple[BaseHTTPResponse, str]:
         """Send a request, and go where the server redirects to; return the response and the server that sent it.
 
         Raises:
             SourceError: as `send` does, and when the server redirects in a loop.
         """
         for _ in range(_REDIRECTS):
-            response = self.send(method, url, headers)
+            response = self.send(method, url, headers, wait=wait)
             location = response.headers.get("Location")
             if response.status not in (301, 302, 303, 307, 308) or not location:
                 return response, server_of(url)

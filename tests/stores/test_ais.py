@@ -411,7 +411,7 @@ class TestErrors:
 def test_uris_are_read_as_the_cluster_reads_them(bucket: str, where: tuple[str, ...]) -> None:
     store: Any = open_store(bucket, endpoint="proxy:8080")
     assert (store._provider, store._namespace, store._name, store.root) == where
-    assert store._endpoint == "http://proxy:8080"
+    assert store.endpoint == "http://proxy:8080"
 
 
 class TestTokens:

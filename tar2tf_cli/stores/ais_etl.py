@@ -1,0 +1,220 @@
+"""Transformers of an AIStore cluster (its ETLs): pods beside the targets that answer with what they make of an object.
+
+The API is described at https://aistore.nvidia.com/docs/etl; it needs a cluster on Kubernetes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from tar2tf_cli.errors import RemoteError, SourceError, Tar2tfError, meant
+from tar2tf_cli.stores.ais import message_of, parsed
+from tar2tf_cli.stores.ais_login import LOGIN
+from tar2tf_cli.stores.base import ObjectInfo
+from tar2tf_cli.stores.network import network_errors, text_of
+from tar2tf_cli.stores.retries import Transient
+from tar2tf_cli.stores.transfer import Body
+
+if TYPE_CHECKING:
+    from urllib3 import BaseHTTPResponse
+
+    from tar2tf_cli.stores.ais import AisStore
+
+__all__ = ["LOCALLY", "Transformers"]
+
+LOCALLY: Final = "convert where the command runs: --no-remote-exec"
+_NO_KUBERNETES: Final = re.compile("requires Kubernetes|k8s client is not initialized")
+_GONE: Final = re.compile(r"does not exist - try starting|ETL \S+ doesn't exist")
+_LATE: Final = re.compile("context deadline exceeded|Client.Timeout")
+_POD: Final = re.compile(r"message: (.*), exitCode: (-?\d+)", re.DOTALL)
+_STATE: Final = re.compile(r"state: (\w+)(?:, reason: (\w+))?")
+_SLACK: Final = 15.0  # seconds that the cluster takes to give up after its own limit
+_SLOW: Final = 90.0  # seconds in which a pod ends
+_HELD: Final = 1 << 16
+"""Bytes held back: where an answer breaks off, AIStore appends its own error text to it, and closes the connection."""
+
+ErrorOf = Callable[[str, str], "Tar2tfError | None"]
+"""Returns the error that a transformer's answer describes, by its text and the input's URL; None if it has none."""
+
+
+class Transformers:
+    """The transformers of a cluster; each request is sent once, as by a store.
+
+    Args:
+        store: a bucket of the cluster.
+    """
+
+    def __init__(self, store: AisStore) -> None:
+        self._store = store
+
+    @property
+    def where(self) -> str:
+        """The address of the cluster's proxy."""
+        return self._store.proxy
+
+    def stages(self) -> dict[str, str]:
+        """Return the stage of each transformer by its name: Initializing, Running or Aborted."""
+        found = json.loads(self._ask("GET", "").read())
+        return {each["id"]: str(each["stage"]) for each in found or ()}
+
+    def message(self, name: str) -> Mapping[str, Any]:
+        """Return what a transformer was made of; an empty mapping while it is not running."""
+        try:
+            document = json.loads(self._ask("GET", f"/{name}").read())
+        except _NoSuchTransformerError:
+            return {}
+        return dict(document.get("init_msg") or {})
+
+    def make(self, message: Mapping[str, Any], seconds: float) -> None:
+        """Make a transformer, and wait until each of its pods is ready.
+
+        Args:
+            message: name, image and the like.
+            seconds: how long the cluster waits for the pods.
+
+        Raises:
+            RemoteError: when it cannot be made; with the last lines of a pod that ended.
+        """
+        self._ask("PUT", "", message, wait=seconds + _SLACK).drain_conn()
+
+    def start(self, name: str, seconds: float = _SLOW) -> None:
+        """Start a transformer that was stopped, or whose pod ended."""
+        self._ask("POST", f"/{name}/start", wait=seconds).drain_conn()
+
+    def stop(self, name: str) -> None:
+        """End the pods of a transformer; it can be started again."""
+        self._ask("POST", f"/{name}/stop", wait=_SLOW).drain_conn()
+
+    def delete(self, name: str) -> None:
+        """Delete a transformer, and end its pods."""
+        self._ask("DELETE", f"/{name}", wait=_SLOW).drain_conn()
+
+    def logs(self, name: str) -> dict[str, str]:
+        """Return what the pod of each target has written, by the target's name."""
+        pods = json.loads(self._ask("GET", f"/{name}/logs", wait=_SLOW).read())
+        return {pod["target_id"]: base64.b64decode(pod["logs"]).decode("utf-8", "replace") for pod in pods}
+
+    def fetch(self, name: str, item: ObjectInfo, seconds: float, error_of: ErrorOf, **query: str) -> Body:
+        """Request what a transformer makes of an object; as it is always the same, a broken transfer may resume.
+
+        Args:
+            name: the transformer.
+            item: the object.
+            seconds: how long it may take to make the whole of it.
+            error_of: what the transformer's error means.
+            query: more parameters of the request.
+
+        Raises:
+            Transient: also while the transformer is not running.
+            Tar2tfError: the transformer's own.
+        """
+        url = self._store.url(item.name, etl_name=name, **query)
+        response, node = self._store.client.follow("GET", url, wait=seconds + _SLACK)
+        self._accept(response, node, name, self._store.locate(item.name), error_of)
+        length = response.headers.get("Content-Length")
+        size = int(length) if length is not None else None
+        return Body(_held_back(response, node, size), response.close, 0, size, f"{name} {item.version}")
+
+    def _accept(self, response: BaseHTTPResponse, node: str, name: str, where: str, error_of: ErrorOf) -> None:
+        """Raise the error of a response that is not what a transformer made."""
+        if response.status < 400:
+            return
+        text = text_of(response)
+        message = message_of(parsed(text)) or text
+        if error := error_of(message, where):
+            raise error
+        hint = f"tar2tf etl logs {name} shows what its pods have written"
+        if response.status == 404 and _GONE.search(message):
+            self._revive(name)
+            raise Transient(f"the transformer {name} is not running", self.where, hint=hint)
+        if response.status == 400 and _LATE.search(message):
+            longer = "make it with a longer time for each object: tar2tf etl init --timeout SECONDS"
+            raise SourceError(f"the transformer {name} did not answer in time", shard=where, hint=longer)
+        try:
+            self._store.refuse(response, text, node, where)
+        except Transient as fault:
+            fault.hint = hint
+            raise
+
+    def _revive(self, name: str) -> None:
+        """Start a transformer again, one of whose pods ended; other processes may do the same."""
+        if self.stages().get(name) == "Aborted":
+            try:
+                self.start(name)
+            except (RemoteError, SourceError) as error:
+                raise Transient(error.message, self.where) from None
+
+    def _ask(
+        self, method: str, path: str, message: Mapping[str, Any] | None = None, wait: float = 0
+    ) -> BaseHTTPResponse:
+        """Send a request about transformers to the proxy."""
+        body = json.dumps(message).encode() if message is not None else None
+        headers = {"Content-Type": "application/json"} if body else {}
+        url = f"{self._store.endpoint}/v1/etl{path}"
+        response: BaseHTTPResponse = self._store.client.send(method, url, headers, body, wait=wait)
+        if response.status >= 400:
+            text = text_of(response)
+            self._refuse(response.status, message_of(parsed(text)), path.split("/")[1] if path else "")
+            self._store.refuse(response, text, self.where, self.where)
+        return response
+
+    def _refuse(self, status: int, message: str, name: str) -> None:
+        """Raise the error of an answer of which a cluster says more than of others."""
+        if status == 501:
+            raise self._cannot("the cluster's AIStore was built without ETL (501)")
+        if _NO_KUBERNETES.search(message):
+            raise self._cannot("the cluster does not run on Kubernetes, which transformers need (400)")
+        if status in (401, 403):
+            raise self._cannot(f"the cluster does not let you use transformers ({status}): {message}", LOGIN)
+        if status == 404 and name and message:
+            raise _NoSuchTransformerError(
+                f"there is no running transformer {name!r}{meant(name, self.stages())}",
+                shard=self.where,
+                hint="tar2tf etl list shows those that there are",
+            )
+        if status == 409:
+            raise self._cannot(f"{message} (409)", "tar2tf etl list shows it, tar2tf etl delete removes it")
+        if status == 400 and (state := _STATE.search(message)):
+            raise self._cannot(*_pod_failure(message, state))
+
+    def _cannot(self, message: str, hint: str = LOCALLY) -> RemoteError:
+        return RemoteError(message, shard=self.where, hint=hint)
+
+
+class _NoSuchTransformerError(RemoteError):
+    """A transformer that does not exist, or has no pods."""
+
+
+def _pod_failure(message: str, state: re.Match[str]) -> tuple[str, str]:
+    """What stopped a pod, and what to do about it."""
+    ended = _POD.search(message)
+    if ended and state[1] == "Terminated":
+        last = "; ".join(line.strip() for line in ended[1].replace("\\n", "\n").splitlines()[-5:] if line.strip())
+        return f"the transformer's pod ended with {ended[2]}: {last}", "correct its image or spec, and make it again"
+    why = f" ({state[2]})" if state[2] else ""
+    return f"the transformer's pod was not ready in time; its state is {state[1]}{why}", "allow more with --timeout"
+
+
+def _held_back(response: BaseHTTPResponse, server: str, size: int | None) -> Callable[[int], bytes]:
+    """Return a function that reads a response, and gives its end only when that was complete."""
+    held, received, ended = b"", 0, False
+
+    def read(count: int) -> bytes:
+        nonlocal held, received, ended
+        while not ended and len(held) <= _HELD:
+            with network_errors(server):
+                data: bytes = response.read(count, decode_content=False)
+            received += len(data)
+            held += data
+            ended = not data
+            if ended and size is not None and received < size:
+                raise Transient(f"the transfer ended after {received:,} of {size:,} bytes", server)
+        ready = len(held) if ended else len(held) - _HELD
+        data, held = held[:ready], held[ready:]
+        return data
+
+    return read
