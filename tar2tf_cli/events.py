@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tar2tf_cli.errors import RemoteError
 
 __all__ = ["Events"]
 
@@ -24,6 +27,12 @@ class Events:
 
     def fault(self, fault: dict[str, Any]) -> None:
         """A faulty sample was skipped: its shard, key, member, offset and message; in input order."""
+
+    def not_remote(self, error: RemoteError) -> None:
+        """The cluster cannot make the records although it should: they are made here, unless this raises the error."""
+        import warnings
+
+        warnings.warn(f"the records are made here, as {error}", UserWarning, stacklevel=2)
 
     def note(self, message: str) -> None:
         """A note for the user; each is given once."""

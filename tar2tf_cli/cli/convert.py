@@ -191,6 +191,20 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
     more="Flags override it. tar2tf schema prints what it may contain.",
 )
 @workers_option
+@option(
+    "--remote-exec/--no-remote-exec",
+    default=None,
+    help="Convert in the AIStore cluster, or here.",
+    more="The cluster that holds the inputs makes the records, and only they cross the network. By default, it does if "
+    "it has a running transformer of this very spec. --remote-exec makes one where there is none, and deletes it at "
+    "the end; see tar2tf etl.",
+)
+@option(
+    "--etl",
+    metavar="NAME",
+    help="Transformer in the cluster to use.",
+    more="As made by tar2tf etl init --name NAME.",
+)
 @option("--dry-run", is_flag=True, help="Show plan and first sample; write nothing.")
 @output_options
 @click.pass_context
@@ -202,8 +216,7 @@ def command(ctx: click.Context, /, **options: Any) -> int:
     tar2tf convert a.tar b.tar -o ab.record --op decode:jpg --type cls=int64
     tar2tf convert --from imagefolder photos -o photos.record --preset imagenet
 
-    BUCKET is a directory, a tar, - or a URL (ais://, s3://, gs://, az://, http://); TEMPLATE names shards in it.
-    More in man tar2tf-convert.
+    BUCKET is a directory, a tar, - or a URL; TEMPLATE names shards in it.
     \f
 
     BUCKET is a directory, a tar file, - for one tar on standard input, or a URL that begins with ais://, ais+s3://,

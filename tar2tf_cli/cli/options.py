@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -78,6 +79,9 @@ def shards_arguments(*, required: bool = True) -> Callable[[F], F]:
     return _together(_argument("bucket", required=required), _argument("template", nargs=-1))
 
 
+_SECOND_NAME: Final = re.compile(r" / --no-\S+")
+
+
 class Command(click.Command):
     """A command whose help shows its options in groups, one line each.
 
@@ -112,7 +116,7 @@ class Command(click.Command):
         terms = self._terms()
         for param in params:
             if record := param.get_help_record(ctx):
-                yield record
+                yield _SECOND_NAME.sub(" / --no-…", record[0]), record[1]
                 yield from ((f" {term}", meaning) for term, meaning in terms.get(param.opts[-1], ()))
 
 

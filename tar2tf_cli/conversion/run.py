@@ -69,16 +69,27 @@ def convert(
     with target:
         if target.up_to_date:
             return _finished_before(target.up_to_date, target.manifest)
-        worker = Worker(plan.work, plan.source, plan.inputs, target.folder, plan.threads(workers or cpu_count()))
-        worker.compared = frozenset(target.former.touched) if target.former else frozenset()
-        worker.direct = not (target.reads_shards or conversion.output.index)
         tally = Tally(plan, events)
-        with contextlib.closing(ConversionSchedule(plan, worker, readers, target, tally, events)) as schedule:
-            run_tasks(schedule, engine, worker)
+        with _where_records_are_made(plan, events) as read:
+            worker = Worker(plan.work, read, plan.inputs, target.folder, plan.threads(workers or cpu_count()))
+            worker.compared = frozenset(target.former.touched) if target.former else frozenset()
+            worker.direct = not (target.reads_shards or conversion.output.index)
+            with contextlib.closing(ConversionSchedule(plan, worker, readers, target, tally, events)) as schedule:
+                run_tasks(schedule, engine, worker)
         tally.fill_in(manifest)
         tally.summary.shards = target.finish(manifest, plan.documents(tally.described))
         tally.summary.manifest = target.manifest
     return tally.summary
+
+
+def _where_records_are_made(plan: Plan, events: Events) -> contextlib.AbstractContextManager[Source]:
+    """The source to read: the plan's own, or one whose records are made in its cluster."""
+    spec = plan.conversion
+    if not (spec.remote_exec or spec.etl) and plan.source.transformers() is None:
+        return contextlib.nullcontext(plan.source)
+    from tar2tf_cli.remote.choose import where_records_are_made
+
+    return where_records_are_made(plan.work, plan.source, plan.inputs, events)
 
 
 def _target(plan: Plan, events: Events, **options: Any) -> Target:

@@ -64,8 +64,10 @@ class Worker:
         return os.path.join(self.folder, f"input-{number:05d}.{kind}")
 
     def read(self, number: int, **options: Any) -> Reading:
-        """Open an input for reading."""
-        return Reading(self.conversion, self.source, self.inputs[number], first=number == 0, **options)
+        """Open an input for reading; its records may be made elsewhere."""
+        item = self.inputs[number]
+        made: Reading | None = self.source.records(item, self.on_bytes)
+        return made or Reading(self.conversion, self.source, item, first=number == 0, **options)
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,6 +165,9 @@ class Conversion:
         max_errors: fail after more faulty samples than this.
         retry_for: for how many seconds failed requests to stores are repeated without progress; by default
             TAR2TF_RETRY_FOR, else 60.
+        remote_exec: whether the AIStore cluster that holds the inputs makes the records; by default it does if it has a
+            transformer of this very spec.
+        etl: the name of the transformer that makes them.
         example_ops: what a `Pipeline` does to examples, after select, preset and types.
 
     Raises:
@@ -190,6 +193,8 @@ class Conversion:
     on_error: Exact[OnError] = Checked(check.one_of("fail", "skip"), "fail")
     max_errors: Exact[int | None] = Checked(check.whole(0), None)
     retry_for: Exact[float | None] = Checked(seconds, None, recorded=False)
+    remote_exec: Exact[bool | None] = Checked(check.flag, None, recorded=False)
+    etl: Exact[str | None] = Checked(check.text, None, recorded=False)
     example_ops: Checked[Ops, tuple[Op, ...]] = Checked(check.ops, ())
 
     def __post_init__(self) -> None:
@@ -232,6 +237,8 @@ class Conversion:
             raise UsageError(
                 f"--max-pixels does nothing with the preset {self.preset}, which decodes no images", hint="leave it out"
             )
+        if self.etl and self.remote_exec is False:
+            raise UsageError("--etl names a transformer, and --no-remote-exec uses none: leave out one of them")
         if "input" in named and self.input.kind != "tar":
             raise UsageError(f"<input> is the name of a tar, but there are none with --from {self.input.kind}")
         if "input" in named and self.split:

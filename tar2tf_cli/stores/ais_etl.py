@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tar2tf_cli.stores.ais import AisStore
 
-__all__ = ["LOCALLY", "Transformers"]
+__all__ = ["LOCALLY", "NotRunning", "Transformers"]
 
 LOCALLY: Final = "convert where the command runs: --no-remote-exec"
 _NO_KUBERNETES: Final = re.compile("requires Kubernetes|k8s client is not initialized")
@@ -41,6 +41,10 @@ ErrorOf = Callable[[str, str], "Tar2tfError | None"]
 """Returns the error that a transformer's answer describes, by its text and the input's URL; None if it has none."""
 
 
+class NotRunning(Transient):
+    """A transformer that was stopped, or whose pod ended."""
+
+
 class Transformers:
     """The transformers of a cluster; each request is sent once, as by a store.
 
@@ -49,12 +53,12 @@ class Transformers:
     """
 
     def __init__(self, store: AisStore) -> None:
-        self._store = store
+        self.store = store
 
     @property
     def where(self) -> str:
         """The address of the cluster's proxy."""
-        return self._store.proxy
+        return self.store.proxy
 
     def stages(self) -> dict[str, str]:
         """Return the stage of each transformer by its name: Initializing, Running or Aborted."""
@@ -112,9 +116,9 @@ class Transformers:
             Transient: also while the transformer is not running.
             Tar2tfError: the transformer's own.
         """
-        url = self._store.url(item.name, etl_name=name, **query)
-        response, node = self._store.client.follow("GET", url, wait=seconds + _SLACK)
-        self._accept(response, node, name, self._store.locate(item.name), error_of)
+        url = self.store.url(item.name, etl_name=name, **query)
+        response, node = self.store.client.follow("GET", url, wait=seconds + _SLACK)
+        self._accept(response, node, name, self.store.locate(item.name), error_of)
         length = response.headers.get("Content-Length")
         size = int(length) if length is not None else None
         return Body(_held_back(response, node, size), response.close, 0, size, f"{name} {item.version}")
@@ -129,24 +133,15 @@ class Transformers:
             raise error
         hint = f"tar2tf etl logs {name} shows what its pods have written"
         if response.status == 404 and _GONE.search(message):
-            self._revive(name)
-            raise Transient(f"the transformer {name} is not running", self.where, hint=hint)
+            raise NotRunning(f"the transformer {name} is not running", self.where, hint=hint)
         if response.status == 400 and _LATE.search(message):
             longer = "make it with a longer time for each object: tar2tf etl init --timeout SECONDS"
             raise SourceError(f"the transformer {name} did not answer in time", shard=where, hint=longer)
         try:
-            self._store.refuse(response, text, node, where)
+            self.store.refuse(response, text, node, where)
         except Transient as fault:
             fault.hint = hint
             raise
-
-    def _revive(self, name: str) -> None:
-        """Start a transformer again, one of whose pods ended; other processes may do the same."""
-        if self.stages().get(name) == "Aborted":
-            try:
-                self.start(name)
-            except (RemoteError, SourceError) as error:
-                raise Transient(error.message, self.where) from None
 
     def _ask(
         self, method: str, path: str, message: Mapping[str, Any] | None = None, wait: float = 0
@@ -154,12 +149,12 @@ class Transformers:
         """Send a request about transformers to the proxy."""
         body = json.dumps(message).encode() if message is not None else None
         headers = {"Content-Type": "application/json"} if body else {}
-        url = f"{self._store.endpoint}/v1/etl{path}"
-        response: BaseHTTPResponse = self._store.client.send(method, url, headers, body, wait=wait)
+        url = f"{self.store.endpoint}/v1/etl{path}"
+        response: BaseHTTPResponse = self.store.client.send(method, url, headers, body, wait=wait)
         if response.status >= 400:
             text = text_of(response)
             self._refuse(response.status, message_of(parsed(text)), path.split("/")[1] if path else "")
-            self._store.refuse(response, text, self.where, self.where)
+            self.store.refuse(response, text, self.where, self.where)
         return response
 
     def _refuse(self, status: int, message: str, name: str) -> None:

@@ -1,0 +1,162 @@
+"""Making, finding and removing the transformers of a cluster that run conversions."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from tar2tf_cli.errors import RemoteError, SourceError
+from tar2tf_cli.remote.settings import ENVIRONMENT, Settings
+from tar2tf_cli.spec.version import __version__
+from tar2tf_cli.stores import ObjectInfo
+from tar2tf_cli.stores.ais_etl import Transformers
+from tar2tf_cli.stores.retries import Transient, persist
+
+__all__ = [
+    "FOR_A_RUN",
+    "INIT_SECONDS",
+    "image",
+    "init",
+    "message",
+    "object_seconds",
+    "ready",
+    "revive",
+    "seconds_of",
+    "settings_of",
+    "variables_of",
+]
+
+INIT_SECONDS: Final = 300.0
+"""Seconds in which the pods of a transformer have to be ready; an image may have to be fetched."""
+
+FOR_A_RUN: Final = "TAR2TF_ETL_FOR_A_RUN"
+"""The variable of a transformer that was made for one run, and is deleted at its end."""
+
+IMAGE: Final = "TAR2TF_IMAGE"
+"""The variable that names the image of transformers."""
+
+_NAME: Final = re.compile("[a-z0-9][-a-z0-9]{4,30}[a-z0-9]")
+_UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_LEAST_SECONDS: Final = 120.0
+_BYTES_A_SECOND: Final = 2e6  # of an object, when its target is busy with others, too
+_UNKNOWN_SIZE: Final = 1 << 30
+_LOOK_AGAIN: Final = 0.5
+
+
+def image() -> str:
+    """The image of transformers: TAR2TF_IMAGE, or what the Dockerfile in this folder is built as."""
+    return os.environ.get(IMAGE) or f"tar2tf-etl:{__version__}"
+
+
+def object_seconds(inputs: Iterable[ObjectInfo] = ()) -> float:
+    """How long a transformer may take for the largest of some objects."""
+    sizes = [_UNKNOWN_SIZE if item.size is None else item.size for item in inputs]
+    return _LEAST_SECONDS + max(sizes, default=_UNKNOWN_SIZE) // _BYTES_A_SECOND
+
+
+def message(
+    settings: Settings,
+    *,
+    name: str | None = None,
+    image: str,
+    comm: str = "hpush",
+    init_seconds: float = INIT_SECONDS,
+    seconds: float,
+    for_a_run: bool = False,
+) -> dict[str, Any]:
+    """What a cluster needs to make a transformer.
+
+    Args:
+        settings: what the transformer does.
+        name: its name; by default it follows from the settings and the version.
+        image: the image of its pods.
+        comm: whether targets send requests to its pods (hpush), or refer clients to them (hpull).
+        init_seconds: how long the pods may take to be ready.
+        seconds: how long it may take for one object.
+        for_a_run: whether it is deleted when the run ends that uses it.
+
+    Raises:
+        RemoteError: for a name that AIStore does not accept.
+    """
+    name = name or settings.name
+    if not _NAME.fullmatch(name):
+        raise RemoteError(
+            f"{name!r} cannot be the name of a transformer",
+            hint="use 6 to 32 lower-case letters, digits and hyphens, such as tar2tf-photos",
+        )
+    variables = {ENVIRONMENT: settings.text.replace("$", "\\u0024")}  # Kubernetes replaces $(NAME)
+    if for_a_run:
+        variables[FOR_A_RUN] = "1"
+    return {
+        "name": name,
+        "communication": f"{comm}://",
+        "init_timeout": f"{init_seconds:g}s",
+        "obj_timeout": f"{seconds:g}s",
+        "support_direct_put": True,
+        "runtime": {"image": image, "env": [{"name": key, "value": value} for key, value in variables.items()]},
+    }
+
+
+def init(transformers: Transformers, wanted: Mapping[str, Any], retry_for: float) -> None:
+    """Make a transformer; one of that name that ended is deleted first.
+
+    Raises:
+        RemoteError: when it cannot be made, or one of that name is there.
+        SourceError: when the cluster does not answer.
+    """
+    name = wanted["name"]
+    if persist(transformers.stages, retry_for, shard=transformers.where).get(name) == "Aborted":
+        persist(lambda: transformers.delete(name), retry_for, shard=transformers.where)
+    persist(lambda: transformers.make(wanted, seconds_of(wanted["init_timeout"])), 0, shard=transformers.where)
+
+
+def ready(transformers: Transformers, name: str, stage: str | None) -> bool:
+    """Whether a transformer is running; one that is being made is waited for.
+
+    Args:
+        transformers: those of the cluster.
+        name: its name.
+        stage: its stage; None when there is none of that name.
+    """
+    deadline = time.monotonic() + INIT_SECONDS
+    while stage == "Initializing" and time.monotonic() < deadline:
+        time.sleep(_LOOK_AGAIN)
+        stage = transformers.stages().get(name)
+    return stage == "Running"
+
+
+def revive(transformers: Transformers, made_of: Mapping[str, Any]) -> None:
+    """Start a transformer again, one of whose pods ended; other processes may do the same at the same time.
+
+    Raises:
+        Transient: when it cannot be started now.
+    """
+    name = made_of["name"]
+    try:
+        stage = transformers.stages().get(name)
+        if stage == "Aborted":
+            transformers.start(name)
+        elif stage is None and FOR_A_RUN in variables_of(made_of):
+            transformers.make(made_of, seconds_of(made_of["init_timeout"]))
+    except (RemoteError, SourceError) as error:
+        raise Transient(f"the transformer {name} is not running: {error.message}", transformers.where) from None
+
+
+def settings_of(made_of: Mapping[str, Any]) -> str | None:
+    """The settings of a transformer as text, by what it was made of; None if it is not one of tar2tf's."""
+    text = variables_of(made_of).get(ENVIRONMENT)
+    return None if text is None else text.replace("\\u0024", "$")
+
+
+def variables_of(made_of: Mapping[str, Any]) -> dict[str, str]:
+    """The environment of a transformer's pods."""
+    given = (made_of.get("runtime") or {}).get("env") or ()
+    return {str(each.get("name")): str(each.get("value", "")) for each in given}
+
+
+def seconds_of(duration: str) -> float:
+    """The seconds of a duration as Go writes it, such as 1m30s."""
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([\d.]+)(ms|[hms])", duration))
