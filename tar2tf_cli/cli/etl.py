@@ -7,7 +7,9 @@ import os
 import click
 
 from tar2tf_cli.cli import Group
-from tar2tf_cli.cli.options import Command, option, whole
+from tar2tf_cli.cli.options import Command, option, seconds, together, whole, words
+from tar2tf_cli.cli.output import echo, print_json
+from tar2tf_cli.cli.table import table, terminal_width
 
 __all__ = ["command"]
 
@@ -17,7 +19,9 @@ def command() -> None:
     """Convert inside an AIStore cluster, where the shards are.
 
     \b
-    tar2tf etl serve --spec spec.yaml
+    tar2tf etl init --spec spec.yaml
+    tar2tf convert --spec spec.yaml
+    tar2tf etl delete tar2tf-0123456789abcdef
     """
 
 
@@ -50,4 +54,165 @@ def serve(spec: str | None, host: str, port: int | None, num_workers: int | None
     except ImportError as error:
         raise UsageError(f"there is no {error.name}", hint="pip install 'tar2tf-cli[etl]'") from None
     serve(settings, host, port or int(os.environ.get("PORT", 8000)), num_workers or cpu_count())
+    return 0
+
+
+_cluster_options = together(
+    option(
+        "--endpoint",
+        group="Input",
+        metavar="URL",
+        help="Address of the cluster's proxy.",
+        more="The default is AIS_ENDPOINT.",
+    ),
+    option("--json", "as_json", is_flag=True, help="Print the result as JSON on standard output."),
+)
+
+
+_name = click.argument("name")
+
+
+@command.command("init", cls=Command)
+@option("--spec", group="Input", metavar="FILE", required=True, help="YAML spec; - for stdin.")
+@option(
+    "--name",
+    metavar="NAME",
+    help="Name of the transformer.",
+    more="The default follows from the spec and the version of tar2tf, so that tar2tf convert finds it by itself. One "
+    "of another name is used with --etl NAME.",
+)
+@option(
+    "--image",
+    metavar="IMAGE",
+    help="Image of its pods.",
+    more="The default is tar2tf-etl:VERSION, as built with the Dockerfile in tar2tf_cli/remote.",
+)
+@option(
+    "--comm",
+    **words("hpush", "hpull"),
+    help="How requests reach it.",
+    more="With hpush, targets pass on what its pods answer; with hpull, they refer clients to the pods.",
+)
+@option(
+    "--timeout",
+    type=seconds,
+    metavar="SECONDS",
+    help="Time for its pods to be ready.  [default: 300]",
+)
+@option(
+    "--object-timeout",
+    type=seconds,
+    metavar="SECONDS",
+    help="Time for one shard.  [default: by size]",
+    more="By the size of the largest shard that the spec's input names: 120 s and 1 s more for each 2 MB.",
+)
+@_cluster_options
+def init(
+    spec: str,
+    name: str | None,
+    image: str | None,
+    comm: str,
+    timeout: float | None,
+    object_timeout: float | None,
+    endpoint: str | None,
+    as_json: bool,
+) -> int:
+    """Make a transformer, whose pods run next to the shards.
+
+    \b
+    tar2tf etl init --spec spec.yaml
+    tar2tf convert --spec spec.yaml
+
+    Conversions of this spec then run in the cluster until tar2tf etl delete. The name of the transformer is printed.
+    One that was stopped, or whose pods ended, is replaced.
+    """
+    from tar2tf_cli.remote.manage import init_for_spec
+
+    made = init_for_spec(
+        spec, endpoint, name=name, image=image, comm=comm, init_seconds=timeout, seconds=object_timeout
+    )
+    if as_json:
+        print_json(made)
+    else:
+        echo(made["name"])
+    return 0
+
+
+@command.command("list", cls=Command)
+@_cluster_options
+def list_all(endpoint: str | None, as_json: bool) -> int:
+    """List the cluster's transformers.
+
+    \b
+    tar2tf etl list
+
+    Those of other programs are among them. One that is Aborted was stopped, or its pods ended.
+    """
+    from tar2tf_cli.remote.manage import ask, of_cluster
+
+    stages = sorted(ask(cluster := of_cluster(endpoint), cluster.stages).items())
+    if as_json:
+        print_json({"transformers": [{"name": name, "stage": stage} for name, stage in stages]})
+    else:
+        for line in table(stages, width=terminal_width()) if stages else ():
+            echo(line)
+    return 0
+
+
+@command.command("logs", cls=Command)
+@_name
+@_cluster_options
+def logs(name: str, endpoint: str | None, as_json: bool) -> int:
+    """Show what the pods of a transformer have written.
+
+    \b
+    tar2tf etl logs tar2tf-0123456789abcdef
+    """
+    from tar2tf_cli.remote.manage import ask, of_cluster
+
+    pods = sorted(ask(cluster := of_cluster(endpoint), lambda: cluster.logs(name)).items())
+    if as_json:
+        print_json({"name": name, "pods": [{"target": target, "log": text} for target, text in pods]})
+        return 0
+    for target, text in pods:
+        for line in text.splitlines():
+            echo(f"{target}: {line}")
+    return 0
+
+
+@command.command("stop", cls=Command)
+@_name
+@_cluster_options
+def stop(name: str, endpoint: str | None, as_json: bool) -> int:
+    """End the pods of a transformer.
+
+    \b
+    tar2tf etl stop tar2tf-0123456789abcdef
+
+    Its name stays taken until tar2tf etl delete, or until tar2tf etl init makes it again.
+    """
+    from tar2tf_cli.remote.manage import ask, of_cluster
+
+    ask(cluster := of_cluster(endpoint), lambda: cluster.stop(name))
+    return _done(name, "Aborted", as_json)
+
+
+@command.command("delete", cls=Command)
+@_name
+@_cluster_options
+def delete(name: str, endpoint: str | None, as_json: bool) -> int:
+    """Delete a transformer, and end its pods.
+
+    \b
+    tar2tf etl delete tar2tf-0123456789abcdef
+    """
+    from tar2tf_cli.remote.manage import ask, of_cluster
+
+    ask(cluster := of_cluster(endpoint), lambda: cluster.delete(name))
+    return _done(name, None, as_json)
+
+
+def _done(name: str, stage: str | None, as_json: bool) -> int:
+    if as_json:
+        print_json({"name": name, "stage": stage})
     return 0

@@ -22,8 +22,10 @@ __all__ = [
     "option",
     "output_options",
     "reach_of",
+    "seconds",
     "shards_arguments",
     "store_options",
+    "together",
     "whole",
     "words",
     "workers_option",
@@ -76,7 +78,7 @@ def _argument(name: str, **settings: Any) -> Callable[[F], F]:
 
 def shards_arguments(*, required: bool = True) -> Callable[[F], F]:
     """The arguments BUCKET and TEMPLATE."""
-    return _together(_argument("bucket", required=required), _argument("template", nargs=-1))
+    return together(_argument("bucket", required=required), _argument("template", nargs=-1))
 
 
 _SECOND_NAME: Final = re.compile(r" / --no-\S+")
@@ -170,6 +172,9 @@ class _Seconds(click.ParamType):  # type: ignore[type-arg]
         return float(_checked(seconds, value, param))
 
 
+seconds = _Seconds()
+
+
 def _checked(rule: Callable[[Any, str], Any], value: Any, param: click.Parameter | None) -> Any:
     from tar2tf_cli.errors import UsageError
 
@@ -184,7 +189,7 @@ def words(*choices: str) -> dict[str, Any]:
     return {"type": Words(choices), "default": choices[0], "show_default": True}
 
 
-def _together(*options: Callable[[F], F]) -> Callable[[F], F]:
+def together(*options: Callable[[F], F]) -> Callable[[F], F]:
     """A decorator that adds a group of options, in this order."""
 
     def decorate(command: F) -> F:
@@ -195,7 +200,7 @@ def _together(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
-store_options = _together(
+store_options = together(
     option(
         "--endpoint",
         group="Input",
@@ -212,7 +217,7 @@ store_options = _together(
     ),
     option(
         "--retry-for",
-        type=_Seconds(),
+        type=seconds,
         metavar="SECONDS",
         help="Time to repeat failed requests.  [default: 60]",
         more="A store that does not answer is asked again until there was no progress for so many seconds.",
@@ -229,7 +234,7 @@ def reach_of(options: Mapping[str, Any]) -> Reach:
 workers_option = option(
     "-j", "--num-workers", type=whole, metavar="N", help="Number of worker processes.  [default: CPUs]"
 )
-input_options = _together(
+input_options = together(
     option(
         "--key-split",
         group="Input",
@@ -254,7 +259,7 @@ input_options = _together(
     ),
 )
 """How shards are read."""
-output_options = _together(
+output_options = together(
     option("--json", "as_json", is_flag=True, help="Print the result as JSON on standard output."),
     option("-q", "--quiet", is_flag=True, help="Print errors only."),
     option("-v", "--verbose", is_flag=True, help="Also print each shard."),

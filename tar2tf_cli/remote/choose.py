@@ -48,7 +48,6 @@ class _Choice:
         self._source = source
         self._inputs = inputs
         self._events = events
-        self._retry_for = conversion.retry_for
 
     def source(self, stack: contextlib.ExitStack) -> Source | None:
         """The source that gives the records; None to make them here.
@@ -103,9 +102,9 @@ class _Choice:
             made_of = ask(lambda: transformers.message(settings.name), shard=transformers.where)
         else:
             seconds = deploy.object_seconds(self._inputs)
-            made_of = deploy.message(settings, image=deploy.image(), seconds=seconds, for_a_run=True)
+            made_of = deploy.message(settings, seconds=seconds, for_a_run=True)
             stack.callback(self._delete, transformers, settings.name)  # first, as Ctrl-C may come while it is made
-            deploy.init(transformers, made_of, transformers.store.retry_for)
+            deploy.init(transformers, made_of)
             return self._given(transformers, settings, made_of)
         if deploy.FOR_A_RUN in deploy.variables_of(made_of):  # left by a run that was killed
             stack.callback(self._delete, transformers, settings.name)

@@ -18,7 +18,7 @@ from tar2tf_cli.stores.retries import Transient, persist
 __all__ = [
     "FOR_A_RUN",
     "INIT_SECONDS",
-    "image",
+    "default_image",
     "init",
     "message",
     "object_seconds",
@@ -46,7 +46,7 @@ _UNKNOWN_SIZE: Final = 1 << 30
 _LOOK_AGAIN: Final = 0.5
 
 
-def image() -> str:
+def default_image() -> str:
     """The image of transformers: TAR2TF_IMAGE, or what the Dockerfile in this folder is built as."""
     return os.environ.get(IMAGE) or f"tar2tf-etl:{__version__}"
 
@@ -61,7 +61,7 @@ def message(
     settings: Settings,
     *,
     name: str | None = None,
-    image: str,
+    image: str | None = None,
     comm: str = "hpush",
     init_seconds: float = INIT_SECONDS,
     seconds: float,
@@ -72,7 +72,7 @@ def message(
     Args:
         settings: what the transformer does.
         name: its name; by default it follows from the settings and the version.
-        image: the image of its pods.
+        image: the image of its pods; by default, that of the environment.
         comm: whether targets send requests to its pods (hpush), or refer clients to them (hpull).
         init_seconds: how long the pods may take to be ready.
         seconds: how long it may take for one object.
@@ -90,26 +90,33 @@ def message(
     variables = {ENVIRONMENT: settings.text.replace("$", "\\u0024")}  # Kubernetes replaces $(NAME)
     if for_a_run:
         variables[FOR_A_RUN] = "1"
+    pod = {
+        "image": image or default_image(),
+        "env": [{"name": key, "value": value} for key, value in variables.items()],
+    }
     return {
         "name": name,
         "communication": f"{comm}://",
         "init_timeout": f"{init_seconds:g}s",
         "obj_timeout": f"{seconds:g}s",
         "support_direct_put": True,
-        "runtime": {"image": image, "env": [{"name": key, "value": value} for key, value in variables.items()]},
+        "runtime": {
+            "image": image or default_image(),
+            "env": [{"name": key, "value": value} for key, value in variables.items()],
+        },
     }
 
 
-def init(transformers: Transformers, wanted: Mapping[str, Any], retry_for: float) -> None:
+def init(transformers: Transformers, wanted: Mapping[str, Any]) -> None:
     """Make a transformer; one of that name that ended is deleted first.
 
     Raises:
         RemoteError: when it cannot be made, or one of that name is there.
         SourceError: when the cluster does not answer.
     """
-    name = wanted["name"]
-    if persist(transformers.stages, retry_for, shard=transformers.where).get(name) == "Aborted":
-        persist(lambda: transformers.delete(name), retry_for, shard=transformers.where)
+    name, ask = wanted["name"], transformers.store.persist
+    if ask(transformers.stages, shard=transformers.where).get(name) == "Aborted":
+        ask(lambda: transformers.delete(name), shard=transformers.where)
     persist(lambda: transformers.make(wanted, seconds_of(wanted["init_timeout"])), 0, shard=transformers.where)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
-from tar2tf_cli.errors import UsageError
+from tar2tf_cli.errors import Problem, UsageError
 from tar2tf_cli.spec import yaml_file
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.version import __version__
@@ -86,7 +86,13 @@ class Settings:
         Raises:
             UsageError: when the file has problems, or what it describes cannot be done in a cluster.
         """
-        document, spec_error = yaml_file.load(path)
+        return cls.of_document(*yaml_file.load(path))
+
+    @classmethod
+    def of_document(
+        cls, document: dict[str, Any], spec_error: Callable[[Iterable[Problem]], yaml_file.SpecError]
+    ) -> Settings:
+        """The settings for a spec file that was loaded; arguments and errors are those of `load` and `read`."""
         _refuse_python(document)
         if found := list(yaml_file.problems(document)):
             raise spec_error(found)
