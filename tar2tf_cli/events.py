@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from tar2tf_cli.errors import RemoteError
+from typing import Any
 
 __all__ = ["Events"]
 
@@ -28,7 +25,7 @@ class Events:
     def fault(self, fault: dict[str, Any]) -> None:
         """A faulty sample was skipped: its shard, key, member, offset and message; in input order."""
 
-    def not_remote(self, error: RemoteError) -> None:
+    def not_remote(self, error: Exception) -> None:
         """The cluster cannot make the records although it should: they are made here, unless this raises the error."""
         import warnings
 

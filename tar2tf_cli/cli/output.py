@@ -11,7 +11,7 @@ from typing import IO, Any, Final
 
 import click
 
-from tar2tf_cli.errors import RemoteError, Tar2tfError, write_errors
+from tar2tf_cli.errors import Tar2tfError, write_errors
 from tar2tf_cli.events import Events
 
 __all__ = ["Terminal", "count", "echo", "message", "print_error", "print_json", "print_skipped", "printable", "size"]
@@ -148,7 +148,7 @@ class Terminal(Events):
         if self._verbose and not self._quiet:
             self._say(f"{path}: {count(records, 'record')}, {size:,} bytes")
 
-    def not_remote(self, error: RemoteError) -> None:
+    def not_remote(self, error: Exception) -> None:
         raise error
 
     def note(self, message: str) -> None:

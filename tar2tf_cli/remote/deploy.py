@@ -100,10 +100,7 @@ def message(
         "init_timeout": f"{init_seconds:g}s",
         "obj_timeout": f"{seconds:g}s",
         "support_direct_put": True,
-        "runtime": {
-            "image": image or default_image(),
-            "env": [{"name": key, "value": value} for key, value in variables.items()],
-        },
+        "runtime": pod,
     }
 
 
