@@ -85,7 +85,7 @@ _name = click.argument("name")
     "--image",
     metavar="IMAGE",
     help="Image of its pods.",
-    more="The default is tar2tf-etl:VERSION, as built with the Dockerfile in tar2tf_cli/remote.",
+    more="The default is tar2tf:VERSION, as built with the Dockerfile in tar2tf_cli/remote.",
 )
 @option(
     "--comm",

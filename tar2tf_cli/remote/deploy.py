@@ -38,6 +38,7 @@ FOR_A_RUN: Final = "TAR2TF_ETL_FOR_A_RUN"
 IMAGE: Final = "TAR2TF_IMAGE"
 """The variable that names the image of transformers."""
 
+_SERVE: Final = ("python", "-m", "tar2tf_cli", "etl", "serve")
 _NAME: Final = re.compile("[a-z0-9][-a-z0-9]{4,30}[a-z0-9]")
 _UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _LEAST_SECONDS: Final = 120.0
@@ -48,7 +49,7 @@ _LOOK_AGAIN: Final = 0.5
 
 def default_image() -> str:
     """The image of transformers: TAR2TF_IMAGE, or what the Dockerfile in this folder is built as."""
-    return os.environ.get(IMAGE) or f"tar2tf-etl:{__version__}"
+    return os.environ.get(IMAGE) or f"tar2tf:{__version__}"
 
 
 def object_seconds(inputs: Iterable[ObjectInfo] = ()) -> float:
@@ -92,6 +93,7 @@ def message(
         variables[FOR_A_RUN] = "1"
     pod = {
         "image": image or default_image(),
+        "command": _SERVE,
         "env": [{"name": key, "value": value} for key, value in variables.items()],
     }
     return {
