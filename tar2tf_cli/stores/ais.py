@@ -23,9 +23,8 @@ from tar2tf_cli.stores.transfer import Body
 from tar2tf_cli.stores.web import WebClient, server_of
 
 if TYPE_CHECKING:
-    from urllib3 import BaseHTTPResponse
-
     from tar2tf_cli.stores.ais_etl import Transformers
+    from tar2tf_cli.stores.http_wire import Response
 
 __all__ = ["AisStore", "message_of", "parsed"]
 
@@ -167,8 +166,8 @@ class AisStore(Store):
 
     def fetch(self, item: ObjectInfo, start: int, size: int | None = None) -> Body:
         """Send a GET, which the cluster redirects to the target that has the object."""
-        response, node = self._request("GET", item.name, byte_range(start, size))
-        return body_of(response, start, node, self._version(response.headers), _checksum(response.headers))
+        response, _ = self._request("GET", item.name, byte_range(start, size))
+        return body_of(response, start, self._version(response.headers), _checksum(response.headers))
 
     def _look_at_map(self) -> _Nodes:
         return _Nodes(self._map())
@@ -215,7 +214,7 @@ class AisStore(Store):
 
     def _request(
         self, method: str, name: str, headers: Mapping[str, str] | None = None, **parameters: str
-    ) -> tuple[BaseHTTPResponse, str]:
+    ) -> tuple[Response, str]:
         """Send a request about an object; return the response and the node that answered."""
         nodes = self.of_process(self._look_at_map)
         response, node = self.client.follow(method, self.url(name, **parameters), headers)
@@ -233,13 +232,13 @@ class AisStore(Store):
         custom = dict(part.strip().partition("=")[::2] for part in headers.get("Ais-Custom-Md", "").split(","))
         return custom.get("ETag") or headers.get("Ais-Version") or None
 
-    def checked(self, response: BaseHTTPResponse, node: str, where: str) -> BaseHTTPResponse:
+    def checked(self, response: Response, node: str, where: str) -> Response:
         """Return a response that is a success; raise the error of any other."""
         if response.status >= 400:
             self.refuse(response, text_of(response), node, where)
         return response
 
-    def refuse(self, response: BaseHTTPResponse, text: str, node: str, where: str) -> None:
+    def refuse(self, response: Response, text: str, node: str, where: str) -> None:
         """Raise the error of a response whose body is `text`."""
         text = text or response.headers.get("Hdr-Error", "")  # which an answer to HEAD has
         status, document = response.status, parsed(text)

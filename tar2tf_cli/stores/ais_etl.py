@@ -15,14 +15,13 @@ from tar2tf_cli.errors import RemoteError, SourceError, Tar2tfError, meant
 from tar2tf_cli.stores.ais import message_of, parsed
 from tar2tf_cli.stores.ais_login import LOGIN
 from tar2tf_cli.stores.base import ObjectInfo
-from tar2tf_cli.stores.network import network_errors, text_of
+from tar2tf_cli.stores.network import text_of
 from tar2tf_cli.stores.retries import Transient
 from tar2tf_cli.stores.transfer import Body
 
 if TYPE_CHECKING:
-    from urllib3 import BaseHTTPResponse
-
     from tar2tf_cli.stores.ais import AisStore
+    from tar2tf_cli.stores.http_wire import Response
 
 __all__ = ["LOCALLY", "NotRunning", "Transformers"]
 
@@ -123,7 +122,7 @@ class Transformers:
         size = int(length) if length is not None else None
         return Body(_held_back(response, node, size), response.close, 0, size, f"{name} {item.version}")
 
-    def _accept(self, response: BaseHTTPResponse, node: str, name: str, where: str, error_of: ErrorOf) -> None:
+    def _accept(self, response: Response, node: str, name: str, where: str, error_of: ErrorOf) -> None:
         """Raise the error of a response that is not what a transformer made."""
         if response.status < 400:
             return
@@ -143,14 +142,12 @@ class Transformers:
             fault.hint = hint
             raise
 
-    def _ask(
-        self, method: str, path: str, message: Mapping[str, Any] | None = None, wait: float = 0
-    ) -> BaseHTTPResponse:
+    def _ask(self, method: str, path: str, message: Mapping[str, Any] | None = None, wait: float = 0) -> Response:
         """Send a request about transformers to the proxy."""
         body = json.dumps(message).encode() if message is not None else None
         headers = {"Content-Type": "application/json"} if body else {}
         url = f"{self.store.endpoint}/v1/etl{path}"
-        response: BaseHTTPResponse = self.store.client.send(method, url, headers, body, wait=wait)
+        response: Response = self.store.client.send(method, url, headers, body, wait=wait)
         if response.status >= 400:
             text = text_of(response)
             self._refuse(response.status, message_of(parsed(text)), path.split("/")[1] if path else "")
@@ -194,15 +191,14 @@ def _pod_failure(message: str, state: re.Match[str]) -> tuple[str, str]:
     return f"the transformer's pod was not ready in time; its state is {state[1]}{why}", "allow more with --timeout"
 
 
-def _held_back(response: BaseHTTPResponse, server: str, size: int | None) -> Callable[[int], bytes]:
+def _held_back(response: Response, server: str, size: int | None) -> Callable[[int], bytes]:
     """Return a function that reads a response, and gives its end only when that was complete."""
     held, received, ended = b"", 0, False
 
     def read(count: int) -> bytes:
         nonlocal held, received, ended
         while not ended and len(held) <= _HELD:
-            with network_errors(server):
-                data: bytes = response.read(count, decode_content=False)
+            data = response.read(count)
             received += len(data)
             held += data
             ended = not data

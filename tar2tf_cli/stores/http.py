@@ -15,7 +15,7 @@ from tar2tf_cli.stores.transfer import Body
 from tar2tf_cli.stores.web import WebClient
 
 if TYPE_CHECKING:
-    from urllib3 import BaseHTTPResponse
+    from tar2tf_cli.stores.http_wire import Response
 
 __all__ = ["HttpStore"]
 
@@ -92,16 +92,16 @@ class HttpStore(Store):
         host = self._url.netloc.rpartition("@")[2]
         return urlunsplit((self._url.scheme, host, self.root + quote(name), "", ""))
 
-    def _request(self, method: str, name: str, **headers: str) -> BaseHTTPResponse:
+    def _request(self, method: str, name: str, **headers: str) -> Response:
         url = urlunsplit((self._url.scheme, self._url.netloc, self.root + quote(name), self._url.query, ""))
-        response: BaseHTTPResponse = self.client.follow(method, url, headers)[0]
+        response: Response = self.client.follow(method, url, headers)[0]
         return response
 
-    def _body(self, response: BaseHTTPResponse, start: int) -> Body:
+    def _body(self, response: Response, start: int) -> Body:
         headers = response.headers
-        return body_of(response, start, self._server, _version(headers), crc32c_of(headers.get("x-goog-hash", "")))
+        return body_of(response, start, _version(headers), crc32c_of(headers.get("x-goog-hash", "")))
 
-    def _check(self, response: BaseHTTPResponse, name: str) -> None:
+    def _check(self, response: Response, name: str) -> None:
         """Raise the error of a response that is not a success."""
         if response.status >= 400:
             text = text_of(response)

@@ -8,11 +8,14 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.stores.retries import NoSuchObject, Transient
 from tar2tf_cli.stores.transfer import Body
+
+if TYPE_CHECKING:
+    from tar2tf_cli.stores.http_wire import Response
 
 __all__ = [
     "CONNECT_SECONDS",
@@ -111,7 +114,8 @@ def network_errors(server: str, tls_hint: str = "set REQUESTS_CA_BUNDLE to the s
         server: the server's URL, which every error names.
         tls_hint: what to do when a certificate is rejected.
     """
-    from urllib3.exceptions import HTTPError, LocationParseError, NewConnectionError, SSLError, TimeoutError
+    from urllib3.exceptions import HTTPError, LocationParseError, NewConnectionError, SSLError
+    from urllib3.exceptions import TimeoutError as LateError
 
     try:
         yield
@@ -125,7 +129,7 @@ def network_errors(server: str, tls_hint: str = "set REQUESTS_CA_BUNDLE to the s
     except (HTTPError, OSError) as error:
         if _TLS_ALERT in str(error):
             raise wrong_scheme(server, "https") from None
-        late = isinstance(error, TimeoutError) and not isinstance(error, NewConnectionError)  # a subclass of it
+        late = isinstance(error, (TimeoutError, LateError)) and not isinstance(error, NewConnectionError)  # a LateError
         raise Transient("no answer in time" if late else _reason(error), server) from None
 
 
@@ -144,10 +148,9 @@ def _reason(error: BaseException) -> str:
     return re.sub(r"^IncompleteRead.*|.*[Rr]emote end closed.*|^Connection broken.*", "the connection broke off", text)
 
 
-def text_of(response: Any) -> str:
+def text_of(response: Response) -> str:
     """Return the beginning of a response's body as text, and release its connection."""
-    with network_errors("the server"):
-        text: bytes = response.read(_MOST_TEXT, decode_content=True)
+    text = response.read(_MOST_TEXT)
     response.close()
     return text.decode("utf-8", "replace")
 
@@ -159,8 +162,8 @@ def byte_range(start: int, size: int | None = None) -> dict[str, str]:
     return {"Range": f"bytes={start}-"} if start else {}
 
 
-def body_of(raw: Any, start: int, server: str, version: str | None, checksum: tuple[str, str] | None = None) -> Body:
-    """Wrap urllib3's response of a server to a request for an object from an offset on."""
+def body_of(raw: Response, start: int, version: str | None, checksum: tuple[str, str] | None = None) -> Body:
+    """Wrap a server's response to a request for an object from an offset on."""
     length = raw.headers.get("Content-Length")
     size = int(length) if length is not None and length.isdecimal() else None
     begins = 0
@@ -171,12 +174,7 @@ def body_of(raw: Any, start: int, server: str, version: str | None, checksum: tu
         begins = int(match[1])
         size = int(match[2]) if match[2] != "*" else None
 
-    def read(count: int) -> bytes:
-        with network_errors(server):
-            data: bytes = raw.read(count, decode_content=False)
-        return data
-
-    return Body(read, raw.close, begins, size, version, checksum)
+    return Body(raw.read, raw.close, begins, size, version, checksum)
 
 
 def crc32c_of(goog_hash: str) -> tuple[str, str] | None:

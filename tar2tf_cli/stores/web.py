@@ -17,12 +17,11 @@ from tar2tf_cli.stores import network
 from tar2tf_cli.stores.network import network_errors
 
 if TYPE_CHECKING:
-    from urllib3 import BaseHTTPResponse
+    from tar2tf_cli.stores.http_wire import Response
 
 __all__ = ["WebClient", "server_of"]
 
 _CONNECTIONS: Final = 64
-_BLOCK: Final = 1 << 18  # bytes of an upload that are sent at once
 _REDIRECTS: Final = 20
 _URL: Final = re.compile(r"(https?://)([^/?#]*@)?([^/?#]+)([^#]*)(?:#.*)?", re.DOTALL | re.IGNORECASE)
 
@@ -75,7 +74,7 @@ class WebClient:
         body: BinaryIO | bytes | None = None,
         *,
         wait: float = 0,
-    ) -> BaseHTTPResponse:
+    ) -> Response:
         """Send one request, and return the response with its body unread.
 
         Args:
@@ -96,7 +95,7 @@ class WebClient:
         origin = scheme + user + host
         with network_errors(scheme + host, self._tls_hint):
             route = self._routes.get(origin) or self._routes.setdefault(origin, self._route(origin))
-            response: BaseHTTPResponse = route.send(
+            response: Response = route.send(
                 method,
                 route.base + (rest if rest.startswith("/") else f"/{rest}"),
                 body=body,
@@ -106,11 +105,12 @@ class WebClient:
                 redirect=False,
                 preload_content=False,
             )
+        response.server = scheme + host
         return response
 
     def follow(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, *, wait: float = 0
-    ) -> tuple[BaseHTTPResponse, str]:
+    ) -> tuple[Response, str]:
         """Send a request, and go where the server redirects to; return the response and the server that sent it.
 
         Raises:
@@ -129,16 +129,22 @@ class WebClient:
         from requests.utils import get_auth_from_url, get_environ_proxies, get_netrc_auth, select_proxy
         from urllib3 import PoolManager, ProxyManager, make_headers
 
+        from tar2tf_cli.stores.http_wire import POOLS
+
         auth = get_netrc_auth(origin) or get_auth_from_url(origin)
         headers = {**make_headers(basic_auth=":".join(auth) if any(auth) else None), **self._headers}
         server = server_of(origin)
-        settings: dict[str, Any] = {"maxsize": _CONNECTIONS, "blocksize": _BLOCK, **self._tls}
+        settings: dict[str, Any] = {"maxsize": _CONNECTIONS, **self._tls}
         if not (proxy := select_proxy(origin, get_environ_proxies(origin))):
-            return _Route(PoolManager(**settings).connection_from_url(server).urlopen, "", headers)
+            manager = PoolManager(**settings)
+            manager.pool_classes_by_scheme = POOLS
+            return _Route(manager.connection_from_url(server).urlopen, "", headers)
         proxy = proxy if "://" in proxy else f"http://{proxy}"
         user = ":".join(get_auth_from_url(proxy))
         own = make_headers(proxy_basic_auth=user) if user != ":" else None
-        return _Route(ProxyManager(proxy, proxy_headers=own, **settings).urlopen, server, headers)
+        manager = ProxyManager(proxy, proxy_headers=own, **settings)
+        manager.pool_classes_by_scheme = POOLS
+        return _Route(manager.urlopen, server, headers)
 
 
 def server_of(url: str) -> str:

@@ -1,0 +1,213 @@
+"""Responses as servers may send them, and proxies, over connections that stay open."""
+
+import re
+import socket
+import ssl
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from servers import faulty_server, self_signed
+from tar2tf_cli.errors import UsageError
+from tar2tf_cli.stores.retries import Transient
+from tar2tf_cli.stores.web import WebClient
+
+OK = b"HTTP/1.1 200 OK\r\n"
+SIZED = OK + b"Content-Length: 5\r\n\r\nbytes"
+
+
+class Scripted:
+    """A server that answers each request with the next of some answers, sent piece by piece.
+
+    Attributes:
+        url: where it listens.
+        requests: the heads of the requests.
+        connections: how many there were.
+    """
+
+    def __init__(self, answers: Sequence[Sequence[bytes]]) -> None:
+        self.requests: list[bytes] = []
+        self.connections = 0
+        self._answers = list(answers)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            self._serve(client)
+
+    def _serve(self, client: socket.socket) -> None:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with client:
+            while self._answers and (head := self._head(client)):
+                self.requests.append(head)
+                answer = self._answers.pop(0)
+                for piece in answer:
+                    client.sendall(piece)
+                if not re.search(rb"(?i)content-length|chunked", b"".join(answer)):
+                    return
+
+    def _head(self, client: socket.socket) -> bytes:
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            data = client.recv(1)
+            if not data:
+                return b""
+            head += data
+        return head
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@contextmanager
+def scripted(*answers: Sequence[bytes]) -> Iterator[Scripted]:
+    server = Scripted(answers)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def body(client: WebClient, url: str) -> bytes:
+    response = client.send("GET", f"{url}/x")
+    assert response.status == 200
+    return response.read()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [SIZED],
+        [SIZED[index : index + 1] for index in range(len(SIZED))],
+        [OK + b"Content-Length: 5\r\n", b"\r\n", b"by", b"tes"],
+        [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n" + SIZED],
+        [OK + b"Transfer-Encoding: chunked\r\n\r\n2\r\nby\r\n3;extension=1\r\ntes\r\n0\r\nTrailer: 1\r\n\r\n"],
+        [OK + b"content-length:5\r\nX-Long: one\r\n two\r\n\r\nbytes"],
+        [b"HTTP/1.1 200\r\nContent-Length: 5\r\n\r\nbytes"],
+        [OK.replace(b"\r", b"") + b"Content-Length: 5\n\nbytes"],
+    ],
+    ids=["whole", "bytes", "pieces", "information", "chunks", "folded", "no-reason", "line-feeds"],
+)
+def test_a_body_is_read_to_its_end_and_the_connection_is_used_again(answer: list[bytes]) -> None:
+    with scripted(answer, answer, [SIZED]) as server:
+        client = WebClient()
+        assert [body(client, server.url) for _ in range(3)] == [b"bytes"] * 3
+        assert server.connections == 1
+
+
+@pytest.mark.parametrize("head", [OK, b"HTTP/1.0 200 OK\r\n", OK + b"Connection: close\r\n"])
+def test_a_body_without_length_ends_with_its_connection(head: bytes) -> None:
+    with scripted([head + b"\r\n", b"by", b"tes"], [SIZED]) as server:
+        client = WebClient()
+        assert body(client, server.url) == b"bytes"
+        assert body(client, server.url) == b"bytes"
+        assert server.connections == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nContent-Le",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nby",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfive\r\n",
+        b"220 mail.example.org ESMTP\r\n",
+        OK + b"X: " + bytes(1 << 17) + b"\r\n\r\n",
+    ],
+    ids=["nothing", "half-a-head", "half-a-chunk", "no-chunk", "mail", "endless-head"],
+)
+def test_anything_else_can_be_tried_again(answer: bytes) -> None:
+    with scripted([answer]) as server, pytest.raises(Transient):
+        body(WebClient(), server.url)
+
+
+def test_values_of_a_repeated_header_are_joined_and_names_have_no_case() -> None:
+    with scripted([OK + b"Ais-Custom-Md: a=1\r\nais-custom-md:  b=2\r\nContent-Length: 0\r\n\r\n"]) as server:
+        response = WebClient().send("GET", server.url)
+        assert response.headers.get("AIS-Custom-MD") == "a=1, b=2"
+        assert response.headers.get("ETag") is None
+        response.close()
+
+
+@pytest.mark.parametrize("status", [b"204 No Content", b"304 Not Modified"])
+def test_some_responses_have_no_body_whatever_they_announce(status: bytes) -> None:
+    with scripted([b"HTTP/1.1 " + status + b"\r\nContent-Length: 9\r\n\r\n"], [SIZED]) as server:
+        client = WebClient()
+        assert client.send("GET", server.url).read() == b""
+        assert body(client, server.url) == b"bytes"
+
+
+def test_a_header_cannot_hold_another_one() -> None:
+    with scripted([SIZED]) as server, pytest.raises(UsageError, match="line break"):
+        WebClient({"Authorization": "Bearer a\r\nX: y"}).send("GET", server.url)
+
+
+def test_a_proxy_gets_the_whole_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted([SIZED], [SIZED]) as proxy:
+        monkeypatch.setenv("http_proxy", f"http://me:secret@127.0.0.1:{proxy.port}")
+        client = WebClient()
+        assert [body(client, "http://shards.example.org:8080") for _ in range(2)] == [b"bytes"] * 2
+        assert proxy.requests[0].startswith(b"GET http://shards.example.org:8080/x HTTP/1.1\r\n")
+        assert b"\r\nHost: shards.example.org:8080\r\n" in proxy.requests[0]
+        assert b"\r\nproxy-authorization: basic bwu6c2vjcmv0\r\n" in proxy.requests[0].lower()
+        assert proxy.connections == 1
+
+
+def test_https_goes_through_a_tunnel_of_the_proxy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    with faulty_server(tls) as web, _tunnel(int(web.url.rpartition(":")[2])) as (port, asked):
+        web.objects["x"] = bytes(500_000)
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        client = WebClient(verify=str(certificate))
+        assert [body(client, web.url) for _ in range(2)] == [bytes(500_000)] * 2
+        del client  # which closes its connections
+        assert len(asked) == 1
+        assert asked[0].startswith(f"CONNECT {web.url.partition('//')[2]} HTTP/1.".encode())
+
+
+@contextmanager
+def _tunnel(port: int) -> Iterator[tuple[int, list[bytes]]]:
+    """A proxy that connects every client to a port."""
+    asked: list[bytes] = []
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        client, _ = listener.accept()
+        with client, socket.create_connection(("127.0.0.1", port)) as server:
+            head = b""
+            while not head.endswith(b"\r\n\r\n"):
+                head += client.recv(1)
+            asked.append(head)
+            client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            back = threading.Thread(target=pump, args=(server, client))
+            back.start()
+            pump(client, server)
+            back.join()
+
+    def pump(given: socket.socket, taken: socket.socket) -> None:
+        try:
+            while data := given.recv(1 << 16):
+                taken.sendall(data)
+            taken.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    with listener:
+        yield listener.getsockname()[1], asked
+    thread.join()
