@@ -150,7 +150,7 @@ def _fork(context: TaskContext, siblings: list[_Process]) -> _Process:
         ours.close()
         for sibling in siblings:  # or they would not notice their parent's end
             sibling.socket.close()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _set_up()
         _serve(theirs, context)
         code = 0
     finally:
@@ -212,10 +212,21 @@ def _spawn(context: TaskContext) -> _Process:
 
 def serve_spawned(descriptor: int) -> None:
     """Run in a new interpreter: receive the context, then tasks until the other end is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _set_up()
     channel = socket.socket(fileno=descriptor)
     with contextlib.suppress(EOFError, ConnectionResetError):
         _serve(channel, pickle.loads(_receive(channel)))
+
+
+_THREADS: Final = ("OPENBLAS_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
+"""How many threads numpy and OpenCV start in each process: one for every CPU, unless these variables say otherwise."""
+
+
+def _set_up() -> None:
+    """Ignore Ctrl-C, which the parent handles, and keep libraries from starting threads, as workers use all CPUs."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in _THREADS:
+        os.environ.setdefault(name, "1")
 
 
 def _serve(channel: socket.socket, context: TaskContext) -> None:

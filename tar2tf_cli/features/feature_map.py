@@ -136,7 +136,7 @@ def _as_features(values: dict[str, Any]) -> Features:
         except (ValueError, OverflowError, TypeError) as error:
             raise SampleError(f"{name!r} cannot become a feature: {error}") from None
         if hasattr(value, "dtype") and value.shape:
-            features[f"{name}/shape"] = int64_list(value.shape)
+            features[f"{name}/shape"] = _shape(value.shape)
     return features
 
 
@@ -155,6 +155,11 @@ def _by_value(value: Any) -> bytes | Feature:
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return _array(value)
     raise TypeError(f"a feature cannot be a {type(value).__name__}; select a part of it")
+
+
+@lru_cache(maxsize=4096)
+def _shape(shape: tuple[int, ...]) -> Feature:
+    return int64_list(shape)
 
 
 @lru_cache(maxsize=4096)
@@ -181,21 +186,28 @@ def _array(value: Any) -> bytes | Feature:
     import numpy as np
 
     array = np.asarray(value)
+    if array.dtype == np.uint8 and array.shape:
+        return raw(_bytes_of(array), array.shape)
     dtype = array.dtype.name
-    if dtype == "uint8" and array.shape:
-        return raw(np.ascontiguousarray(array).tobytes(), array.shape)
     if array.dtype.kind == "f":
         if dtype == "float32":
-            return packed_floats(np.ascontiguousarray(array, dtype="<f4").tobytes(), array.shape)
+            return packed_floats(_bytes_of(array.astype("<f4", copy=False)), array.shape)
         with np.errstate(over="ignore"):
             narrow = np.ascontiguousarray(array, dtype="<f4")
         if dtype == "float64" and not np.array_equal(np.isinf(narrow), np.isinf(array)):
             raise OverflowError("a value does not fit in a float32")
-        data = narrow.tobytes()
-        return packed_floats(data, array.shape, "float16" if dtype == "float16" else "float32")
+        return packed_floats(_bytes_of(narrow), array.shape, "float16" if dtype == "float16" else "float32")
     if array.dtype.kind in "iub":
         return int64_list(array.ravel().tolist(), array.shape, dtype)
     raise TypeError(f"an array of {dtype} cannot be a feature")
+
+
+def _bytes_of(array: Any) -> memoryview:
+    """The bytes of an array in C order."""
+    import numpy as np
+
+    data: memoryview = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    return data
 
 
 def describe(value: bytes | Feature) -> str:

@@ -86,9 +86,9 @@ def bytes_list(values: Sequence[bytes]) -> Feature:
     return Feature("bytes", "bytes", (len(values),), _message("bytes", content))
 
 
-def raw(data: bytes, shape: tuple[int, ...], dtype: str = "uint8") -> Feature:
+def raw(data: bytes | memoryview, shape: tuple[int, ...], dtype: str = "uint8") -> Feature:
     """Make a feature of one bytes value with an array's bytes in C order, little-endian."""
-    return Feature("raw", dtype, shape, _message("bytes", b"\x0a" + varint(len(data)) + data))
+    return Feature("raw", dtype, shape, _one("bytes", data))
 
 
 def float_list(values: Iterable[float]) -> Feature:
@@ -101,10 +101,9 @@ def float_list(values: Iterable[float]) -> Feature:
     return packed_floats(struct.pack(f"<{len(numbers)}f", *numbers))  # an array would convert 1e300 to infinity
 
 
-def packed_floats(data: bytes, shape: tuple[int, ...] | None = None, dtype: str = "float32") -> Feature:
+def packed_floats(data: bytes | memoryview, shape: tuple[int, ...] | None = None, dtype: str = "float32") -> Feature:
     """Make a feature of float32 values from their little-endian bytes, such as `ndarray.tobytes()`."""
-    content = b"\x0a" + varint(len(data)) + data if data else b""
-    return Feature("float", dtype, (len(data) // 4,) if shape is None else shape, _message("float", content))
+    return Feature("float", dtype, (len(data) // 4,) if shape is None else shape, _one("float", data))
 
 
 def int64_list(values: Iterable[int], shape: tuple[int, ...] | None = None, dtype: str = "int64") -> Feature:
@@ -120,13 +119,18 @@ def int64_list(values: Iterable[int], shape: tuple[int, ...] | None = None, dtyp
 
 def packed_int64s(data: bytes, shape: tuple[int, ...], dtype: str = "int64") -> Feature:
     """Make a feature of int64 values from concatenated varints."""
-    content = b"\x0a" + varint(len(data)) + data if data else b""
-    return Feature("int64", dtype, shape, _message("int64", content))
+    return Feature("int64", dtype, shape, _one("int64", data))
 
 
 def scalar(feature: Feature) -> Feature:
     """Return the same feature of one value, described as a scalar instead of a list."""
     return Feature(feature.encoding, feature.dtype, (), feature.message)
+
+
+def _one(kind: Kind, data: bytes | memoryview) -> bytes:
+    """A list of one bytes value, or of packed numbers, of which there may be none; `data` is copied only once."""
+    head = b"\x0a" + varint(len(data)) if data or kind == "bytes" else b""
+    return b"".join((TAGS[kind], varint(len(head) + len(data)), head, data))
 
 
 def _message(kind: Kind, content: bytes) -> bytes:

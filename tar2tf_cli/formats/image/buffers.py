@@ -40,7 +40,7 @@ class _Kept(threading.local):
 _kept: Final = _Kept()
 
 
-def buffer(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+def buffer(shape: tuple[int, ...], dtype: str | np.dtype[Any]) -> NDArray[Any]:
     """Return an uninitialised array in C order, in the memory of a deleted array if possible.
 
     The memory of an array in use, even of a view of it, is not reused, since arrays refer to their block.

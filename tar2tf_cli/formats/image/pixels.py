@@ -91,10 +91,21 @@ def cast(image: Image, dtype: str) -> Image:
     Raises:
         ImageError: an array or dtype outside `DTYPES`.
     """
-    source, target = _supported(image.dtype), _supported(dtype)
+    bounds = _bounds(image.dtype, dtype)
+    if bounds:
+        image = np.clip(image, *bounds, out=buffer(image.shape, image.dtype))
+    return _plain_cast(image, dtype)
+
+
+@lru_cache(maxsize=256)
+def _bounds(dtype: np.dtype[Any], wanted: str) -> tuple[Any, Any] | None:
+    """The least and greatest value of one dtype that the other can hold; None if it can hold all of them."""
+    source, target = _supported(dtype), _supported(wanted)
     (low_in, high_in), (low_out, high_out) = _limits(source), _limits(target)
     low, high = max(low_in, low_out), min(high_in, high_out)
-    return _plain_cast(np.clip(image, _inward(low, source), _inward(high, source)), dtype)
+    if source.kind != "f" and (low, high) == (low_in, high_in):
+        return None
+    return _inward(low, source), _inward(high, source)
 
 
 def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
@@ -109,6 +120,7 @@ def _inward(limit: float, dtype: np.dtype[Any]) -> Any:
     return np.nextafter(value, dtype.type(0)) if abs(value.item()) > abs(limit) else value
 
 
+@lru_cache(maxsize=256)
 def _supported(dtype: Any) -> np.dtype[Any]:
     name = str(dtype)
     if name not in DTYPES:
