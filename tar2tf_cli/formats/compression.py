@@ -10,11 +10,12 @@ from tar2tf_cli.errors import AGAIN, DamagedShardError, SourceError
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.tfrecord import length_crc
 
-__all__ = ["CompressedStream", "GzipStream", "PlainStream", "ShardStream", "compression_of", "open_stream"]
+__all__ = ["CompressedStream", "PlainStream", "ShardStream", "compression_of", "open_stream"]
 
 _HEAD: Final = 4096
 _PIECE: Final = 4096  # of zstd and zlib, which decompress all of a piece: 128 MB at the very most
 _MOST: Final = 1 << 20
+_GZIP_PIECE: Final = 1 << 16
 _MOST_GZIP: Final = 1 << 15  # of this, what precedes damage is lost
 
 
@@ -85,54 +86,13 @@ class PlainStream:
         return data
 
 
-class GzipStream:
-    """The decompressed bytes of a gzip input; members end to end are one stream; zeros after them are padding."""
-
-    method = "gzip"
-
-    def __init__(self, stored: PlainStream, name: str) -> None:
-        from isal import igzip
-
-        self._stored = stored
-        self._name = name
-        self._file: Any = igzip.IGzipFile(fileobj=stored, mode="rb")  # type: ignore[no-untyped-call]
-
-    @property
-    def consumed(self) -> int:
-        """Compressed bytes taken from the input so far."""
-        return self._stored.consumed
-
-    def read(self, size: int, /) -> bytes:
-        """At most `size` bytes; b"" only at the end, after the CRC and length in the trailer were compared.
-
-        Raises:
-            DamagedShardError: when the stream is cut short, or is not gzip all through.
-        """
-        from isal import isal_zlib
-
-        try:
-            data: bytes = self._file.read1(min(size, _MOST_GZIP))
-            return data
-        except EOFError:
-            raise self._damage("the gzip stream ends before its trailer: it is cut short", "truncated") from None
-        except (isal_zlib.error, OSError) as error:  # type: ignore[misc]  # BadGzipFile is an OSError
-            raise self._damage(f"the gzip stream is damaged: {error}", "gzip") from None
-
-    def close(self) -> None:
-        """Close the input."""
-        self._stored.close()
-
-    def _damage(self, message: str, kind: str) -> DamagedShardError:
-        return DamagedShardError(message, kind=kind, shard=self._name, offset=self.consumed, hint=AGAIN)
-
-
 class CompressedStream:
-    """The decompressed bytes of a zstd, bzip2, xz or zlib input: one or more streams, with zeros as padding.
+    """The decompressed bytes of an input: one or more streams, with zeros as padding.
 
     Args:
         stored: the input.
         name: what to call it in errors.
-        method: `zstd`, `bzip2`, `xz` or `zlib`.
+        method: `gzip`, `zstd`, `bzip2`, `xz` or `zlib`.
     """
 
     def __init__(self, stored: PlainStream, name: str, method: str) -> None:
@@ -140,9 +100,11 @@ class CompressedStream:
         self._name = name
         self.method = method
         self._begin, self._errors = _METHODS[method]()
+        self._piece = _GZIP_PIECE if method == "gzip" else _PIECE
+        self._limit = {"gzip": (_MOST_GZIP,), "bzip2": (_MOST,), "xz": (_MOST,)}.get(method, ())
         self._decoder: Any = None  # between two streams
         self._compressed = b""
-        self._pending = memoryview(b"")
+        self._pending: bytes | memoryview = b""
 
     @property
     def consumed(self) -> int:
@@ -160,10 +122,10 @@ class CompressedStream:
                 if not self._next_stream():
                     return b""
                 self._decoder = self._begin()
-            self._pending = memoryview(self._decoded())
-        data = bytes(self._pending[:size])
-        self._pending = self._pending[size:]
-        return data
+            self._pending = self._decoded()
+        data = self._pending
+        self._pending = memoryview(data)[size:] if len(data) > size else b""
+        return data if type(data) is bytes and len(data) <= size else bytes(data[:size])
 
     def close(self) -> None:
         """Close the input."""
@@ -172,7 +134,7 @@ class CompressedStream:
     def _next_stream(self) -> bool:
         """Whether there is another stream; zeros before it are skipped."""
         while not self._compressed:
-            data = self._stored.read(_PIECE)
+            data = self._stored.read(self._piece)
             if not data:
                 return False
             self._compressed = data.lstrip(b"\0")
@@ -181,13 +143,12 @@ class CompressedStream:
     def _decoded(self) -> bytes:
         decoder, data = self._decoder, b""
         if getattr(decoder, "needs_input", True):
-            data = self._compressed or self._stored.read(_PIECE)
+            data = self._compressed or self._stored.read(self._piece)
             self._compressed = b""
             if not data:
                 raise self._damage(f"the {self.method} stream ends too early: it is cut short", "truncated")
         try:
-            limit = () if self.method in ("zstd", "zlib") else (_MOST,)
-            decoded: bytes = decoder.decompress(data, *limit)
+            decoded: bytes = decoder.decompress(data, *self._limit)
         except self._errors as error:
             raise self._damage(f"the {self.method} stream is damaged: {error}", self.method) from None
         if decoder.eof:
@@ -196,6 +157,12 @@ class CompressedStream:
 
     def _damage(self, message: str, kind: str) -> DamagedShardError:
         return DamagedShardError(message, kind=kind, shard=self._name, offset=self.consumed, hint=AGAIN)
+
+
+def _gzip() -> tuple[Callable[[], Any], Any]:
+    from isal import igzip_lib
+
+    return lambda: igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP), igzip_lib.IsalError  # checks CRC and length
 
 
 def _zstd() -> tuple[Callable[[], Any], Any]:
@@ -222,7 +189,7 @@ def _zlib() -> tuple[Callable[[], Any], Any]:
     return decompressobj, error
 
 
-_METHODS: Final = {"zstd": _zstd, "bzip2": _bzip2, "xz": _xz, "zlib": _zlib}
+_METHODS: Final = {"gzip": _gzip, "zstd": _zstd, "bzip2": _bzip2, "xz": _xz, "zlib": _zlib}
 """How to begin to decompress a stream, and what errors that raises."""
 
 _MAGIC: Final = re.compile(
@@ -232,7 +199,7 @@ _MAGIC: Final = re.compile(
     rb"|(?P<xz>\xfd7zXZ\0)"
 )
 
-ShardStream: TypeAlias = "PlainStream | GzipStream | CompressedStream"
+ShardStream: TypeAlias = "PlainStream | CompressedStream"
 
 
 def open_stream(raw: ByteStream, name: str, on_read: Callable[[int], None] | None = None) -> ShardStream:
@@ -245,9 +212,7 @@ def open_stream(raw: ByteStream, name: str, on_read: Callable[[int], None] | Non
     """
     stored = PlainStream(raw, name, on_read)
     method = compression_of(stored.head)
-    if method is None:
-        return stored
-    return GzipStream(stored, name) if method == "gzip" else CompressedStream(stored, name, method)
+    return CompressedStream(stored, name, method) if method else stored
 
 
 def compression_of(head: bytes) -> str | None:

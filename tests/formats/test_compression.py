@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from makers import Dribble, gzipped
 from tar2tf_cli.errors import DamagedShardError, SourceError
-from tar2tf_cli.formats.compression import GzipStream, PlainStream, open_stream
+from tar2tf_cli.formats.compression import CompressedStream, PlainStream, open_stream
 from tar2tf_cli.formats.tfrecord import frame
 
 BODY = bytes(range(256)) * 8
@@ -51,7 +51,7 @@ def test_zeros_behind_gzip_are_padding(zeros):
 
 
 def test_gzip_is_found_by_its_magic_number_and_nothing_else():
-    assert isinstance(open_stream(io.BytesIO(gzip.compress(b"")), "x.tar"), GzipStream)
+    assert isinstance(open_stream(io.BytesIO(gzip.compress(b"")), "x.tar"), CompressedStream)
     assert isinstance(open_stream(io.BytesIO(b"\x1f"), "x.tgz"), PlainStream)
     assert isinstance(open_stream(io.BytesIO(b""), "x.tgz"), PlainStream)
 
@@ -64,7 +64,7 @@ def test_a_record_whose_length_looks_like_gzip_is_a_record(length: int) -> None:
     assert data[:2] == b"\x1f\x8b"
     assert isinstance(open_stream(io.BytesIO(data), "x"), PlainStream)
     assert drained(data) == data
-    assert isinstance(open_stream(io.BytesIO(gzip.compress(data)), "x"), GzipStream)
+    assert isinstance(open_stream(io.BytesIO(gzip.compress(data)), "x"), CompressedStream)
     assert drained(gzip.compress(data)) == data
 
 
