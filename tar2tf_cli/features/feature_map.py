@@ -21,7 +21,6 @@ from tar2tf_cli.samples.grouping import KEY, Sample
 
 __all__ = ["FeatureMap", "MissingFeatureError", "Schema", "check_types", "describe", "no_such_feature"]
 
-
 _PYTHONS_WORDS: Final = re.compile(r"(?s)^(?:invalid literal for int.*?|could not convert .*?): (.*)")
 """What int and float say of text that is not a number."""
 
@@ -157,9 +156,7 @@ def _by_value(value: Any) -> bytes | Feature:
     raise TypeError(f"a feature cannot be a {type(value).__name__}; select a part of it")
 
 
-@lru_cache(maxsize=4096)
-def _shape(shape: tuple[int, ...]) -> Feature:
-    return int64_list(shape)
+_shape = lru_cache(maxsize=4096)(int64_list)
 
 
 @lru_cache(maxsize=4096)
@@ -186,28 +183,21 @@ def _array(value: Any) -> bytes | Feature:
     import numpy as np
 
     array = np.asarray(value)
-    if array.dtype == np.uint8 and array.shape:
-        return raw(_bytes_of(array), array.shape)
-    dtype = array.dtype.name
-    if array.dtype.kind == "f":
-        if dtype == "float32":
-            return packed_floats(_bytes_of(array.astype("<f4", copy=False)), array.shape)
+    shape, kind, dtype = array.shape, array.dtype.kind, array.dtype.name
+    if kind == "f":
         with np.errstate(over="ignore"):
-            narrow = np.ascontiguousarray(array, dtype="<f4")
+            narrow = np.asarray(array, dtype="<f4")
         if dtype == "float64" and not np.array_equal(np.isinf(narrow), np.isinf(array)):
             raise OverflowError("a value does not fit in a float32")
-        return packed_floats(_bytes_of(narrow), array.shape, "float16" if dtype == "float16" else "float32")
-    if array.dtype.kind in "iub":
-        return int64_list(array.ravel().tolist(), array.shape, dtype)
-    raise TypeError(f"an array of {dtype} cannot be a feature")
-
-
-def _bytes_of(array: Any) -> memoryview:
-    """The bytes of an array in C order."""
-    import numpy as np
-
-    data: memoryview = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-    return data
+        array = narrow
+    elif kind not in "iub":
+        raise TypeError(f"an array of {dtype} cannot be a feature")
+    elif dtype != "uint8" or not shape:
+        return int64_list(array.ravel().tolist(), shape, dtype)
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    if kind == "f":
+        return packed_floats(data, shape, "float16" if dtype == "float16" else "float32")
+    return raw(data, shape)
 
 
 def describe(value: bytes | Feature) -> str:

@@ -1,4 +1,4 @@
-"""Plain samples to records, many at a time: batches made by the kernel take the place of members."""
+"""Plain samples to records, many at a time: batches take the place of members."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Protocol
 
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.tar import TarReader
+from tar2tf_cli.samples.names import KeySplit
+from tar2tf_cli.samples.plain import PlainSamples
 
 __all__ = ["Batch", "with_batches"]
 
@@ -80,7 +82,7 @@ class Taker(Protocol):
         split_differs: a name that the other key rule would split differently; None if there was none yet.
     """
 
-    key_split: Literal["first", "last"]
+    key_split: KeySplit
     split_differs: str | None
 
     def takes_batches(self) -> bool:
@@ -90,10 +92,10 @@ class Taker(Protocol):
 def with_batches(tar: TarReader, taker: Taker) -> Iterator[tuple[str, Any, int, int]]:
     """Iterate over the members of a tar, or over batches of them: each is the data of a member without a name.
 
-    While members are not plain, the kernel is tried again, but less and less often.
+    Batches are made by the kernel or, without it, in Python. While members are not plain, that is tried again, but less
+    and less often.
     """
-    native = kernel.native()
-    return _with_batches(native.records, tar, taker) if native else iter(tar)
+    return _with_batches((kernel.native() or PlainSamples()).records, tar, taker)
 
 
 def _with_batches(records: Callable[..., Any], tar: TarReader, taker: Taker) -> Iterator[tuple[str, Any, int, int]]:

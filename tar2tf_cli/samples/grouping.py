@@ -5,36 +5,19 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError, LinkError, NotAdjacentError, SampleError
 from tar2tf_cli.formats.tar import Member
 from tar2tf_cli.samples.batches import Batch
+from tar2tf_cli.samples.names import KEY, KeySplit, split_name, unwanted
 
 __all__ = ["KEY", "Grouper", "KeySplit", "Sample", "no_samples", "split_name"]
-
-KEY: Final = "__key__"
 
 Sample: TypeAlias = dict[str, Any]
 """`__key__` (str: the member path without extension) and one entry per extension; bytes as they come."""
 
 _SORT: Final = "make the shard again with its members sorted, or pass --regroup, which reads the shard twice"
-
-KeySplit: TypeAlias = Literal["first", "last"]
-
-
-def split_name(name: str, rule: KeySplit) -> tuple[str, str]:
-    """Split a name into key and extension; both are empty if there is no dot, or nothing before or after it.
-
-    `first` splits at the first dot of the base name, as WebDataset does, and lower-cases the extension as it does;
-    `last` splits at the last dot, as the AIS tar2tf client and go-tfdata do, and keeps the case.
-    """
-    base = name.rfind("/") + 1
-    dot = name.find(".", base) if rule == "first" else name.rfind(".", base)
-    if dot <= base or dot == len(name) - 1:
-        return "", ""
-    extension = name[dot + 1 :]
-    return name[:dot], extension.lower() if rule == "first" else extension
 
 
 class Grouper:
@@ -96,7 +79,7 @@ class Grouper:
 
     def wants(self, name: str) -> bool:
         """Whether a member of this name is an entry of a sample."""
-        return bool(split_name(name, self.key_split)[0]) and not _unwanted(name)
+        return bool(split_name(name, self.key_split)[0]) and not unwanted(name)
 
     def lacks(self, error: LinkError) -> None:
         """Record that an entry is a link that cannot be followed, so that its sample is faulty."""
@@ -225,7 +208,7 @@ class Grouper:
     def split(self, name: str) -> tuple[str, str]:
         """Key and extension of a member; both empty when it is not an entry of a sample, which is counted."""
         if "._" in name or "__meta__" in name:
-            reason = _unwanted(name)
+            reason = unwanted(name)
             if reason:
                 self.skipped[reason] += 1
                 return "", ""
@@ -268,16 +251,6 @@ def no_samples(skipped: Counter[str]) -> DamagedShardError:
         kind="empty",
         hint="check that the shard is whole, and that its members are named KEY.EXTENSION",
     )
-
-
-def _unwanted(name: str) -> str | None:
-    """Why a member is not part of a sample: AppleDouble files, WebDataset's metadata."""
-    base = name[name.rfind("/") + 1 :]
-    if base.startswith("._"):
-        return "AppleDouble (._*)"
-    if "__meta__" in name.split("/") or base.startswith("__meta__"):
-        return "__meta__"
-    return None
 
 
 class _SeenKeys:

@@ -1,4 +1,4 @@
-"""What the kernel makes of tars is what Python makes of them, byte for byte, and so is every report and error."""
+"""Batches, made by the kernel or in Python, are what single members give, byte for byte, in reports and errors too."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gzip
 import tarfile
 from array import array
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from unittest.mock import patch
 
 import pytest
@@ -20,13 +20,16 @@ from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.tar_blocks import Blocks
 from tar2tf_cli.samples.batches import Batch
+from tar2tf_cli.samples.plain import PlainSamples
 from tar2tf_cli.spec.conversion import Conversion, Input
 from tar2tf_cli.stores import open_source
 
 pytestmark = pytest.mark.skipif(built() is None, reason="no C compiler")
 
 
-def outcome(path: Path, *, chunk: int = 1 << 20, with_kernel: bool = True, **options: Any) -> tuple[Any, int]:
+def outcome(
+    path: Path, by: Literal["kernel", "python", "members"], *, chunk: int = 1 << 20, **options: Any
+) -> tuple[Any, int]:
     """Everything that reading a tar gives, and how many of the records came in batches."""
     spec = Input(str(path), key_split=options.pop("key_split", "first"), regroup=options.pop("regroup", None))
     conversion = Conversion(spec, "out.record", **options)
@@ -40,8 +43,13 @@ def outcome(path: Path, *, chunk: int = 1 << 20, with_kernel: bool = True, **opt
         sizes.frombytes(batch.sizes)
         batches += len(batch)
 
-    found = built() if with_kernel else None
-    with patch.object(kernel, "_loaded", lambda: found), patch.object(Blocks, "CHUNK", chunk):
+    found = built() if by == "kernel" else None
+    made = (lambda *arguments: False) if by == "members" else PlainSamples.records
+    with (
+        patch.object(kernel, "_loaded", lambda: found),
+        patch.object(PlainSamples, "records", made),
+        patch.object(Blocks, "CHUNK", chunk),
+    ):
         try:
             with Reading(conversion, source, item) as reading:
                 for _, parts, size in reading.records(take):
@@ -53,10 +61,13 @@ def outcome(path: Path, *, chunk: int = 1 << 20, with_kernel: bool = True, **opt
 
 
 def same(path: Path, **options: Any) -> int:
-    """Read a tar in both ways, which must agree; returns how many records the kernel made."""
-    found, batches = outcome(path, **options)
-    assert (found, 0) == (outcome(path, with_kernel=False, **options)[0], 0)
-    return batches
+    """Read a tar in all ways, which must agree; returns how many records the kernel, or Python, made at least."""
+    expected, none = outcome(path, "members", **options)
+    assert none == 0
+    (by_kernel, many), (by_python, too) = outcome(path, "kernel", **options), outcome(path, "python", **options)
+    assert by_kernel == expected
+    assert by_python == expected
+    return min(many, too)
 
 
 # --- Tars that are plain ---

@@ -1,0 +1,35 @@
+"""Names of members: the key of a sample, and the extension that names its entry."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+
+__all__ = ["KEY", "KeySplit", "split_name", "unwanted"]
+
+KEY: Final = "__key__"
+
+KeySplit: TypeAlias = Literal["first", "last"]
+
+
+def split_name(name: str, rule: KeySplit) -> tuple[str, str]:
+    """Split a name into key and extension; both are empty if there is no dot, or nothing before or after it.
+
+    `first` splits at the first dot of the base name, as WebDataset does, and lower-cases the extension as it does;
+    `last` splits at the last dot, as the AIS tar2tf client and go-tfdata do, and keeps the case.
+    """
+    base = name.rfind("/") + 1
+    dot = name.find(".", base) if rule == "first" else name.rfind(".", base)
+    if dot <= base or dot == len(name) - 1:
+        return "", ""
+    extension = name[dot + 1 :]
+    return name[:dot], extension.lower() if rule == "first" else extension
+
+
+def unwanted(name: str) -> str | None:
+    """Why a member is not part of a sample: AppleDouble files, WebDataset's metadata."""
+    base = name[name.rfind("/") + 1 :]
+    if base.startswith("._"):
+        return "AppleDouble (._*)"
+    if "__meta__" in name.split("/") or base.startswith("__meta__"):
+        return "__meta__"
+    return None
