@@ -45,7 +45,7 @@ GROUPS = {
     "aistore": ("tests/stores/test_ais.py",),
     "aistore, with tokens": ("tests/stores/test_ais_tokens.py",),
     "aistore, two clusters": ("tests/datasets/test_aistore.py",),
-    "etl": ("tests/remote/test_cluster",),
+    "etl": ("tests/remote/test_cluster", "tests/conversion/test_golden.py::test_conversions_in_a_cluster"),
     "s3": (
         "tests/stores/test_s3.py",
         "tests/stores/test_versitygw.py",

@@ -10,7 +10,8 @@ import gzip
 import json
 import sys
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,14 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
 from converted import MAKERS
+from etl import EtlCluster
 from makers import tar_of
 from shards import samples, tar2tf, tree, write_tar
 from tar2tf_cli.cli import main
+from tar2tf_cli.cli.convert import _conversion, command
+from tar2tf_cli.remote import deploy
+from tar2tf_cli.remote.manage import ask, of_cluster
+from tar2tf_cli.remote.settings import Settings
 
 GOLDEN = Path(__file__).with_name("golden.json")
 
@@ -184,6 +190,58 @@ def test_conversions_with_the_kernel_write_the_same_bytes(
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments(buckets(bucket), layout, tmp_path, 1))
+    assert isinstance(ended.value.code, int)
+    assert digest(tmp_path, ended.value.code) == golden[f"{bucket}: {layout}"]
+
+
+def settings_of(layout: str) -> Settings:
+    """What a transformer for the conversions of a layout does."""
+    return Settings.of(_conversion(command.make_context("convert", ["ais://any", "-o", *LAYOUTS[layout]])))
+
+
+@pytest.fixture(scope="module")
+def transformers(etl_cluster: EtlCluster) -> Iterator[dict[str, Settings]]:
+    """The settings of the transformers for all layouts, which are made at once, by name."""
+    made = {settings.name: settings for settings in map(settings_of, LAYOUTS)}
+    with etl_cluster.network(), ThreadPoolExecutor(4) as pool:
+        cluster = of_cluster(etl_cluster.endpoint)
+        list(pool.map(lambda each: deploy.init(cluster, deploy.message(each, seconds=60)), made.values()))
+    yield made
+    with etl_cluster.network(), ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda name: ask(cluster, lambda: cluster.delete(name)), made))
+
+
+@pytest.fixture(scope="module")
+def stored(etl_cluster: EtlCluster, buckets: Callable[[str], Path]) -> Callable[[str], str]:
+    """The URL of a bucket of the cluster with the shards of a folder."""
+    made: set[str] = set()
+
+    def url(name: str) -> str:
+        if name not in made:
+            shards = {path.name: path.read_bytes() for path in buckets(name).iterdir()}
+            etl_cluster.bucket(f"golden-{name}", shards)
+            made.add(name)
+        return f"ais://golden-{name}"
+
+    return url
+
+
+@pytest.mark.parametrize(("bucket", "layout"), CASES)
+@pytest.mark.usefixtures("transformers")
+def test_conversions_in_a_cluster_write_the_same_bytes(
+    bucket: str,
+    layout: str,
+    etl: EtlCluster,
+    stored: Callable[[str], str],
+    golden: dict[str, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = arguments(tmp_path, layout, tmp_path, 1)
+    words[1] = stored(bucket)
+    with pytest.raises(SystemExit) as ended:
+        main([*(word for word in words if word != "-q"), "--endpoint", etl.endpoint])
+    assert f"with its transformer {settings_of(layout).name}" in capsys.readouterr().err
     assert isinstance(ended.value.code, int)
     assert digest(tmp_path, ended.value.code) == golden[f"{bucket}: {layout}"]
 
