@@ -53,7 +53,9 @@ class Dataset:
         conversions: ops applied to each sample; by default, jpg is decoded to float32 and resized to 224x224.
         selections: the parts of each element, usually a value and a label; defaults to jpg and cls. With a mapping,
             elements are dicts, and its keys are the names of the TFRecord features.
-        remote_exec: whether ops should run in the AIStore cluster; not available yet: warns and runs them locally.
+        remote_exec: whether the AIStore cluster that holds the shards makes the TFRecord files' records; where it
+            cannot, a warning says why, and they are made here. By default, it does if it has a transformer of this
+            very spec. Datasets in memory are always made here.
     """
 
     def __init__(
@@ -118,8 +120,9 @@ class Dataset:
             UsageError: for arguments that contradict each other.
             Tar2tfError: as raised by `convert`.
         """
-        self._warn(remote_exec)
+        remotely = self._remote_exec if remote_exec is None else remote_exec
         if path is None or path == "":
+            _warn_in_memory(remotely)
             if max_shard_size is not None or record_to_example is not None:
                 raise UsageError("max_shard_size and record_to_example are only for TFRecord files: also give a path")
             conversion = self._conversion(template, most=max_entry_size)
@@ -134,14 +137,11 @@ class Dataset:
                 FilesTarget(map(os.fspath, names), overwrite=overwrite, again=True),
             )
         conversion = self._conversion(template, output, shuffle=shuffle_tar, most=max_entry_size)
+        conversion = replace(conversion, remote_exec=remotely)
         how: dict[str, Any] = {"endpoint": self._endpoint, "target": target, "update": update, "apart": True}
         done = convert(self._to_records(conversion, record_to_example), workers=num_workers, overwrite=overwrite, **how)
         folder = os.path.dirname(done.manifest or "")
         return [os.path.join(folder, shard.path) for shard in done.shards]
-
-    def _warn(self, remote_exec: bool | None) -> None:
-        if self._remote_exec if remote_exec is None else remote_exec:
-            warnings.warn("remote execution is not available: ops run locally", UserWarning, stacklevel=3)
 
     def _stream(self, conversion: Conversion, make: Any, workers: int, *, shuffle: bool = False) -> Stream:
         return Stream(make_plan(conversion, endpoint=self._endpoint), make, workers, shuffle=shuffle)
@@ -212,12 +212,18 @@ class AisDataset(Dataset):
             return tf.data.TFRecordDataset(self.load(template, path, record_to_example, **options))
         if record_to_pair is None:
             return self.load(template, output_types=output_types, output_shapes=output_shapes, **options)
-        self._warn(options.get("remote_exec"))
+        _warn_in_memory(options.get("remote_exec", self._remote_exec))
         conversion = self._conversion(template)
         if self._raw:  # the function gets the sample as it is in the tar
             conversion = replace(conversion, ops=())
         stream = self._stream(conversion, record_to_pair, options.get("num_workers", 4))
         return stream.dataset(output_types, output_shapes)
+
+
+def _warn_in_memory(remote_exec: bool | None) -> None:
+    if remote_exec:
+        message = "a cluster makes TFRecord files only: without a path, ops run here"
+        warnings.warn(message, UserWarning, stacklevel=3)
 
 
 def _bucket(name: str | os.PathLike[str], proxy_url: str | None) -> str:

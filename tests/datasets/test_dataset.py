@@ -381,16 +381,19 @@ def test_an_entry_that_is_too_large_to_decode_is_named_with_what_to_do(to: str, 
     assert "max_entry_size" in str(caught.value.hint)
 
 
-def test_remote_execution_gives_a_warning_and_runs_here(bucket: str) -> None:
+def test_remote_execution_where_there_is_no_cluster_gives_a_warning_and_runs_here(bucket: str, tmp_path: Path) -> None:
     data = Dataset(bucket, conversions=[], selections=["cls"], remote_exec=True)
-    with pytest.warns(UserWarning, match="remote execution is not available") as caught:
+    with pytest.warns(UserWarning, match="a cluster makes TFRecord files only") as caught:
         assert len(list(data.load("train-0.tar"))) == 8
     assert caught[0].filename == __file__
     assert len(list(data.load("train-0.tar", remote_exec=False))) == 8
     pairs = AisDataset(bucket, remote_exec=True)
-    with pytest.warns(UserWarning, match="remote execution is not available") as caught:
+    with pytest.warns(UserWarning, match="a cluster makes TFRecord files only") as caught:
         assert len(list(pairs.load_from_tar("train-0.tar", record_to_pair=lambda sample: (0, 1)))) == 8
     assert caught[0].filename == __file__
+    with pytest.warns(UserWarning, match="only an AIStore cluster makes records of its objects"):
+        (path,) = data.load("train-0.tar", str(tmp_path / "x.record"), num_workers=1)
+    assert len(records(Path(path))) == 8
 
 
 # --- With a path: the very conversion of the command line ---
