@@ -7,11 +7,13 @@ records with a 50 kB JPEG (two cores).
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from struct import Struct
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from tar2tf_cli.formats.example import varint
+from tar2tf_cli.formats.example import TAGS, varint
 from tar2tf_cli.formats.example_parser import ParsedFeature, count_varints
 from tar2tf_cli.formats.example_strict import strict_feature_at, strict_parse
 from tar2tf_cli.formats.sequence_parser import is_sequence
@@ -25,6 +27,9 @@ Findings: TypeAlias = Sequence[tuple[str, str]]
 """The faults of one example, each as its kind and a message."""
 
 _MOST_REMEMBERED: Final = 10_000
+_MOST_KNOWN: Final = 64  # names and kinds that the kernel takes
+_KNOWN: Final = Struct("=4i")
+_NO_KIND: Final = 0  # for a feature that the kernel cannot check
 
 
 _Key = TypeVar("_Key")
@@ -71,11 +76,37 @@ class Checker:
     def __init__(self, schema: Mapping[str, Expected] | None = None, required: frozenset[str] = frozenset()) -> None:
         self._schema = schema
         self._required = required
+        self._known: tuple[bytes, bytes] | None = None
+        self._known_sizes = 0, 0
         self._counts: Counter[str] = Counter()
         self.sequences = 0
         self._begin()
 
+    def known(self) -> tuple[bytes, bytes]:
+        """The names and kinds of examples that the kernel may check; both are empty if it cannot know all of them."""
+        if self._known is None or self._known_sizes != (len(self._names), len(self._records)):
+            self._known_sizes = len(self._names), len(self._records)
+            self._known = (b"", b"") if max(self._known_sizes) > _MOST_KNOWN else self._described()
+        return self._known
+
+    def add(self, counts: bytes) -> int:
+        """Count records of known kinds; return how many there are."""
+        found = array("Q", counts)
+        for names, records in zip(self._records, found, strict=False):
+            self._records[names] += records
+        return sum(found)
+
+    def _described(self) -> tuple[bytes, bytes]:
+        names = b""
+        for name, seen in self._names.items():
+            wanted, text = self._schema.get(name) if self._schema else None, name.encode()
+            kind = _NO_KIND if seen.fits is not None else TAGS[wanted.kind][0] if wanted and wanted.kind else -1
+            numbers = (-1 if number is None else number for number in (seen.count, wanted and wanted.size))
+            names += _KNOWN.pack(kind, *numbers, len(text)) + text
+        return names, array("Q", self._records).tobytes()
+
     def _begin(self) -> None:
+        self._known = None
         self._first = _Seen(0, None)
         self._names: dict[str, _Seen] = {}
         self._heads: dict[bytes, _Head] = {}

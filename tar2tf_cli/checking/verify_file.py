@@ -17,7 +17,7 @@ from tar2tf_cli.events import Events
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.magic import foreign
 from tar2tf_cli.formats.record_lengths import LengthReader
-from tar2tf_cli.formats.record_shortened import ShorteningReader
+from tar2tf_cli.formats.record_usual import reader_of_the_rest
 from tar2tf_cli.formats.tfrecord import RecordReader, crc32c
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules
@@ -118,8 +118,12 @@ class CheckFile:
                     reader = RecordReader(shard, shard.name)
                     check_tfrecord(reader, checker.check, report, decoders=context.decoders, keep=part.keep)
             else:
-                kind = RecordReader if context.decoders else ShorteningReader
-                check_tfrecord(kind(shard, shard.name), checker.check, report, decoders=context.decoders)
+                reader = (
+                    RecordReader(shard, shard.name)
+                    if context.decoders
+                    else reader_of_the_rest(shard, shard.name, checker)
+                )
+                check_tfrecord(reader, checker.check, report, decoders=context.decoders)
         finally:
             report.features, report.sequences = checker.counts(), checker.sequences
 

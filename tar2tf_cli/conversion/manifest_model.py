@@ -41,6 +41,13 @@ def _text(value: Any, path: str) -> None:
         _refuse(path, "text", value)
 
 
+def _below(value: Any, path: str) -> None:
+    """The path of a file in the manifest's folder or below."""
+    _text(value, path)
+    if not value or value.startswith("/") or ".." in value.split("/"):
+        _refuse(path, "a path below the manifest's folder", value)
+
+
 def _word(value: Any, path: str) -> None:
     """Any text."""
     if not isinstance(value, str):
@@ -129,13 +136,13 @@ def _anything(value: Any, path: str) -> None:
 
 
 _SPEC: Final = _object(
-    {"output": _object({"path": _text}, {"compression": _one_of("none", "gzip")})},
+    {"output": _object({"path": _below}, {"compression": _one_of("none", "gzip")})},
     {"input": _object({}, {"fields": _map(_anything)})},
 )
 _INPUT: Final = _object({"name": _text, "size": _or_null(_count), "version": _or_null(_word)})
 _SHARD: Final = _object(
     {
-        "path": _text,
+        "path": _below,
         "records": _count,
         "bytes": _count,
         "digest": _matching(_DIGEST, "crc32c: and eight hexadecimal digits"),
@@ -174,7 +181,7 @@ MANIFEST: Final = _object(
         "features": _map(_FEATURE),
         "skipped": _SKIPPED,
     },
-    {"totals": _TOTALS, "documents": _list(_text), "lineage": _LINEAGE},
+    {"totals": _TOTALS, "documents": _list(_below), "lineage": _LINEAGE},
 )
 """The whole document; raises ValueError with the path of the first value that is wrong."""
 

@@ -88,6 +88,6 @@ def load_index(path: str) -> tuple[SpoolIndex, dict[str, Any]] | None:
                 column = file.read(length)
                 crc = crc32c(column, crc)
                 getattr(index, name).frombytes(column)
-    except (FileNotFoundError, ValueError):
+            return (index, head["report"]) if crc == head["crc"] else None
+    except (FileNotFoundError, ValueError, LookupError, TypeError, RecursionError):
         return None
-    return (index, head["report"]) if crc == head["crc"] else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["ByteStream", "Readable"]
+__all__ = ["ByteStream", "Readable", "read_into"]
 
 
 class Readable(Protocol):
@@ -19,3 +19,10 @@ class ByteStream(Readable, Protocol):
 
     def close(self) -> None:
         """Close the file or connection."""
+
+
+def read_into(stream: Readable, buffer: bytearray | memoryview) -> int:
+    """Read at most as much as a buffer holds; returns how much, and 0 only at the end."""
+    data = stream.read(len(buffer))
+    buffer[: len(data)] = data
+    return len(data)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import AGAIN, DamagedShardError, SourceError
-from tar2tf_cli.formats.bytestream import ByteStream
+from tar2tf_cli.formats.bytestream import ByteStream, read_into
 from tar2tf_cli.formats.tfrecord import length_crc
 
 __all__ = ["CompressedStream", "PlainStream", "ShardStream", "compression_of", "open_stream"]
+
+T = TypeVar("T")
 
 _HEAD: Final = 4096
 _PIECE: Final = 4096  # of zstd and zlib, which decompress all of a piece: 128 MB at the very most
@@ -56,9 +58,8 @@ class PlainStream:
 
     def readinto(self, buffer: bytearray | memoryview) -> int:
         """Read into a buffer; returns how many bytes, 0 only at the end."""
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+        into: Callable[[Any], int] | None = None if self._pending else getattr(self._raw, "readinto", None)
+        return self._counted(into, buffer, int) if into else read_into(self, buffer)
 
     def seek(self, offset: int) -> None:
         """Go to an offset; for inputs whose raw stream can seek."""
@@ -74,16 +75,20 @@ class PlainStream:
         self._raw.close()
 
     def _read(self, size: int) -> bytes:
+        return self._counted(self._raw.read, size, len)
+
+    def _counted(self, read: Callable[[Any], T], what: int | bytearray | memoryview, size_of: Callable[[T], int]) -> T:
         try:
-            data = self._raw.read(size)
+            found = read(what)
         except OSError as error:
             raise SourceError(
                 f"reading failed: {error.strerror or error}", shard=self._name, offset=self.consumed
             ) from None
-        self.consumed += len(data)
+        size = size_of(found)
+        self.consumed += size
         if self._on_read:
-            self._on_read(len(data))
-        return data
+            self._on_read(size)
+        return found
 
 
 class CompressedStream:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SampleError, SourceError, UsageError
-from tar2tf_cli.formats.bytestream import ByteStream
+from tar2tf_cli.formats.bytestream import ByteStream, read_into
 from tar2tf_cli.formats.compression import PlainStream, open_stream
 from tar2tf_cli.formats.tar_header import BLOCK, is_header
 from tar2tf_cli.formats.tfrecord import length_crc
@@ -121,6 +121,10 @@ class OpenShard:
             data, self._pending = self._pending[:size], self._pending[size:]
             return data
         return self._stream.read(size)
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Read into a buffer; returns how many bytes, 0 only at the end."""
+        return self.plain.readinto(buffer) if self.plain else read_into(self, buffer)
 
     def close(self) -> None:
         """Close the input."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from makers import Dribble, gzipped
 from tar2tf_cli.errors import DamagedShardError, SourceError
+from tar2tf_cli.formats.bytestream import read_into
 from tar2tf_cli.formats.compression import CompressedStream, PlainStream, open_stream
 from tar2tf_cli.formats.tfrecord import frame
 
@@ -126,6 +127,9 @@ def test_a_failing_read_is_an_error_that_says_where():
             if self.tell() >= 8192:
                 raise OSError(5, "Input/output error")
             return super().read(min(size, 4096))
+
+        def readinto(self, buffer, /):
+            return read_into(self, buffer)
 
     for data in (bytes(20_000), gzip.compress(bytes(20_000_000))):
         stream = open_stream(Failing(data), "x.tar")

@@ -1,16 +1,18 @@
-"""The kernel under the address sanitizer, on random tars for some seconds: `python tests/helpers/fuzz_kernel.py 60`.
+"""The kernel under sanitizers, on random tars and TFRecords for some seconds: `python tests/helpers/fuzz_kernel.py 60`.
 
-It exits with 0 if nothing was found. Every tar is a `bytes` object of its own, so that a byte read too far is noticed.
+It exits with 0 if nothing was found. Every input is an object of its own, so that a byte read too far is noticed.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import struct
 import subprocess
 import sys
 import tempfile
 import time
+from array import array
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +20,7 @@ from types import ModuleType
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
 
 from makers import header, member, pax  # noqa: E402
+from tar2tf_cli.formats.tfrecord import length_crc  # noqa: E402
 
 NAMES = [
     b"a.jpg",
@@ -55,11 +58,68 @@ def a_tar(random: random.Random) -> bytes:
     return bytes(data[: random.randrange(len(data)) if random.random() < 0.5 else len(data)])
 
 
+FEATURES = [b"a", b"jpg", b"label", b"x" * 40]
+
+
+def a_tfrecord(random: random.Random) -> bytes:
+    """Examples of which most are usual, a few bytes of them changed before and after they are framed."""
+    records = []
+    for _ in range(random.randrange(12)):
+        entries = []
+        for name in random.sample(FEATURES, random.randrange(5)):
+            pieces = [random.randbytes(random.choice([0, 1, 300])) for _ in range(random.randrange(3))]
+            values = {
+                b"\x0a": b"".join(map(delimited, pieces)),
+                b"\x12": delimited(random.randbytes(4 * random.randrange(9))),
+                b"\x1a": delimited(random.choice([b"\x01\xff\x02", b"\xff" * 9 + b"\1", random.randbytes(9), b""])),
+            }
+            kind = random.choice([*values])
+            feature = kind + delimited(values[kind])[1:]
+            entries.append(delimited(delimited(name) + b"\x12" + delimited(feature)[1:]))
+        message = bytearray(delimited(b"".join(entries)))
+        for _ in range(random.choice([0, 0, 0, 1, 3])):
+            message[random.randrange(len(message))] = random.randrange(256)
+        records.append(framed(bytes(message)))
+    data = bytearray(b"".join(records))
+    for _ in range(random.choice([0, 0, 0, 1]) if data else 0):
+        data[random.randrange(len(data))] = random.randrange(256)
+    return bytes(data[: random.randrange(len(data) + 1)] if random.random() < 0.5 else data)
+
+
+def delimited(data: bytes) -> bytes:
+    size, length = len(data), b""
+    while size > 0x7F:
+        length, size = length + bytes([size & 0x7F | 0x80]), size >> 7
+    return b"\x0a" + length + bytes([size]) + data
+
+
+def framed(message: bytes) -> bytes:
+    length = len(message).to_bytes(8, "little")
+    return length + length_crc(length) + message + length_crc(message)
+
+
+def check(native: ModuleType, generator: random.Random) -> int:
+    """Check a TFRecord in whole and from odd places; returns how many records were found in order."""
+    data = a_tfrecord(generator)
+    known = b"".join(
+        struct.pack("=4i", generator.choice([-1, 10, 26]), generator.choice([-1, -1, 1]), -1, len(name)) + name
+        for name in FEATURES[: generator.randrange(5)]
+    )
+    kinds = array("Q", range(generator.choice([0, 16, 64]))).tobytes()
+    place = made = 0
+    while place <= len(data):
+        end, counts = native.examples(bytearray(data), place, len(data), known, kinds)
+        made += sum(array("Q", counts))
+        size = int.from_bytes(data[end : end + 8], "little")
+        place = end + (size + 16 if size < 2000 else generator.randrange(1, 20))
+    return made
+
+
 def fuzz(native: ModuleType, seconds: float) -> None:
     seed, made, end = time.time_ns(), 0, time.monotonic() + seconds
     print(f"seed {seed}", flush=True)
     generator = random.Random(seed)
-    rounds = 0
+    rounds = checked = 0
     while time.monotonic() < end:
         data = a_tar(generator)
         place = generator.randrange(512)
@@ -71,8 +131,9 @@ def fuzz(native: ModuleType, seconds: float) -> None:
             else:
                 place = place // 512 * 512 + 512
         native.crc32c(data[: generator.randrange(40)], generator.random() < 0.5)
+        checked += sum(check(native, generator) for _ in range(5))
         rounds += 1
-    print(f"{rounds:,} tars, {made:,} records, nothing found")
+    print(f"{rounds:,} tars, {made:,} records made, {checked:,} records checked, nothing found")
 
 
 def main() -> int:

@@ -2,7 +2,8 @@
 
    Each function stops at the first thing that is not plain, and Python goes on from there. So nothing is reported here,
    and every rule has its full form in Python only: headers in formats/tar_header.py, keys in samples/grouping.py,
-   messages in formats/example.py, framing in formats/tfrecord.py. Only the limited API of Python 3.10 is used. */
+   messages in formats/example.py and example_strict.py, framing in formats/tfrecord.py. Only the limited API of Python
+   3.10 is used. */
 
 #define Py_LIMITED_API 0x030A0000
 #define PY_SSIZE_T_CLEAN
@@ -12,10 +13,12 @@
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #include <nmmintrin.h>
-#define HARDWARE __attribute__((target("sse4.2")))
+#include <wmmintrin.h>
+#define HARDWARE __attribute__((target("sse4.2,pclmul")))
 #define CRC_8(crc, word) ((uint32_t)_mm_crc32_u64((crc), (word)))
 #define CRC_1(crc, byte) _mm_crc32_u8((crc), (byte))
-#define has_hardware() __builtin_cpu_supports("sse4.2")
+#define has_hardware() (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul"))
+#define THIRD 512 /* of the bytes whose CRC is computed in three parts at once */
 #elif defined(__ARM_FEATURE_CRC32)
 #include <arm_acle.h>
 #define HARDWARE
@@ -29,7 +32,6 @@ typedef const unsigned char *bytes_t;
 /* --- CRC-32C --- */
 
 static uint32_t tables[8][256];
-static int hardware = 0;
 
 static void make_tables(void) {
     for (int byte = 0; byte < 256; byte++) {
@@ -47,6 +49,8 @@ static uint64_t eight(bytes_t data) { /* compilers make one load of it */
            (uint64_t)data[4] << 32 | (uint64_t)data[5] << 40 | (uint64_t)data[6] << 48 | (uint64_t)data[7] << 56;
 }
 
+static uint32_t four_before(bytes_t end) { return (uint32_t)(eight(end - 8) >> 32); }
+
 static uint32_t crc_by_table(bytes_t data, size_t size) {
     uint32_t crc = 0xFFFFFFFF;
     for (; size >= 8; data += 8, size -= 8) {
@@ -58,21 +62,35 @@ static uint32_t crc_by_table(bytes_t data, size_t size) {
     return ~crc;
 }
 
+#ifdef THIRD
+/* Go on by as many zeros as the power of x says, which is 8 times their number, minus 33. */
+HARDWARE static uint32_t shifted(uint32_t crc, uint32_t power) {
+    __m128i product = _mm_clmulepi64_si128(_mm_cvtsi64_si128(crc), _mm_cvtsi64_si128(power), 0);
+    return CRC_8(0, (uint64_t)_mm_cvtsi128_si64(product));
+}
+#endif
+
 #ifdef HARDWARE
 HARDWARE static uint32_t crc_by_hardware(bytes_t data, size_t size) {
     uint32_t crc = 0xFFFFFFFF;
+#ifdef THIRD
+    for (; size >= 3 * THIRD; data += 3 * THIRD, size -= 3 * THIRD) {
+        uint32_t second = 0, third = 0;
+        for (int at = 0; at < THIRD; at += 8) {
+            crc = CRC_8(crc, eight(data + at));
+            second = CRC_8(second, eight(data + THIRD + at));
+            third = CRC_8(third, eight(data + 2 * THIRD + at));
+        }
+        crc = shifted(crc, 0x170076FA) ^ shifted(second, 0xDD7E3B0C) ^ third; /* by 2 and 1 THIRDs */
+    }
+#endif
     for (; size >= 8; data += 8, size -= 8) crc = CRC_8(crc, eight(data));
     for (; size; data++, size--) crc = CRC_1(crc, *data);
     return ~crc;
 }
 #endif
 
-static uint32_t crc32c(bytes_t data, size_t size) {
-#ifdef HARDWARE
-    if (hardware) return crc_by_hardware(data, size);
-#endif
-    return crc_by_table(data, size);
-}
+static uint32_t (*crc32c)(bytes_t data, size_t size) = crc_by_table;
 
 static uint32_t masked(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xA282EAD8; }
 
@@ -290,9 +308,11 @@ static int add_sample(Batch *batch, const Member *members, int count) {
     for (int number = 0; number < count; number++) {
         const Member *member = &members[number];
         int place = number + 1;
-        for (; place && compare(member->name, member->name_size, sorted[place - 1]->name, sorted[place - 1]->name_size) < 0;
-             place--)
-            sorted[place] = sorted[place - 1];
+        for (; place; place--) {
+            const Member *before = sorted[place - 1];
+            if (compare(member->name, member->name_size, before->name, before->name_size) >= 0) break;
+            sorted[place] = before;
+        }
         sorted[place] = member;
     }
     PyObject *text = PyUnicode_FromStringAndSize((const char *)members->key, (Py_ssize_t)members->key_size);
@@ -369,6 +389,114 @@ done:
     return result;
 }
 
+/* --- Examples --- */
+
+enum { MOST_KNOWN = 64, FRAMING = 16, DELIMITED = 0x0A, VALUE = 0x12, FLOATS = 0x12, INTEGERS = 0x1A };
+
+typedef struct {
+    int32_t kind, count, size, name_size; /* the tag of its list, its values, and their bytes; -1 for any */
+    bytes_t name;
+} Known;
+
+/* The content of a field with this tag and a length, which ends at `stop`; NULL for any other, and past the end. */
+static bytes_t content(bytes_t at, bytes_t end, int tag, bytes_t *stop) {
+    size_t length = 0;
+    if (at >= end || *at++ != tag) return NULL;
+    for (int shift = 0; shift < 28 && at < end; shift += 7) {
+        length |= (size_t)(*at & 0x7F) << shift;
+        if (*at++ > 0x7F) continue;
+        if (length > (size_t)(end - at)) return NULL;
+        *stop = at + length;
+        return at;
+    }
+    return NULL;
+}
+
+/* Whether a list has the usual form, and the values that are wanted. */
+static int fits(const Known *wanted, int kind, bytes_t at, bytes_t end) {
+    int64_t count = 0, size = 0, continued = 0;
+    bytes_t stop;
+    if (wanted->kind >= 0 && wanted->kind != kind) return 0;
+    if (kind == DELIMITED) {
+        for (; at < end; at = stop, count++) {
+            if (!(at = content(at, end, DELIMITED, &stop))) return 0;
+            size += stop - at;
+        }
+    } else if (at < end) {
+        if (!(at = content(at, end, DELIMITED, &stop)) || stop != end) return 0;
+        if (kind == FLOATS) count = (end - at) % 4 ? -1 : (end - at) / 4;
+        for (; kind == INTEGERS && at < end && continued < 10; at++) {
+            continued = *at > 0x7F ? continued + 1 : 0;
+            count += !continued;
+        }
+    }
+    if (continued || count < 0 || (kind != DELIMITED && kind != FLOATS && kind != INTEGERS)) return 0;
+    return (wanted->count < 0 || wanted->count == count) && (wanted->size < 0 || wanted->size == size);
+}
+
+/* Whether a message is an example of known features in the usual form, each once; which ones are bits of `found`. */
+static int is_usual(bytes_t at, bytes_t end, const Known *known, int names, uint64_t *found) {
+    bytes_t entry, name, stop;
+    if (!(at = content(at, end, DELIMITED, &stop)) || stop != end) return 0;
+    for (int guess = *found = 0; at < end; at = entry, guess++) {
+        if (!(at = content(at, end, DELIMITED, &entry)) || !(name = content(at, entry, DELIMITED, &stop))) return 0;
+        int32_t tried = 0, name_size = (int32_t)(stop - name);
+        for (; tried < names; tried++, guess++) {
+            guess = guess < names ? guess : 0;
+            if (known[guess].name_size == name_size && !memcmp(known[guess].name, name, (size_t)name_size)) break;
+        }
+        if (tried == names || *found >> guess & 1) return 0;
+        *found |= (uint64_t)1 << guess;
+        if (!(at = content(stop, entry, VALUE, &stop)) || stop != entry || at == entry) return 0;
+        int kind = *at;
+        if (!(at = content(at, entry, kind, &stop)) || stop != entry || !fits(&known[guess], kind, at, stop)) return 0;
+    }
+    return 1;
+}
+
+PyDoc_STRVAR(examples_doc, "examples(data, position, end, names, kinds)\n--\n\n"
+"Check the records in a part of a bytearray as long as they are examples of the usual form.\n\n"
+"Returns the position behind the last one, and how many there are of each kind, as unsigned 64-bit integers. `names`\n"
+"has, for each known feature, the tag of its list, the number of its values, their bytes (-1 for any), and the length\n"
+"of its name, as 32-bit integers, and the name; `kinds` has the combinations of them, as bits of 64-bit integers.");
+
+static PyObject *examples(PyObject *module, PyObject *args) {
+    PyObject *data;
+    Py_ssize_t position, names_size, kinds_size, size;
+    const char *names, *kinds;
+    if (!PyArg_ParseTuple(args, "Ynny#y#", &data, &position, &size, &names, &names_size, &kinds, &kinds_size)) return NULL;
+    char *start = PyByteArray_AsString(data);
+    if (position < 0 || position > size || size > PyByteArray_Size(data)) goto wrong;
+    Known known[MOST_KNOWN];
+    uint64_t wanted[MOST_KNOWN], counts[MOST_KNOWN] = {0}, found, kind = 0, most = (uint64_t)kinds_size / 8;
+    int count = 0;
+    for (Py_ssize_t at = 0; at < names_size; at += 16 + known[count++].name_size) {
+        if (names_size - at < 16) goto wrong;
+        if (count < MOST_KNOWN) memcpy(&known[count], names + at, 16);
+        if (count == MOST_KNOWN || (size_t)known[count].name_size > (size_t)(names_size - at - 16)) goto wrong;
+        known[count].name = (bytes_t)names + at + 16;
+    }
+    if (kinds_size > (Py_ssize_t)sizeof wanted) goto wrong;
+    memcpy(wanted, kinds, most * 8);
+    bytes_t at = (bytes_t)start + position, end = (bytes_t)start + size;
+    Py_BEGIN_ALLOW_THREADS
+    while (end - at >= FRAMING) {
+        uint64_t length = eight(at), tried = 0;
+        bytes_t message = at + 12;
+        if (length > (uint64_t)(end - at - FRAMING) || four_before(message) != masked(crc32c(at, 8))) break;
+        if (!is_usual(message, message + length, known, count, &found)) break;
+        if (four_before(message + length + 4) != masked(crc32c(message, (size_t)length))) break;
+        for (; tried < most && wanted[kind] != found; tried++) kind = kind + 1 < most ? kind + 1 : 0;
+        if (tried == most) break;
+        counts[kind]++;
+        at = message + length + 4;
+    }
+    Py_END_ALLOW_THREADS
+    return Py_BuildValue("ny#", (Py_ssize_t)(at - (bytes_t)start), counts, (Py_ssize_t)most * 8);
+wrong:
+    return PyErr_Format(PyExc_ValueError, "no such bytes, or more than %d names or kinds", MOST_KNOWN);
+}
+
 PyDoc_STRVAR(crc32c_doc, "crc32c(data, hardware)\n--\n\nThe CRC-32C of bytes, by the processor's instruction or by a table.");
 
 static PyObject *crc32c_of(PyObject *module, PyObject *args) {
@@ -381,6 +509,7 @@ static PyObject *crc32c_of(PyObject *module, PyObject *args) {
 
 static PyMethodDef methods[] = {
     {"records", records, METH_VARARGS, records_doc},
+    {"examples", examples, METH_VARARGS, examples_doc},
     {"crc32c", crc32c_of, METH_VARARGS, crc32c_doc},
     {NULL, NULL, 0, NULL},
 };
@@ -388,9 +517,10 @@ static PyMethodDef methods[] = {
 static int begin(PyObject *module) {
     make_tables();
 #ifdef HARDWARE
-    hardware = has_hardware();
+    if (has_hardware()) crc32c = crc_by_hardware;
 #endif
-    return PyModule_AddIntConstant(module, "api", 1) || PyModule_AddIntConstant(module, "hardware", hardware) ? -1 : 0;
+    if (PyModule_AddIntConstant(module, "hardware", crc32c != crc_by_table)) return -1;
+    return PyModule_AddIntConstant(module, "api", 2);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)begin}, {0, NULL}};
