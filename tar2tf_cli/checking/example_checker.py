@@ -29,6 +29,7 @@ Findings: TypeAlias = Sequence[tuple[str, str]]
 _MOST_REMEMBERED: Final = 10_000
 _MOST_KNOWN: Final = 64  # names and kinds that the kernel takes
 _KNOWN: Final = Struct("=4i")
+_LARGEST: Final = 2**31 - 1
 _NO_KIND: Final = 0  # for a feature that the kernel cannot check
 
 
@@ -101,7 +102,9 @@ class Checker:
         for name, seen in self._names.items():
             wanted, text = self._schema.get(name) if self._schema else None, name.encode()
             kind = _NO_KIND if seen.fits is not None else TAGS[wanted.kind][0] if wanted and wanted.kind else -1
-            numbers = (-1 if number is None else number for number in (seen.count, wanted and wanted.size))
+            numbers = (
+                -1 if number is None else min(number, _LARGEST) for number in (seen.count, wanted and wanted.size)
+            )
             names += _KNOWN.pack(kind, *numbers, len(text)) + text
         return names, array("Q", self._records).tobytes()
 

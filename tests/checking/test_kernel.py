@@ -70,7 +70,7 @@ schemas = st.dictionaries(
     st.builds(
         Expected,
         st.sampled_from([None, "bytes", "int64", "float"]),
-        st.sampled_from([None, 0, 1, 2]),
+        st.sampled_from([None, 0, 1, 2, 2**40]),
         st.sampled_from([None, None, 8]),
         st.sampled_from([None, None, (1, None)]),
     ),
