@@ -101,11 +101,9 @@ class Checker:
         names = b""
         for name, seen in self._names.items():
             wanted, text = self._schema.get(name) if self._schema else None, name.encode()
-            size = wanted.size if wanted else None
             kind = _NO_KIND if seen.fits is not None else TAGS[wanted.kind][0] if wanted and wanted.kind else -1
-            numbers = (
-                -1 if number is None else min(number, _LARGEST) for number in (seen.count, wanted and wanted.size)
-            )
+            size = wanted.size if wanted else None
+            numbers = [-1 if number is None else min(number, _LARGEST) for number in (seen.count, size)]
             names += _KNOWN.pack(kind, *numbers, len(text)) + text
         return names, array("Q", self._records).tobytes()
 
