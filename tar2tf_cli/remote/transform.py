@@ -67,7 +67,7 @@ class Transform:
             name: the object's name, for errors.
             asked: what the request asks for.
             answer: the path of the file to write.
-            check: called after each read of the object; raises to end the work.
+            check: called after each read and before each record; raises to end the work.
 
         Raises:
             Tar2tfError: as in a conversion; the file is of no use then.
@@ -94,5 +94,6 @@ class Transform:
             with Reading(self._conversion, source, item, on_bytes=lambda _: check(), **options) as reading:
                 take = None if self.settings.keys or most is not None else writer.take
                 for key, parts, size in islice(reading.records(take), most):
+                    check()
                     writer.add(key, parts, size)
             writer.finish(reading.report, item.size)
