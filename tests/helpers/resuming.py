@@ -10,6 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -70,57 +72,88 @@ SCENES: dict[str, tuple[str, list[str], str]] = {
 
 
 class Ending:
-    """Ends the process, or fails with a full disk, at the n-th call that changes the disk."""
+    """Counts the calls of this process that change the disk, one at a time; at the n-th, the disk is full or it is killed.
 
-    def __init__(self, number: int, *, full: bool) -> None:
-        self.left = number
+    With n = 0 nothing ends: `at_each` is called before each call, when the disk is as a kill at this call would leave it.
+    """
+
+    def __init__(self, number: int = 0, *, full: bool = False, at_each: Callable[[int], None] | None = None) -> None:
+        self.calls = 0
+        self.number = number
         self.full = full
+        self.at_each = at_each
+        self.lock = threading.RLock()
+        self.inside = False
 
-    def install(self) -> None:
-        for name in CALLS:
-            setattr(os, name, self.wrapped(getattr(os, name), name))
+    def __enter__(self) -> None:
+        self.originals = {name: getattr(os, name) for name in CALLS}
+        for name, call in self.originals.items():
+            setattr(os, name, self.wrapped(call, name))
+
+    def __exit__(self, *error: object) -> None:
+        for name, call in self.originals.items():
+            setattr(os, name, call)
 
     def wrapped(self, call: Callable[..., Any], name: str) -> Callable[..., Any]:
         def counted(*args: Any, **options: Any) -> Any:
             if name == "open" and not args[1] & os.O_CREAT:
                 return call(*args, **options)
-            self.left -= 1
-            if self.left == 0:
-                if not self.full:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                if name in ("write", "writev"):  # a full disk takes a part first
-                    data = args[1] if name == "write" else b"".join(args[1])
-                    ORIGINAL_WRITE(args[0], bytes(data)[: len(data) // 2])
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            return call(*args, **options)
+            with self.lock:
+                if self.inside:
+                    return call(*args, **options)
+                self.calls += 1
+                if self.at_each:
+                    self.inside = True
+                    self.at_each(self.calls)
+                    self.inside = False
+                if self.calls == self.number:
+                    if not self.full:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    if name in ("write", "writev"):  # a full disk takes a part first
+                        data = args[1] if name == "write" else b"".join(args[1])
+                        self.originals["write"](args[0], bytes(data)[: len(data) // 2])
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                return call(*args, **options)
 
         return counted
 
 
-ORIGINAL_WRITE = os.write
-
-
-def run_here(arguments: list[str], number: int = 0, *, full: bool = False) -> int:
-    """Run the command in a fork of this process, ended at a call; its exit code, or minus the signal."""
+def run_here(arguments: list[str], ending: Ending | None = None) -> int:
+    """Run the command in this process, which writes to `log`; returns its exit code."""
     from tar2tf_cli.cli import main
 
+    log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    kept = [os.dup(1), os.dup(2)]
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    try:
+        with ending or contextlib.nullcontext():
+            main(arguments)
+    except SystemExit as done:
+        return int(done.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        for stream, saved in enumerate(kept, 1):
+            os.dup2(saved, stream)
+            os.close(saved)
+        os.close(log)
+    return 99
+
+
+def run_killed(arguments: list[str], number: int) -> int:
+    """Run the command in a fork of this process, killed at a call; its exit code, or minus the signal."""
     pid = os.fork()
     if pid == 0:
-        log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        if number:
-            Ending(number, full=full).install()
-        try:
-            main(arguments)
-        except SystemExit as done:
-            os._exit(int(done.code or 0))
-        except BaseException:
-            import traceback
-
-            traceback.print_exc()
-        os._exit(99)
+        os._exit(run_here(arguments, Ending(number)))
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def place(folder: str) -> None:
+    """Put a copy of a folder in the place of the output."""
+    shutil.rmtree("out", ignore_errors=True)
+    shutil.copytree(folder, "out")
 
 
 @contextlib.contextmanager
@@ -136,54 +169,75 @@ def other_inputs(folder: str) -> Iterator[None]:
         Path("away").rename(last)
 
 
-def end_at_each_call(scene: str, *, full: bool) -> int:
-    """Run a scene in the current folder once for each call, and continue it; returns how many calls there are."""
-    kind, options, before = SCENES[scene]
-    arguments = ["convert", kind, *options, "-j", "1"]
-    foreign = {"train-7x.record": b"not ours", "notes.txt": b"nor this"}
+class Scene:
+    """A conversion in the current folder, and what it makes there of what stood there before."""
 
-    def prepare() -> dict[str, bytes]:
-        shutil.rmtree("out", ignore_errors=True)
+    def __init__(self, name: str) -> None:
+        kind, options, before = SCENES[name]
+        self.arguments = ["convert", kind, *options, "-j", "1"]
         if before:
-            with other_inputs(kind) if scene == "updating" else contextlib.nullcontext():
+            with other_inputs(kind) if name == "updating" else contextlib.nullcontext():
                 index = [option for option in options if option == "--index"]
-                command = ["convert", kind, *options[:2], before, *index, "-j", "1"]
-                assert run_here(command) == 0, Path("log").read_text()
+                assert run_here(["convert", kind, *options[:2], before, *index, "-j", "1"]) == 0, Path("log").read_text()
         Path("out").mkdir(exist_ok=True)
-        for name, data in foreign.items():
-            Path("out", name).write_bytes(data)
-        return final(Path("out"))
+        for foreign, data in {"train-7x.record": b"not ours", "notes.txt": b"nor this"}.items():
+            Path("out", foreign).write_bytes(data)
+        self.former = final(Path("out"))
+        shutil.copytree("out", "before")
+        self.calls = 0
+        assert run_here(self.arguments, Ending(at_each=self._keep)) == 0, Path("log").read_text()
+        self.expected = tree(Path("out"))
 
-    from tar2tf_cli.cli import main
+    def _keep(self, number: int) -> None:
+        """Keep what a kill at this call would leave."""
+        self.calls = number
+        shutil.copytree("out", f"killed-{number}")
 
-    with contextlib.suppress(SystemExit):
-        main(["convert", kind, *options, "-j", "1", "-q"])  # all is imported here, once, instead of in each fork
-    former = prepare()
-    assert run_here(arguments) == 0, Path("log").read_text()
-    expected = tree(Path("out"))
-    for number in range(1, 1000, 2 if full else 1):
-        prepare()
-        code = run_here(arguments, number, full=full)
-        log, found = Path("log").read_text(), final(Path("out"))
-        if code == 0 and not full:
-            assert tree(Path("out")) == expected
-            return number - 1
-        assert code == (3 if full else -signal.SIGKILL) or (full and code == 0), f"call {number}: {code}\n{log}"
-        assert "Traceback" not in log, f"call {number}: {log}"
+    def check(self, where: str) -> None:
+        """What stands there after the run ended at a call is whole, and a manifest is that of what stands there."""
+        found = final(Path("out"))
         for name, data in found.items():
-            assert data in (expected.get(name), former.get(name)), f"call {number}: {name} is not whole"
+            assert data in (self.expected.get(name), self.former.get(name)), f"{where}: {name} is not whole"
         manifest = next((data for name, data in found.items() if name.endswith("manifest.json")), None)
-        if manifest is not None and manifest != former.get("train-manifest.json", former.get("t-manifest.json")):
-            assert found == expected, f"call {number}: a manifest stands before its shards do"
+        if manifest is not None and manifest != self.former.get("train-manifest.json", self.former.get("t-manifest.json")):
+            assert found == self.expected, f"{where}: a manifest stands before its shards do"
         elif manifest is not None:
-            assert found == former, f"call {number}: the former manifest does not tell what is there"
-        if full and code == 0:
+            assert found == self.former, f"{where}: the former manifest does not tell what is there"
+
+    def goes_on(self, where: str) -> None:
+        """The same command comes to the same bytes."""
+        assert run_here(self.arguments) == 0, f"{where}: " + Path("log").read_text()
+        assert tree(Path("out")) == self.expected, f"{where}: {tree(Path('out')).keys()}"
+
+
+def kill_at_each_call(scene: Scene) -> None:
+    """Continue what a kill at each call leaves; every second time the disk is full before it can."""
+    for number in range(1, scene.calls + 1):
+        if number % 10:
+            place(f"killed-{number}")
+        else:  # a signal does what is taken for it
+            place("before")
+            assert run_killed(scene.arguments, number) == -signal.SIGKILL
+        again = random.Random(number).randrange(1, 40)
+        scene.check(f"call {number}")
+        if number % 2:
+            run_here(scene.arguments, Ending(again, full=True))
+        scene.goes_on(f"calls {number}, {again}")
+
+
+def fill_the_disk_at_each_call(scene: Scene) -> int:
+    """Continue after the disk was full at every second call, and it was killed then. Returns the last."""
+    for number in range(1, 1000, 2):
+        place("before")
+        code, log = run_here(scene.arguments, Ending(number, full=True)), Path("log").read_text()
+        assert code in (0, 3), f"call {number}: {code}\n{log}"
+        assert "Traceback" not in log, f"call {number}: {log}"
+        scene.check(f"call {number}")
+        if code == 0:
             return number - 1
         again = random.Random(number).randrange(1, 40)
-        if number % 2:
-            run_here(arguments, again, full=not full)
-        assert run_here(arguments) == 0, f"calls {number}, {again}: " + Path("log").read_text()
-        assert tree(Path("out")) == expected, f"calls {number}, {again}: {tree(Path('out')).keys()}"
+        run_killed(scene.arguments, again)
+        scene.goes_on(f"calls {number}, {again}")
     raise AssertionError("the conversion makes too many calls")
 
 
@@ -217,4 +271,6 @@ def stderr_of(process: Process) -> str:
 
 if __name__ == "__main__":
     os.fsync = lambda descriptor: None  # nobody pulls the plug here
-    print(end_at_each_call(sys.argv[1], full=False), end_at_each_call(sys.argv[1], full=True))
+    scene = Scene(sys.argv[1])
+    kill_at_each_call(scene)
+    print(scene.calls, fill_the_disk_at_each_call(scene))
