@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -42,7 +43,8 @@ class _Server:
         self.path = str(Path(self.folder.name) / "s")
         self.owner = os.getpid()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        self.process = subprocess.Popen([sys.executable, __file__, self.path], stdin=subprocess.PIPE, env=environment)
+        command = [sys.executable, __file__, self.path]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, start_new_session=True)
         atexit.register(self.end)
 
     def connect(self) -> socket.socket:
@@ -222,57 +224,57 @@ def serve(path: str) -> None:
         if not module.name.endswith(("__main__", "remote.server")):  # the latter needs an extra, which is heavy
             importlib.import_module(module.name)
     assert not HEAVY & sys.modules.keys(), HEAVY & sys.modules.keys()
+    gc.freeze()
+    running: dict[int, tuple[int, socket.socket]] = {}  # by a descriptor that tells when the process has ended
+    ended: dict[socket.socket, int] = {}
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(path + "~")
         listening.listen(64)
         os.rename(path + "~", path)
         while True:
-            ready, _, _ = select.select([listening, 0], [], [])
-            if 0 in ready:
-                return
-            connection, _ = listening.accept()
-            with connection:
-                _, files, _, _ = socket.recv_fds(connection, 1, 3)
-                with connection.makefile("rb") as lines:
-                    asked = json.loads(lines.readline())
-                _import_for(asked["arguments"])
-                if os.fork() == 0:
-                    listening.close()
-                    _attend(connection, files, asked)
-                for file in files:
-                    os.close(file)
-            with contextlib.suppress(ChildProcessError):
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
+            ready, _, _ = select.select([listening, 0, *running, *ended], [], [])
+            for one in ready:
+                if one == 0:
+                    return
+                if one is listening:
+                    connection, _ = listening.accept()
+                    pid = _fork_for(connection)
+                    running[os.pidfd_open(pid)] = pid, connection
+                elif one in running:
+                    pid, connection = running.pop(one)
+                    os.close(one)
+                    _say_how_it_ended(pid, connection)
+                    ended[connection] = pid
+                else:  # only now may its pid be given to another process, as the tests know that it ended
+                    os.waitpid(ended.pop(one), 0)
+                    one.close()
 
 
-def _import_for(arguments: list[str]) -> None:
-    """Import once what every command on a bucket would import."""
-    if any("ais://" in argument for argument in arguments):
-        with contextlib.suppress(ImportError):
-            importlib.import_module("aistore.sdk")
-
-
-def _attend(connection: socket.socket, files: list[int], asked: dict[str, Any]) -> NoReturn:
-    """Start the process asked for, as the leader of a group, and say how it ended."""
-    os.setsid()
+def _fork_for(connection: socket.socket) -> int:
+    """Start the process that a connection asks for, as the leader of a group, and tell its pid."""
+    _, files, _, _ = socket.recv_fds(connection, 1, 3)
+    with connection.makefile("rb") as lines:
+        asked = json.loads(lines.readline())
     pid = os.fork()
-    os.setpgid(pid, pid or os.getpid())
     if pid == 0:
-        connection.close()
+        os.setpgid(0, 0)
         for number, file in enumerate(files):
             os.dup2(file, number)
-            os.close(file)
+        os.closerange(3, 1024)
         _become(asked)
+    with contextlib.suppress(PermissionError, ProcessLookupError):  # it was quicker
+        os.setpgid(pid, pid)
     for file in files:
         os.close(file)
     connection.sendall(b"%d\n" % pid)
+    return pid
+
+
+def _say_how_it_ended(pid: int, connection: socket.socket) -> None:
     ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     assert ended is not None
     with contextlib.suppress(OSError):
         connection.sendall(b"%d\n" % (ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status))
-        connection.recv(1)  # its pid is not given to another process until the tests know that it ended
-    os._exit(0)
 
 
 def _become(asked: dict[str, Any]) -> NoReturn:

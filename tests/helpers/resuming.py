@@ -44,6 +44,10 @@ def final(folder: Path) -> dict[str, bytes]:
     return found
 
 
+def manifest_in(found: dict[str, bytes]) -> bytes | None:
+    return next((data for name, data in found.items() if name.endswith("manifest.json")), None)
+
+
 CALLS = ("open", "replace", "rename", "unlink", "rmdir", "makedirs", "fsync", "write", "writev")
 SCENES: dict[str, tuple[str, list[str], str]] = {
     # name: input, options of the conversion, options of one that stood there before
@@ -72,9 +76,9 @@ SCENES: dict[str, tuple[str, list[str], str]] = {
 
 
 class Ending:
-    """Counts the calls of this process that change the disk, one at a time; at the n-th, the disk is full or it is killed.
+    """Counts the calls of this process that change the disk; at the n-th, the disk is full or the process is killed.
 
-    With n = 0 nothing ends: `at_each` is called before each call, when the disk is as a kill at this call would leave it.
+    With n = 0 nothing ends: `at_each` is called before each call, when the disk is as a kill would leave it.
     """
 
     def __init__(self, number: int = 0, *, full: bool = False, at_each: Callable[[int], None] | None = None) -> None:
@@ -178,7 +182,9 @@ class Scene:
         if before:
             with other_inputs(kind) if name == "updating" else contextlib.nullcontext():
                 index = [option for option in options if option == "--index"]
-                assert run_here(["convert", kind, *options[:2], before, *index, "-j", "1"]) == 0, Path("log").read_text()
+                assert run_here(["convert", kind, *options[:2], before, *index, "-j", "1"]) == 0, Path(
+                    "log"
+                ).read_text()
         Path("out").mkdir(exist_ok=True)
         for foreign, data in {"train-7x.record": b"not ours", "notes.txt": b"nor this"}.items():
             Path("out", foreign).write_bytes(data)
@@ -199,7 +205,9 @@ class Scene:
         for name, data in found.items():
             assert data in (self.expected.get(name), self.former.get(name)), f"{where}: {name} is not whole"
         manifest = next((data for name, data in found.items() if name.endswith("manifest.json")), None)
-        if manifest is not None and manifest != self.former.get("train-manifest.json", self.former.get("t-manifest.json")):
+        if manifest is not None and manifest != self.former.get(
+            "train-manifest.json", self.former.get("t-manifest.json")
+        ):
             assert found == self.expected, f"{where}: a manifest stands before its shards do"
         elif manifest is not None:
             assert found == self.former, f"{where}: the former manifest does not tell what is there"
