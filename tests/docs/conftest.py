@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
+import forked
+
 ROOT = Path(__file__).parents[2]
 _FENCE = re.compile(r"^(<!-- not run -->\n)?```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _MARK = "<!-- not run -->"
@@ -98,8 +100,8 @@ class Reader:
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of somebody who has tar2tf on the PATH."""
     tools = tmp_path_factory.mktemp("bin")
-    for name, command in (("tar2tf", f"{sys.executable} -m tar2tf_cli"), ("python", sys.executable)):
-        (tools / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+    for name, text in (("tar2tf", forked.script()), ("python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')):
+        (tools / name).write_text(text)
         (tools / name).chmod(0o755)
     variables = {name: value for name, value in os.environ.items() if not name.startswith("TAR2TF_")}
     return {

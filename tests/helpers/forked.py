@@ -66,12 +66,19 @@ class _Server:
             self.folder.cleanup()
 
 
+def script() -> str:
+    """A shell script that is `tar2tf`, whose processes are forked."""
+    run([], env={**os.environ}, code="")  # so that the server is there
+    server = _server()
+    return f'#!/bin/sh\nexec {sys.executable} -ISs {Path(__file__).with_name("forked_client.py")} {server.path} "$@"\n'
+
+
 _servers: dict[tuple[int, str], _Server] = {}
 _lock = threading.Lock()
 
 
-def _connect() -> socket.socket:
-    """A connection to the server of this process and its network, which `private_network` changes."""
+def _server() -> _Server:
+    """The server of this process and its network, which `private_network` changes."""
     try:
         network = os.readlink("/proc/thread-self/ns/net")
     except FileNotFoundError:  # no Linux
@@ -79,8 +86,7 @@ def _connect() -> socket.socket:
     with _lock:
         if (os.getpid(), network) not in _servers:
             _servers[os.getpid(), network] = _Server()
-        server = _servers[os.getpid(), network]
-    return server.connect()
+        return _servers[os.getpid(), network]
 
 
 def run(
@@ -135,7 +141,7 @@ def _ask(
     file_size: int | None = None,
 ) -> socket.socket:
     """Have a process started with these streams, which are closed here; the answers are its pid, and how it ended."""
-    connection = _connect()
+    connection = _server().connect()
     socket.send_fds(connection, [b"."], list(streams))
     for stream in streams:
         os.close(stream)
@@ -226,28 +232,33 @@ def serve(path: str) -> None:
     assert not HEAVY & sys.modules.keys(), HEAVY & sys.modules.keys()
     gc.freeze()
     running: dict[int, tuple[int, socket.socket]] = {}  # by a descriptor that tells when the process has ended
-    ended: dict[socket.socket, int] = {}
+    processes: dict[socket.socket, int] = {}
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(path + "~")
         listening.listen(64)
         os.rename(path + "~", path)
         while True:
-            ready, _, _ = select.select([listening, 0, *running, *ended], [], [])
+            ready, _, _ = select.select([0, *running, *processes, listening], [], [])
             for one in ready:
                 if one == 0:
                     return
                 if one is listening:
                     connection, _ = listening.accept()
-                    pid = _fork_for(connection)
+                    pid = processes[connection] = _fork_for(connection)
                     running[os.pidfd_open(pid)] = pid, connection
                 elif one in running:
                     pid, connection = running.pop(one)
                     os.close(one)
                     _say_how_it_ended(pid, connection)
-                    ended[connection] = pid
-                else:  # only now may its pid be given to another process, as the tests know that it ended
-                    os.waitpid(ended.pop(one), 0)
+                else:  # whoever asked for it knows that it ended, or was killed, as it is then
+                    pid = processes.pop(one)
                     one.close()
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(pid, signal.SIGKILL)
+                    for descriptor in [number for number, (its, _) in running.items() if its == pid]:
+                        del running[descriptor]
+                        os.close(descriptor)
+                    os.waitpid(pid, 0)
 
 
 def _fork_for(connection: socket.socket) -> int:
@@ -291,7 +302,7 @@ def _become(asked: dict[str, Any]) -> NoReturn:
     sys.stderr = sys.__stderr__ = open(2, "w", closefd=False, errors="backslashreplace", buffering=1)  # noqa: SIM115
     code = 1
     try:
-        if asked["code"]:
+        if asked["code"] is not None:
             sys.modules["__main__"] = types.ModuleType("__main__")
             exec(asked["code"], vars(sys.modules["__main__"]))
         else:

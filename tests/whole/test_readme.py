@@ -15,6 +15,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
+import forked
 from readme import README, ROOT
 from shards import PHOTOS, shards_in, write_members
 
@@ -62,8 +63,8 @@ def environment(place: Path) -> dict[str, str]:
     """Variables under which `tar2tf` and `python` are those of these tests."""
     folder = place / ".venv" / "bin"
     folder.mkdir(parents=True)
-    for name, words in (("tar2tf", "-m tar2tf_cli"), ("python", "")):
-        (folder / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+    for name, text in (("tar2tf", forked.script()), ("python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')):
+        (folder / name).write_text(text)
         (folder / name).chmod(0o755)
     paths = {"PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
     return {**os.environ, **paths}
