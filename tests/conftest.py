@@ -27,6 +27,7 @@ from servers import (
     read_aws_models_once,
 )
 from shards import PHOTOS
+from sources import tar_of
 from tar2tf_cli.cli import main
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.stores import network, retries
@@ -98,6 +99,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return min(2 * (os.cpu_count() or 1), 8)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Give whichever process is free the next test, and groups, the largest first, to one process each."""
     from xdist.scheduler import LoadScopeScheduling
@@ -222,6 +224,16 @@ def etl(etl_cluster: EtlCluster) -> Iterator[EtlCluster]:
         pytest.skip(str(error))
     yield etl_cluster
     network.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def six_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shards for the suite of sinks, with room beside them for what a conversion to a folder makes of them."""
+    folder = tmp_path_factory.mktemp("six") / "shards"
+    folder.mkdir()
+    for number in range(6):
+        (folder / f"s-{number}.tar").write_bytes(tar_of(40, 4_000, first=40 * number))
+    return folder
 
 
 @pytest.fixture(scope="module")

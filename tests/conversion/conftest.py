@@ -22,7 +22,7 @@ from shards import (
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Enough work for a kill to hit any part of it."""
-    return large_shards(tmp_path_factory.mktemp("large"), shards=6, each=250)
+    return large_shards(tmp_path_factory.mktemp("large"), shards=6, each=120)
 
 
 @pytest.fixture(scope="module")
