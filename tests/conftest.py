@@ -111,8 +111,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Grouped(config, log)
 
 
+LONG = ("tests/docs/", "tests/whole/", "tests/recorder/", "tests/datasets/")
+"""Where single tests of many seconds are, which must not be the last."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """See that each server is started by one process only."""
+    """Begin with long tests, and see that each server is started by one process only."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
     for item in items:
         for fixture in SERVERS.keys() & set(getattr(item, "fixturenames", ())):
             if group_of(item.nodeid) != SERVERS[fixture]:

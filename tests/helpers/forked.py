@@ -31,6 +31,9 @@ from typing import Any, NoReturn
 HEAVY = {"tensorflow", "aistore", "obstore", "boto3"}
 """What importing the package does not import."""
 
+LATER = ("difflib", "humanfriendly", "importlib.metadata", "isal.isal_zlib", "simplejpeg", "ruamel.yaml", "braceexpand")
+"""What many commands import while they run."""
+
 
 # --- The side of the tests ---
 
@@ -229,6 +232,9 @@ def serve(path: str) -> None:
     for module in pkgutil.walk_packages(importlib.import_module("tar2tf_cli").__path__, "tar2tf_cli."):
         if not module.name.endswith(("__main__", "remote.server")):  # the latter needs an extra, which is heavy
             importlib.import_module(module.name)
+    for name in LATER:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     assert not HEAVY & sys.modules.keys(), HEAVY & sys.modules.keys()
     gc.freeze()
     running: dict[int, tuple[int, socket.socket]] = {}  # by a descriptor that tells when the process has ended
