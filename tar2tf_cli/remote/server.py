@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any, Final
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import httpx
 import uvicorn
@@ -44,7 +44,7 @@ from tar2tf_cli.errors import (
     Tar2tfError,
     UsageError,
 )
-from tar2tf_cli.remote.mount_paths import NotAllowedError, object_file
+from tar2tf_cli.remote.object_files import NotAllowedError, object_file, only_a_part
 from tar2tf_cli.remote.settings import ENVIRONMENT, Asked, Settings
 from tar2tf_cli.remote.stream import text_of_error
 from tar2tf_cli.remote.transform import Transform
@@ -116,10 +116,14 @@ class Transformer(FastAPIServer):  # type: ignore[misc]
     async def _object(self, request: Request, copy: Path, is_get: bool) -> Path:
         """The file with the object: where the target has it, or a copy of what it sends."""
         fqn = request.query_params.get(QPARAM_ETL_FQN, "").strip()
+        raw = request.scope["raw_path"].decode("ascii")  # with the escapes that the target sent
         if fqn:
-            return object_file(unquote(fqn))  # which is escaped twice
-        if is_get:
-            raw = request.scope["raw_path"].decode("ascii")  # with the escapes that the target sent
+            file = object_file(unquote(fqn))  # which is escaped twice
+            uname = only_a_part(file)
+            if uname is None:
+                return file
+            raw = f"/{quote(uname, safe='@')}"
+        if fqn or is_get:
             async with self.client.stream("GET", self.host_target + raw) as response:
                 if response.status_code != 200:
                     message = f"the target answered {response.status_code} when it was asked for the object"

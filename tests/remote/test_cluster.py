@@ -146,6 +146,18 @@ def test_where_files_are_not_told_objects_are_sent(
         assert records(get(etl, source, "photos.tar", transformers[comm])) == wanted
 
 
+@pytest.mark.parametrize("comm", COMMS)
+def test_an_object_that_was_uploaded_in_parts_is_read_to_its_end(
+    etl: EtlCluster, source: Any, transformers: dict[str, str], wanted: bytes, comm: str
+) -> None:
+    bucket = etl.bucket("parts")
+    upload = bucket.object("in parts é.tar").multipart_upload().create()
+    for number, start in enumerate(range(0, len(PHOTO_TAR), 20_480), 1):
+        upload.add_part(number).put_content(PHOTO_TAR[start : start + 20_480])
+    upload.complete()
+    assert records(get(etl, bucket, "in parts é.tar", transformers[comm])) == wanted
+
+
 @pytest.fixture
 def features(etl: EtlCluster) -> Iterator[Callable[[int], None]]:
     """Sets the feature flags of the cluster."""

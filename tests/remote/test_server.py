@@ -21,7 +21,7 @@ import requests
 from checked import a_tar, some_members
 from shards import PHOTOS
 from tar2tf_cli.errors import DamagedShardError, SampleError, UsageError
-from tar2tf_cli.remote.mount_paths import MOUNT_PATHS
+from tar2tf_cli.remote.object_files import MOUNT_PATHS
 from tar2tf_cli.remote.settings import Asked, Settings
 from tar2tf_cli.remote.stream import StreamReader, error_of
 from tar2tf_cli.spec.conversion import Conversion
@@ -187,6 +187,23 @@ def test_a_get_without_a_file_fetches_from_the_target_by_the_path_as_it_came(
     answer = requests.get(f"{plain}/ais%2F@%23%2Fb%2Fother.tar", timeout=20)
     assert answer.status_code == 404
     assert "the target answered 404 when it was asked for the object" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("namespace", "uname"),
+    [("", "ais%2F@%23%2Fb%2Fparts%20%25.tar"), ("#ns/", "ais%2F@%23ns%2Fb%2Fparts%20%25.tar")],
+)
+def test_an_object_in_several_files_is_fetched_as_a_whole(
+    plain: str, target: Node, mount_path: Path, namespace: str, uname: str, local: Callable[..., bytes]
+) -> None:
+    first = mount_path / f"@ais/{namespace}b/%ob/parts %.tar"
+    for path in (first, mount_path / f"@ais/{namespace}b/%ut/parts %.tar"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(TAR[:1024])
+    target.objects[f"/v1/etl/_object/name/secret/{uname}"] = TAR
+    records, reader = received(put_file(plain, first))
+    assert records == local(TAR)
+    assert reader.size == len(TAR)
 
 
 OPTIONS: list[dict[str, Any]] = [
