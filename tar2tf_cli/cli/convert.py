@@ -205,6 +205,14 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
     help="Transformer in the cluster to use.",
     more="As made by tar2tf etl init --name NAME.",
 )
+@option(
+    "--engine",
+    **words("local", "ray"),
+    help="Where the work is done.",
+    more="ray: on a Ray cluster. Submit the command to it: ray job submit -- tar2tf convert ... --engine ray. Inputs "
+    "and output have to be in a folder that all nodes share, or in a bucket. -j is then the number of tasks at once.",
+)
+@option("--address", metavar="HOST:PORT", help="Ray cluster.  [default: RAY_ADDRESS, or here]")
 @option("--dry-run", is_flag=True, help="Show plan and first sample; write nothing.")
 @output_options
 @click.pass_context
@@ -213,7 +221,6 @@ def command(ctx: click.Context, /, **options: Any) -> int:
 
     \b
     tar2tf convert shards 'train-{0000..0146}.tar' -o 'out/train-<>.record'
-    tar2tf convert a.tar b.tar -o ab.record --op decode:jpg --type cls=int64
     tar2tf convert --from imagefolder photos -o photos.record --preset imagenet
 
     BUCKET is a directory, a tar, - or a URL; TEMPLATE names shards in it.
@@ -269,6 +276,8 @@ def command(ctx: click.Context, /, **options: Any) -> int:
             overwrite=options["overwrite"],
             update=options["update"],
             events=terminal,
+            engine=options["engine"],
+            address=options["address"],
             **where,
         )
     if options["tfds"] and summary.manifest:

@@ -14,12 +14,13 @@ from tar2tf_cli.conversion.schedule import ConversionSchedule
 from tar2tf_cli.conversion.tally import Summary, Tally
 from tar2tf_cli.conversion.targets import DeviceTarget, StreamTarget, Target
 from tar2tf_cli.conversion.tasks import Worker
-from tar2tf_cli.engines import cpu_count, make_engine
+from tar2tf_cli.engines import Place, place_of
 from tar2tf_cli.engines.loop import run_tasks
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.output_path import STDOUT
+from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import Source
 
 __all__ = ["Summary", "convert"]
@@ -36,12 +37,14 @@ def convert(
     events: Events | None = None,
     source: Source | None = None,
     target: Target | None = None,
+    engine: str = "local",
+    address: str | None = None,
 ) -> Summary:
-    """Convert shards to TFRecord; the output does not depend on the number of workers.
+    """Convert shards to TFRecord; the output does not depend on the engine or the number of workers.
 
     Args:
         conversion: what to convert, and how.
-        workers: number of worker processes; defaults to the number of CPUs.
+        workers: number of worker processes, or of tasks at once; defaults to the number of CPUs.
         overwrite: replace files that this conversion did not write.
         update: bring the output of an earlier run up to date, of which inputs were added, removed or changed since:
             shards none of whose inputs changed are kept.
@@ -50,6 +53,8 @@ def convert(
         events: notified of progress.
         source: where the inputs are; defaults to the conversion's bucket.
         target: where shards go, without a manifest; defaults to the output path, with a manifest.
+        engine: where the work is done: `local`, or `ray` for a Ray cluster.
+        address: address of the Ray cluster; defaults to RAY_ADDRESS, then to the one that this machine is a node of.
 
     Returns:
         What was written, as recorded in the manifest beside the shards.
@@ -60,20 +65,30 @@ def convert(
     if update and (target or conversion.output.is_stream):
         raise UsageError(NO_MANIFEST)
     events = events or Events()
+    place = place_of(engine, address)
     plan = make_plan(conversion, endpoint=endpoint, source=source)
-    readers = min(workers or cpu_count(), max(len(plan.inputs), 2))
-    beside = int(readers > 1 and plan.source.remote)  # one more worker to write shards, so that no reader has to wait
-    engine = make_engine(readers + beside)
-    manifest = plan.manifest()
+    if place.shared and not plan.source.repeatable:
+        raise UsageError("cannot be read on other machines", shard=plan.source.bucket, hint="write it to a file first")
     target = target or _target(plan, events, endpoint=endpoint, overwrite=overwrite, update=update, apart=apart)
+    with contextlib.closing(place):
+        return _run(plan, target, place, workers, events)
+
+
+def _run(plan: Plan, target: Target, place: Place, workers: int | None, events: Events) -> Summary:
+    manifest = plan.manifest()
     with target:
         if target.up_to_date:
             return _finished_before(target.up_to_date, target.manifest)
+        cpus = workers or place.cpus
+        readers = min(cpus, max(len(plan.inputs), 2))
+        beside = int(readers > 1 and plan.source.remote)  # one more task to write shards, so that no reader has to wait
+        inputs = [path for path in plan.source.paths([plan.inputs[0], plan.inputs[-1]]) if not is_remote(path)]
+        engine = place.engine(readers + beside, carries=target.reads_shards, inputs=inputs)
         tally = Tally(plan, events)
         with _where_records_are_made(plan, events) as read:
-            worker = Worker(plan.work, read, plan.inputs, target.folder, plan.threads(workers or cpu_count()))
+            worker = Worker(plan.work, read, plan.inputs, target.folder, place.threads(plan.threads(cpus)))
             worker.compared = frozenset(target.former.touched) if target.former else frozenset()
-            worker.direct = not (target.reads_shards or conversion.output.index)
+            worker.direct = not (target.reads_shards or plan.conversion.output.index)
             with contextlib.closing(ConversionSchedule(plan, worker, readers, target, tally, events)) as schedule:
                 run_tasks(schedule, engine, worker)
         tally.fill_in(manifest)

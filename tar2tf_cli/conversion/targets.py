@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import shutil
 import stat
 import sys
 from collections.abc import Iterator, Mapping
@@ -82,10 +82,7 @@ class _WithoutManifest:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        with contextlib.suppress(OSError):
-            for name in os.listdir(self.folder):
-                os.unlink(os.path.join(self.folder, name))
-            os.rmdir(self.folder)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _place(self) -> str:
         """The folder in which the working folder is created."""

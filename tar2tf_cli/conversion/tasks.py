@@ -20,7 +20,7 @@ from tar2tf_cli.conversion.spool import Spool, gzip_stream, spool_is_whole
 from tar2tf_cli.conversion.spool_index import SpoolIndex, load_index, save_index
 from tar2tf_cli.errors import NotAdjacentError, SourceError, Tar2tfError, changed
 from tar2tf_cli.flow.reading import Reading
-from tar2tf_cli.formats.record_file import WholeFile
+from tar2tf_cli.formats.record_file import WholeFile, sync
 from tar2tf_cli.formats.record_lengths import LengthReader
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.sinks import RecordFile, shard_file
@@ -44,6 +44,7 @@ class Worker:
 
     Attributes:
         folder: the working folder, which holds indexes, spools and unfinished shards.
+        scratch: the folder to write them to; empty if that is the working folder itself.
         threads: how many threads work on one input.
         direct: whether shards are written without the page cache, as nothing reads them soon afterwards.
         compared: numbers of inputs whose records are compared with former shards, and so need spools.
@@ -58,10 +59,16 @@ class Worker:
     direct: bool = False
     compared: frozenset[int] = frozenset()
     on_bytes: Callable[[int], None] | None = None
+    scratch: str = ""
 
     def path(self, number: int, kind: Literal["index", "spool"]) -> str:
         """Path of an input's index or spool in the working folder."""
         return os.path.join(self.folder, f"input-{number:05d}.{kind}")
+
+    def made(self, number: int, kind: Literal["index", "spool"]) -> str:
+        """Path at which an input's index or spool is written."""
+        path = self.path(number, kind)
+        return os.path.join(self.scratch, os.path.basename(path)) if self.scratch else path
 
     def read(self, number: int, **options: Any) -> Reading:
         """Open an input for reading; its records may be made elsewhere."""
@@ -82,6 +89,10 @@ class ReadInputs:
     """
 
     numbers: tuple[int, ...]
+
+    def needs_folder(self, worker: Worker) -> bool:
+        """Whether an interrupted run left something for it."""
+        return any(os.path.exists(worker.path(number, "index")) for number in self.numbers)
 
     def run(self, worker: Worker) -> list[InputReport | Tar2tfError]:
         """The reports of the inputs in order, up to and including the first error."""
@@ -112,7 +123,7 @@ class ReadInputs:
         except NotAdjacentError:
             index.clear()
             report = _spooled(worker, number, index, regroup=True)
-        save_index(index_path, index, report.to_json())
+        save_index(worker.made(number, "index"), index, report.to_json())
         return report
 
 
@@ -152,7 +163,7 @@ def _spooled(worker: Worker, number: int, index: SpoolIndex, *, regroup: bool = 
     options = {"ahead": most is not None, "regroup": regroup}
     with (
         worker.read(number, on_bytes=worker.on_bytes, threads=worker.threads, **options) as reading,
-        WholeFile(worker.path(number, "spool"), lasting=False) as file,
+        WholeFile(worker.made(number, "spool"), lasting=False) as file,
     ):
         spool = Spool(spec, worker.inputs[number].name, file, index)
         for key, parts, size in islice(reading.records(spool.take if most is None else None), most):
@@ -181,6 +192,10 @@ class WriteShard:
 
     shard: Shard
 
+    def needs_folder(self, worker: Worker) -> bool:
+        """Always: it copies from spools."""
+        return True
+
     def run(self, worker: Worker) -> ShardReport:
         """Write the shard to the working folder, with its `--index` beside it, and return its report.
 
@@ -188,7 +203,14 @@ class WriteShard:
             SourceError: when an input changed after it was measured.
             SinkError: when the shard cannot be written.
         """
-        output, path = worker.conversion.output, self.shard.part(worker.folder)
+        path = self.shard.part(worker.scratch or worker.folder)
+        report = self._written(worker, path)
+        if worker.scratch:  # perhaps on another machine than the flusher
+            sync(path)
+        return report
+
+    def _written(self, worker: Worker, path: str) -> ShardReport:
+        output = worker.conversion.output
         compressed_whole = output.compression == "gzip" and output.limit is None
         if not (compressed_whole or output.index) and (report := self._taken_over(worker, path)):
             return report
@@ -211,7 +233,7 @@ class WriteShard:
         found = load_index(worker.path(first.source, "index"))
         if found is None:
             return None
-        os.replace(spool, path)
+        (os.link if worker.scratch else os.replace)(spool, path)  # another attempt may need it
         return ShardReport(first.size, self.shard.records, found[1]["spool_crc"])
 
 
@@ -237,6 +259,7 @@ def _open_spool(worker: Worker, number: int) -> int:
     """A file descriptor of an input's spool; the spool is written again if an interrupted run removed it."""
     path = worker.path(number, "spool")
     if not os.path.exists(path):
+        path = worker.made(number, "spool")
         found = load_index(worker.path(number, "index"))
         regroup = found is not None and bool(found[1]["not_adjacent"])
         report = _spooled(worker, number, SpoolIndex(), regroup=regroup)

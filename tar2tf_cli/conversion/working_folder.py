@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterable
 from typing import Any, Final
@@ -97,7 +98,7 @@ class WorkingFolder:
         kept = (_LOCK,) if journal else (_LOCK, _JOURNAL)
         for name in os.listdir(self.path):
             if name not in kept and (name.startswith(".") or not strays):
-                os.unlink(self._file(name))
+                _remove(self._file(name))
 
     def remove(self) -> None:
         """Remove the folder, with the lock last: the next run to take the lock must find the folder empty."""
@@ -123,6 +124,14 @@ class WorkingFolder:
 
     def _file(self, name: str) -> str:
         return os.path.join(self.path, name)
+
+
+def _remove(path: str) -> None:
+    """Remove a file, or the folder of an attempt at a task with what is in it."""
+    try:
+        os.unlink(path)
+    except (IsADirectoryError, PermissionError):  # Linux, macOS
+        shutil.rmtree(path)
 
 
 def _encode(entry: dict[str, Any]) -> bytes:

@@ -1,12 +1,17 @@
-"""Where tasks run: in this process, or in worker processes on this machine."""
+"""Where tasks run: in this process, in worker processes on this machine, or on the nodes of a Ray cluster."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from tar2tf_cli.engines.base import Engine, Outcome
+from tar2tf_cli.errors import UsageError
 
-__all__ = ["Engine", "Outcome", "cpu_count", "make_engine"]
+__all__ = ["ENGINES", "Engine", "Machine", "Outcome", "Place", "cpu_count", "make_engine", "place_of"]
+
+ENGINES: Final = ("local", "ray")
 
 
 def cpu_count() -> int:
@@ -23,3 +28,75 @@ def make_engine(workers: int) -> Engine:
     from tar2tf_cli.engines.local import LocalEngine
 
     return LocalEngine(workers)
+
+
+class Place(Protocol):
+    """Machines on which tasks run.
+
+    Attributes:
+        shared: whether there may be others than this one, so that inputs and outputs have to be where all see them.
+    """
+
+    shared: bool
+
+    @property
+    def cpus(self) -> int:
+        """How many CPUs they have."""
+
+    def threads(self, wanted: int) -> int:
+        """How many threads each task may have."""
+
+    def engine(self, workers: int, *, carries: bool, inputs: Sequence[str]) -> Engine:
+        """Make an engine that runs this many tasks at once.
+
+        Args:
+            workers: how many.
+            carries: whether this process needs what tasks write, and not only the folder that they write to.
+            inputs: paths of some local inputs.
+        """
+
+    def close(self) -> None:
+        """Let go of them."""
+
+
+class Machine:
+    """This machine."""
+
+    shared = False
+
+    @property
+    def cpus(self) -> int:
+        """How many CPUs this process may run on."""
+        return cpu_count()
+
+    def threads(self, wanted: int) -> int:
+        """As many as are useful."""
+        return wanted
+
+    def engine(self, workers: int, *, carries: bool, inputs: Sequence[str]) -> Engine:
+        """Make an engine with this many processes."""
+        return make_engine(workers)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def place_of(engine: str, address: str | None = None) -> Place:
+    """Return where an engine runs its tasks.
+
+    Args:
+        engine: one of `ENGINES`.
+        address: address of the Ray cluster.
+
+    Raises:
+        UsageError: when there is no such engine, it is not installed, or it cannot be reached by such an address.
+    """
+    if engine not in ENGINES:
+        raise UsageError(f"there is no engine {engine!r}", hint=f"engines: {', '.join(ENGINES)}")
+    if engine == "ray":
+        from tar2tf_cli.engines.ray_cluster import RayCluster
+
+        return RayCluster(address)
+    if address:
+        raise UsageError("--address is that of a Ray cluster", hint="use it with --engine ray")
+    return Machine()

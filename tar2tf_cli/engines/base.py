@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tar2tf_cli.errors import Tar2tfError, WorkerError
+from tar2tf_cli.errors import Tar2tfError, UsageError, WorkerError
 
-__all__ = ["Engine", "Outcome", "Task", "TaskContext", "attempt"]
+__all__ = ["Engine", "Outcome", "Task", "TaskContext", "attempt", "pickled"]
 
 
 class TaskContext(Protocol):
@@ -57,6 +57,25 @@ def attempt(task: Task, context: TaskContext) -> Outcome:
         failure = WorkerError(f"{type(error).__name__}: {error}", hint="this is a bug in tar2tf: please report it")
         failure.__dict__["details"] = traceback.format_exc()
         return Outcome(task, error=failure)
+
+
+def pickled(context: TaskContext) -> bytes:
+    """Pickle a context, functions of the user included.
+
+    Raises:
+        UsageError: when that is impossible.
+    """
+    import cloudpickle
+
+    try:
+        return bytes(cloudpickle.dumps(context))
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"the conversion cannot be sent to a worker process: {error}",
+            hint="use one worker, or a function of a module",
+        ) from None
 
 
 class Engine(Protocol):

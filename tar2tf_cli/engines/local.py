@@ -20,8 +20,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from tar2tf_cli.engines.base import Outcome, Task, TaskContext, attempt
-from tar2tf_cli.errors import UsageError, WorkerError
+from tar2tf_cli.engines.base import Outcome, Task, TaskContext, attempt, pickled
+from tar2tf_cli.errors import WorkerError
 
 __all__ = ["LocalEngine"]
 
@@ -187,17 +187,7 @@ _SPAWNED: Final = "import sys; from tar2tf_cli.engines.local import serve_spawne
 
 
 def _spawn(context: TaskContext) -> _Process:
-    import cloudpickle
-
-    try:
-        pickled = cloudpickle.dumps(context)
-    except UsageError:
-        raise
-    except Exception as error:
-        raise UsageError(
-            f"the conversion cannot be sent to a worker process: {error}",
-            hint="use one worker, or a function of a module",
-        ) from None
+    data = pickled(context)
     ours, theirs = socket.socketpair()
     theirs.set_inheritable(True)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
@@ -206,7 +196,7 @@ def _spawn(context: TaskContext) -> _Process:
     theirs.close()
     process = _Process(pid, ours)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # its end shows at the next wait
-        _send(ours, pickled)
+        _send(ours, data)
     return process
 
 

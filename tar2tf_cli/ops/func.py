@@ -7,7 +7,9 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
-from typing import Any, ClassVar
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar, NamedTuple
 
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.ops.base import Op, OpContext, register
@@ -47,9 +49,12 @@ class Func(Op):
         return [self.func]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the function: by its location if that was given, else by cloudpickle, which also supports lambdas."""
+        """Pickle the function: by its location if that was given, else by cloudpickle, which also supports lambdas.
+
+        The source of a file travels along, as another machine may not have the file.
+        """
         if self._where:
-            return Func, (self._where,)
+            return _located, (self._where, self._digest, source_of(self._where))
         import cloudpickle
 
         try:
@@ -105,6 +110,13 @@ class Func(Op):
         return SampleError(f"the function {self.label} {what}", key=key)
 
 
+def _located(where: str, digest: str | None, source: UserSource | None) -> Func:
+    receive(where, source)
+    op = Func.__new__(Func)
+    op.func, op.label, op._where, op._digest = load_object(where), where, where, digest
+    return op
+
+
 def _unpickled(data: bytes, name: str, digest: str | None) -> Func:
     import pickle
 
@@ -134,12 +146,54 @@ def load_object(where: str) -> Any:
     return found
 
 
+class UserSource(NamedTuple):
+    """The source of a file of the user, and its real path."""
+
+    path: str
+    source: bytes
+
+
+_received: dict[str, str] = {}
+"""Modules made of received sources, by the path that the user wrote."""
+
+
+def source_of(where: str) -> UserSource | None:
+    """Return what another process needs to load `path/file.py:name`; None if it is `package.module:name`."""
+    place = where.rpartition(":")[0]
+    if not place.endswith(".py"):
+        return None
+    path = str(_load_file(place).__file__)
+    return UserSource(path, Path(path).read_bytes())
+
+
+def receive(where: str, source: UserSource | None) -> None:
+    """Make a later `load_object` of this location use a source that was sent with it."""
+    if source is None:
+        return
+    name = _module_name(source.path)
+    if name not in sys.modules:
+        module = sys.modules[name] = ModuleType(name)
+        module.__file__ = source.path
+        try:
+            exec(compile(source.source, source.path, "exec"), vars(module))
+        except BaseException:
+            del sys.modules[name]
+            raise
+    _received[where.rpartition(":")[0]] = name
+
+
+def _module_name(resolved: str) -> str:
+    return f"tar2tf_user_{blake2b(resolved.encode(), digest_size=8).hexdigest()}"
+
+
 def _load_file(path: str) -> Any:
     """Import a file as a module, under a name by which pickled objects can find it."""
     from importlib.util import module_from_spec, spec_from_file_location
 
+    if path in _received:
+        return sys.modules[_received[path]]
     resolved = os.path.realpath(path, strict=True)
-    name = f"tar2tf_user_{blake2b(resolved.encode(), digest_size=8).hexdigest()}"
+    name = _module_name(resolved)
     if name not in sys.modules:
         spec = spec_from_file_location(name, resolved)
         if spec is None or spec.loader is None:

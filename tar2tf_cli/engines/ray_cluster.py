@@ -1,0 +1,175 @@
+"""Ray clusters: how this process connects to one, and what is asked of its nodes before tasks run there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from tar2tf_cli.errors import UsageError, WorkerError, write_errors
+
+if TYPE_CHECKING:
+    from tar2tf_cli.engines.base import Engine
+    from tar2tf_cli.engines.ray_worker import Probed
+
+__all__ = ["RayCluster"]
+
+_CONNECT_SECONDS: Final = 5.0
+_SUBMIT: Final = "run it in the cluster: ray job submit --address http://HEAD:8265 -- tar2tf convert ... --engine ray"
+
+
+class RayCluster:
+    """A Ray cluster; this process connects to it when `cpus` is first asked for, unless it is connected already.
+
+    Args:
+        address: `HOST:PORT` or `auto`; by default RAY_ADDRESS, then the cluster of this machine, then a new one here.
+
+    Raises:
+        UsageError: when Ray is not installed, or the address is one of a server through which Ray is used from outside.
+    """
+
+    shared = True
+
+    def __init__(self, address: str | None = None) -> None:
+        self._address = address or os.environ.get("RAY_ADDRESS") or None
+        self._connected = False
+        if self._address and "://" in self._address:
+            raise UsageError(f"{self._address} is an address for use from outside of the cluster", hint=_SUBMIT)
+        try:
+            import ray
+        except ImportError:
+            raise UsageError("Ray is not installed", hint="pip install 'tar2tf-cli[ray]'") from None
+        self._ray: Any = ray
+
+    @property
+    def cpus(self) -> int:
+        """The number of CPUs of all nodes.
+
+        Raises:
+            WorkerError: when there is no cluster at the address.
+        """
+        self._connect()
+        return max(1, *(int(node["Resources"].get("CPU", 0)) for node in self._nodes()), self._total())
+
+    def threads(self, wanted: int) -> int:
+        """How many threads a task may have, so that there is a node for it."""
+        return min(wanted, max(1, *(int(node["Resources"].get("CPU", 0)) for node in self._nodes())))
+
+    def engine(self, workers: int, *, carries: bool, inputs: Sequence[str]) -> Engine:
+        """Make an engine that runs this many tasks at once.
+
+        Args:
+            workers: how many.
+            carries: whether the driver may receive what the tasks write if the nodes do not share its folder.
+            inputs: paths of some inputs, which every node must see.
+        """
+        from tar2tf_cli.engines.ray_engine import RayEngine
+
+        return RayEngine(self, workers, carries=carries, inputs=inputs)
+
+    def close(self) -> None:
+        """Disconnect, if this is what connected."""
+        if self._connected:
+            self._ray.shutdown()
+            self._connected = False
+
+    def shares(self, folder: str, inputs: Sequence[str]) -> str | None:
+        """Ask every node whether it can run tasks, and sees a folder as this process does.
+
+        Returns:
+            A node that has another folder of that name, or none; None if all share it.
+
+        Raises:
+            UsageError: when a node cannot run tasks, or does not see an input.
+        """
+        from tar2tf_cli.engines import ray_worker
+
+        token = os.urandom(8).hex()
+        ours = ray_worker.token_file(folder, token, "driver")
+        with write_errors(folder), open(ours, "x"):
+            pass
+        apart = None
+        for name, node, probed in self._probed(folder, token, inputs):
+            _check(name, probed, ray_worker.version())
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(ray_worker.token_file(folder, token, node))
+                continue
+            apart = apart or name
+        os.unlink(ours)
+        return apart
+
+    def _probed(self, folder: str, token: str, inputs: Sequence[str]) -> Iterator[tuple[str, str, Probed]]:
+        """The name and id of each node, and what it answered."""
+        from tar2tf_cli.engines.ray_worker import probe
+
+        asked = []
+        for node in self._nodes():
+            pinned = self.pinned(self._ray.remote(probe), node["NodeID"], max_retries=1)
+            answer = pinned.remote(folder, token, node["NodeID"], inputs, os.getcwd())
+            asked.append((f"{node['NodeName']} ({node['NodeID'][:8]})", node["NodeID"], answer))
+        for name, node, answer in asked:
+            try:
+                yield name, node, self._ray.get(answer)
+            except self._ray.exceptions.RayError as error:
+                hint = "install the same tar2tf there, or submit the command with a --runtime-env-json that does"
+                raise UsageError(f"the node {name} cannot run tar2tf: {last_line(error)}", hint=hint) from None
+
+    def pinned(self, function: Any, node: str, **options: Any) -> Any:
+        """A remote function that runs on one node, whether or not its CPUs are busy."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+        return function.options(num_cpus=0, scheduling_strategy=strategy, **options)
+
+    def _nodes(self) -> list[dict[str, Any]]:
+        return [node for node in self._ray.nodes() if node["Alive"]]
+
+    def _total(self) -> int:
+        return int(self._ray.cluster_resources().get("CPU", 0))
+
+    def _connect(self) -> None:
+        if self._ray.is_initialized():
+            return
+        _check_reachable(self._address)
+        before = signal.getsignal(signal.SIGTERM)
+        try:
+            self._ray.init(address=self._address, logging_level="ERROR", log_to_driver=False)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            where = f" at {self._address}" if self._address else ""
+            raise WorkerError(f"there is no Ray cluster{where}: {last_line(error)}", hint=_START) from None
+        finally:
+            with contextlib.suppress(ValueError, TypeError):  # not the main thread, or a handler that is not Python's
+                signal.signal(signal.SIGTERM, before)
+        self._connected = True
+
+
+_START: Final = "see ray status, or leave out --address to start one on this machine"
+
+
+def _check_reachable(address: str | None) -> None:
+    """Raise if nothing listens at an address; Ray would try for minutes."""
+    host, colon, port = (address or "").rpartition(":")
+    if not (colon and port.isdigit()):
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+    except OSError as error:
+        raise WorkerError(f"there is no Ray cluster at {address}: {error.strerror or error}", hint=_START) from None
+
+
+def _check(name: str, probed: Probed, version: str) -> None:
+    if probed.version != version:
+        hint = "install the same version on all nodes"
+        raise UsageError(f"the node {name} has tar2tf {probed.version}, and this is {version}", hint=hint)
+    if probed.missing:
+        hint = "put the inputs in a folder that all nodes share, or in a bucket"
+        raise UsageError(f"the node {name} does not see this input", shard=probed.missing[0], hint=hint)
+
+
+def last_line(error: BaseException) -> str:
+    """The last line of an error's text; above it, Ray shows a traceback."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
