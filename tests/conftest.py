@@ -72,6 +72,7 @@ GROUPS = {
         "tests/conversion/test_resume.py::test_ctrl_c",
         "tests/pipeline/test_shards_again.py",
     ),
+    "ray": ("tests/engines/test_ray.py",),
     "readers": ("tests/datasets/test_readers.py", "tests/datasets/test_tfds.py"),
     "terminal": ("tests/cli/test_terminals.py", "tests/cli/test_completion.py::test_the_tab_key"),
     "packages": ("tests/whole/test_packaging.py",),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -270,16 +272,17 @@ def command(ctx: click.Context, /, **options: Any) -> int:
         errors_path=options["errors_path"],
     ) as terminal:
         _note_lost_field(terminal, conversion.output.path)
-        summary = convert(
-            conversion,
-            workers=options["num_workers"],
-            overwrite=options["overwrite"],
-            update=options["update"],
-            events=terminal,
-            engine=options["engine"],
-            address=options["address"],
-            **where,
-        )
+        with redirect_stdout(sys.stderr):  # where Ray reports what died
+            summary = convert(
+                conversion,
+                workers=options["num_workers"],
+                overwrite=options["overwrite"],
+                update=options["update"],
+                events=terminal,
+                engine=options["engine"],
+                address=options["address"],
+                **where,
+            )
     if options["tfds"] and summary.manifest:
         from tar2tf_cli.datasets.tfds import export_tfds
 

@@ -27,6 +27,9 @@ class RayCluster:
     Args:
         address: `HOST:PORT` or `auto`; by default RAY_ADDRESS, then the cluster of this machine, then a new one here.
 
+    Attributes:
+        ray: the module of that name, which is imported only here.
+
     Raises:
         UsageError: when Ray is not installed, or the address is one of a server through which Ray is used from outside.
     """
@@ -42,7 +45,7 @@ class RayCluster:
             import ray
         except ImportError:
             raise UsageError("Ray is not installed", hint="pip install 'tar2tf-cli[ray]'") from None
-        self._ray: Any = ray
+        self.ray: Any = ray
 
     @property
     def cpus(self) -> int:
@@ -73,7 +76,7 @@ class RayCluster:
     def close(self) -> None:
         """Disconnect, if this is what connected."""
         if self._connected:
-            self._ray.shutdown()
+            self.ray.shutdown()
             self._connected = False
 
     def shares(self, folder: str, inputs: Sequence[str]) -> str | None:
@@ -91,15 +94,14 @@ class RayCluster:
         ours = ray_worker.token_file(folder, token, "driver")
         with write_errors(folder), open(ours, "x"):
             pass
-        apart = None
-        for name, node, probed in self._probed(folder, token, inputs):
-            _check(name, probed, ray_worker.version())
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(ray_worker.token_file(folder, token, node))
-                continue
-            apart = apart or name
+        found = [*self._probed(folder, token, inputs)]
+        shared = {
+            node for _, node, probed in found if _removed(ray_worker.token_file(folder, token, node)) and probed.shares
+        }
         os.unlink(ours)
-        return apart
+        for name, _, probed in found:
+            _check(name, probed, ray_worker.version())
+        return next((name for name, node, _ in found if node not in shared), None)
 
     def _probed(self, folder: str, token: str, inputs: Sequence[str]) -> Iterator[tuple[str, str, Probed]]:
         """The name and id of each node, and what it answered."""
@@ -107,13 +109,13 @@ class RayCluster:
 
         asked = []
         for node in self._nodes():
-            pinned = self.pinned(self._ray.remote(probe), node["NodeID"], max_retries=1)
+            pinned = self.pinned(self.ray.remote(probe), node["NodeID"], max_retries=1)
             answer = pinned.remote(folder, token, node["NodeID"], inputs, os.getcwd())
             asked.append((f"{node['NodeName']} ({node['NodeID'][:8]})", node["NodeID"], answer))
         for name, node, answer in asked:
             try:
-                yield name, node, self._ray.get(answer)
-            except self._ray.exceptions.RayError as error:
+                yield name, node, self.ray.get(answer)
+            except self.ray.exceptions.RayError as error:
                 hint = "install the same tar2tf there, or submit the command with a --runtime-env-json that does"
                 raise UsageError(f"the node {name} cannot run tar2tf: {last_line(error)}", hint=hint) from None
 
@@ -125,18 +127,18 @@ class RayCluster:
         return function.options(num_cpus=0, scheduling_strategy=strategy, **options)
 
     def _nodes(self) -> list[dict[str, Any]]:
-        return [node for node in self._ray.nodes() if node["Alive"]]
+        return [node for node in self.ray.nodes() if node["Alive"]]
 
     def _total(self) -> int:
-        return int(self._ray.cluster_resources().get("CPU", 0))
+        return int(self.ray.cluster_resources().get("CPU", 0))
 
     def _connect(self) -> None:
-        if self._ray.is_initialized():
+        if self.ray.is_initialized():
             return
         _check_reachable(self._address)
         before = signal.getsignal(signal.SIGTERM)
         try:
-            self._ray.init(address=self._address, logging_level="ERROR", log_to_driver=False)
+            self.ray.init(address=self._address, logging_level="ERROR", log_to_driver=False)
         except (ConnectionError, RuntimeError, ValueError) as error:
             where = f" at {self._address}" if self._address else ""
             raise WorkerError(f"there is no Ray cluster{where}: {last_line(error)}", hint=_START) from None
@@ -158,6 +160,15 @@ def _check_reachable(address: str | None) -> None:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
     except OSError as error:
         raise WorkerError(f"there is no Ray cluster at {address}: {error.strerror or error}", hint=_START) from None
+
+
+def _removed(path: str) -> bool:
+    """Remove a file; whether there was one."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _check(name: str, probed: Probed, version: str) -> None:

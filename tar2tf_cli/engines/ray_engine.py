@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, cast
 
-import ray
-
 from tar2tf_cli.engines.base import Outcome, Task, TaskContext, pickled
 from tar2tf_cli.engines.ray_cluster import RayCluster, last_line
 from tar2tf_cli.engines.ray_worker import Attempt, Setup, SharedContext, run_attempt
@@ -48,6 +46,7 @@ class RayEngine:
     def __init__(self, cluster: RayCluster, workers: int, *, carries: bool, inputs: Sequence[str]) -> None:
         self.bytes_read = 0
         self.on_progress: Callable[[], None] | None = None  # `wait` returns in time
+        self._ray: Any = cluster.ray
         self._cluster = cluster
         self._workers = workers
         self._may_carry = carries
@@ -55,7 +54,7 @@ class RayEngine:
         self._carries = False
         self._running: dict[Any, tuple[int, Task]] = {}
         self._submitted = 0
-        self._meters = _Meters()
+        self._meters = _Meters(cluster.ray)
 
     @property
     def free(self) -> int:
@@ -84,12 +83,12 @@ class RayEngine:
             )
         self._carries = bool(apart)
         self._context = shared
-        self._home = ray.get_runtime_context().get_node_id()
+        self._home = self._ray.get_runtime_context().get_node_id()
         payload = _environment(os.environ), pickled(context)
-        self._setup = Setup(f"tar2tf-{os.urandom(6).hex()}", [ray.put(payload)], shared.folder, os.getcwd())
+        self._setup = Setup(f"tar2tf-{os.urandom(6).hex()}", [self._ray.put(payload)], shared.folder, os.getcwd())
         self._meters.begin(self._setup.run)
-        self._anywhere = ray.remote(run_attempt).options(num_cpus=shared.threads, max_retries=_RETRIES)
-        self._here = self._cluster.pinned(ray.remote(run_attempt), self._home, max_retries=_RETRIES)
+        self._anywhere = self._ray.remote(run_attempt).options(num_cpus=shared.threads, max_retries=_RETRIES)
+        self._here = self._cluster.pinned(self._ray.remote(run_attempt), self._home, max_retries=_RETRIES)
 
     def submit(self, task: Task) -> None:
         """Have Ray run a task, which waits until a node has a CPU for it."""
@@ -101,9 +100,9 @@ class RayEngine:
 
     def wait(self, timeout: float) -> list[Outcome]:
         """Return the outcomes of tasks that ended; a task that Ray gave up is an error."""
-        done, _ = ray.wait([*self._running], num_returns=1, timeout=timeout)
+        done, _ = self._ray.wait([*self._running], num_returns=1, timeout=timeout)
         if done:
-            done, _ = ray.wait([*self._running], num_returns=len(self._running), timeout=0)
+            done, _ = self._ray.wait([*self._running], num_returns=len(self._running), timeout=0)
         outcomes = [self._outcome(answer) for answer in done]
         self.bytes_read = max(self.bytes_read, self._meters.total([number for number, _ in self._running.values()]))
         return outcomes
@@ -111,16 +110,16 @@ class RayEngine:
     def close(self) -> None:
         """Abandon running tasks; what they still write does not count."""
         for answer in self._running:
-            with contextlib.suppress(ray.exceptions.RayError):
-                ray.cancel(answer, force=True)
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                self._ray.cancel(answer, force=True)
         self._running.clear()
         self._meters.close()
 
     def _outcome(self, answer: Any) -> Outcome:
         _, task = self._running.pop(answer)
         try:
-            done: Attempt = ray.get(answer)
-        except ray.exceptions.RayError as error:
+            done: Attempt = self._ray.get(answer)
+        except self._ray.exceptions.RayError as error:
             hint = "see ray logs; tasks need less memory if fewer of them run at once (-j)"
             message = f"Ray gave up a task: {type(error).__name__}: {last_line(error)}"
             return Outcome(task, error=WorkerError(message, hint=hint))
@@ -180,8 +179,9 @@ class _Counts:
 class _Meters:
     """The number of bytes read: by tasks that ended and, once a run has lasted a while, by those that are running."""
 
-    def __init__(self) -> None:
+    def __init__(self, ray: Any) -> None:
         self.finished = 0
+        self._ray = ray
         self._sizes: dict[int, int] = {}
         self._actor: Any = None
         self._asked: Any = None
@@ -192,15 +192,15 @@ class _Meters:
 
     def total(self, running: Sequence[int]) -> int:
         if self._actor is None and time.monotonic() - self._began > _SHORT_RUN:
-            self._actor = ray.remote(_Counts).options(name=self._run, num_cpus=0).remote()
+            self._actor = self._ray.remote(_Counts).options(name=self._run, num_cpus=0).remote()
             self._asked = self._actor.sizes.remote()
-        with contextlib.suppress(ray.exceptions.RayError):  # without it, there is no progress within tasks
-            if self._asked and ray.wait([self._asked], timeout=0)[0]:
-                self._sizes = ray.get(self._asked)
+        with contextlib.suppress(self._ray.exceptions.RayError):  # without it, there is no progress within tasks
+            if self._asked and self._ray.wait([self._asked], timeout=0)[0]:
+                self._sizes = self._ray.get(self._asked)
                 self._asked = self._actor.sizes.remote()
         return self.finished + sum(self._sizes.get(number, 0) for number in running)
 
     def close(self) -> None:
         if self._actor:
-            ray.kill(self._actor)
+            self._ray.kill(self._actor)
             self._actor = None

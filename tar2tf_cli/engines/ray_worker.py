@@ -14,7 +14,6 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
-import ray
 
 from tar2tf_cli.engines.base import Outcome, Task, TaskContext, attempt
 from tar2tf_cli.errors import Tar2tfError, write_failed
@@ -107,6 +106,8 @@ _known: dict[str, SharedContext] = {}
 def _context(setup: Setup) -> SharedContext:
     """The context of a run, unpickled by its first attempt in this process."""
     if setup.run not in _known:
+        import ray
+
         environment, pickled = ray.get(setup.context[0])
         os.environ.update(environment)
         _change_directory(setup.working_directory)
@@ -144,6 +145,8 @@ class Meter:
     def __call__(self, size: int) -> None:
         self.size += size
         if time.monotonic() - self._sent > _PROGRESS_SECONDS:
+            import ray
+
             self._sent = time.monotonic()
             with contextlib.suppress(ValueError, ray.exceptions.RayError):  # there is no actor, or not yet
                 self._actor = self._actor or ray.get_actor(self._run)

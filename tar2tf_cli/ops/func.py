@@ -153,15 +153,15 @@ class UserSource(NamedTuple):
     source: bytes
 
 
-_received: dict[str, str] = {}
-"""Modules made of received sources, by the path that the user wrote."""
+_received: dict[str, UserSource] = {}
+"""Sources that were sent to this process, by the path that the user wrote."""
 
 
 def source_of(where: str) -> UserSource | None:
     """Return what another process needs to load `path/file.py:name`; None if it is `package.module:name`."""
     place = where.rpartition(":")[0]
-    if not place.endswith(".py"):
-        return None
+    if not place.endswith(".py") or place in _received:
+        return _received.get(place)
     path = str(_load_file(place).__file__)
     return UserSource(path, Path(path).read_bytes())
 
@@ -179,7 +179,7 @@ def receive(where: str, source: UserSource | None) -> None:
         except BaseException:
             del sys.modules[name]
             raise
-    _received[where.rpartition(":")[0]] = name
+    _received[where.rpartition(":")[0]] = source
 
 
 def _module_name(resolved: str) -> str:
@@ -191,7 +191,7 @@ def _load_file(path: str) -> Any:
     from importlib.util import module_from_spec, spec_from_file_location
 
     if path in _received:
-        return sys.modules[_received[path]]
+        return sys.modules[_module_name(_received[path].path)]
     resolved = os.path.realpath(path, strict=True)
     name = _module_name(resolved)
     if name not in sys.modules:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from opped import IMAGES, run
-from shards import examples
+from shards import examples, tar2tf
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.ops import (
     Func,
@@ -202,3 +203,21 @@ def test_functions_without_a_file_are_told_apart_by_their_code() -> None:
     assert made("def f(s):\n  def g(): return 1\n  return {'n': g()}") != made(
         "def f(s):\n  def g(): return 2\n  return {'n': g()}"
     )
+
+
+def test_the_source_of_a_file_travels_to_where_the_file_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "ops.py"
+    path.write_text("WORDS = ['seen']\n\n\ndef mark(sample):\n    return {**sample, 'txt': WORDS[0].encode()}\n")
+    op = Func(f"{path}:mark")
+    data, where = pickle.dumps(op), tmp_path / "pickled"
+    where.write_bytes(data)
+    path.unlink()
+    code = f"""
+import pickle
+from pathlib import Path
+op = pickle.loads(Path({str(where)!r}).read_bytes())
+print(op.func({{"__key__": "a"}}), op.canonical() == {op.canonical()!r}, pickle.dumps(op) is not None)
+raise SystemExit(0)
+"""
+    done = tar2tf(code=code)
+    assert done.stdout == "{'__key__': 'a', 'txt': b'seen'} True True\n", done.stderr

@@ -1,0 +1,51 @@
+"""Where tasks run, and what is refused before anything is connected to."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from shards import tar2tf, tree
+from tar2tf_cli import Conversion, Input, Output, convert
+from tar2tf_cli.engines import place_of
+from tar2tf_cli.errors import UsageError, WorkerError
+
+
+@pytest.mark.parametrize(
+    ("address", "variable"), [("ray://head:10001", None), (None, "ray://head:10001"), (None, "http://head:8265")]
+)
+def test_an_address_for_use_from_outside_is_refused_with_advice(
+    address: str | None, variable: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if variable:
+        monkeypatch.setenv("RAY_ADDRESS", variable)
+    with pytest.raises(UsageError, match="from outside of the cluster") as refused:
+        place_of("ray", address)
+    assert "ray job submit" in str(refused.value.hint)
+
+
+def test_a_missing_ray_is_answered_with_what_installs_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UsageError, match="Ray is not installed") as refused:
+        convert(Conversion(Input(str(tmp_path)), Output(str(tmp_path / "x.record"))), engine="ray")
+    assert refused.value.hint == "pip install 'tar2tf-cli[ray]'"
+
+
+def test_a_cluster_that_is_not_there_is_named_at_once(tmp_path: Path) -> None:
+    pytest.importorskip("ray.exceptions", reason="no Ray: pip install 'tar2tf-cli[ray]'")
+    with pytest.raises(WorkerError, match=r"no Ray cluster at .*: Connection refused"):
+        _ = place_of("ray", "127.0.0.1:9").cpus
+
+
+def test_an_engine_that_there_is_not(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no engine 'spark'; engines: local, ray"):
+        convert(Conversion(Input(str(tmp_path)), Output(str(tmp_path / "x.record"))), engine="spark")
+
+
+def test_an_address_needs_the_engine_that_it_is_for(tmp_path: Path) -> None:
+    done = tar2tf("convert", tmp_path, "-o", tmp_path / "x.record", "--address", "head:6379")
+    assert done.returncode == 2
+    assert done.stderr == "error: --address is that of a Ray cluster\n  use it with --engine ray\n"
+    assert tree(tmp_path) == {}

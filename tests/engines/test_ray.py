@@ -1,0 +1,300 @@
+"""Conversions on a real Ray cluster: the bytes of a local run, whatever dies, and refused where that is impossible."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ray_nodes import RAY, Cluster, ray_cluster
+from servers import moto_server, read_aws_models_once
+from shards import SECONDS, convert, end, large_shards, mixed_shards, start, tar2tf, tree, wait_until
+
+pytestmark = pytest.mark.skipif(
+    RAY is None or importlib.util.find_spec("ray") is None, reason="no Ray: pip install 'tar2tf-cli[ray]'"
+)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with ray_cluster(tmp_path_factory.mktemp("apart")) as found:
+        yield found
+
+
+@pytest.fixture
+def on_ray(cluster: Cluster) -> list[str]:
+    """The options of a run on the cluster."""
+    return ["--engine", "ray", "--address", cluster.address]
+
+
+@pytest.fixture
+def apart(cluster: Cluster) -> Path:
+    """A folder that one node has for itself."""
+    if cluster.apart is None:
+        pytest.skip("a process may not have mounts of its own here")
+    return cluster.apart
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return mixed_shards(tmp_path_factory.mktemp("mixed"))
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return large_shards(tmp_path_factory.mktemp("large"), shards=5)
+
+
+def op(folder: Path, body: str) -> str:
+    """An op that runs this code for each sample."""
+    path = folder / "op.py"
+    head = "import os, pathlib, signal, time\n\n\ndef op(sample):\n"
+    path.write_text(head + textwrap.indent(textwrap.dedent(body).strip(), "    ") + "\n    return sample\n")
+    return f"func:{path}:op"
+
+
+LAYOUTS = {
+    "one file": ("all.record",),
+    "by size": ("train-<>.record", "--max-shard-size", "40kB"),
+    "with an index": ("train-<00>.record", "--records-per-shard", "9", "--index"),
+    "shuffled": ("train-<>.record", "--shuffle", "--num-shards", "3"),
+    "by total": ("<split>-<>-of-<total>.record", "--split", "a=0.6,b=0.4", "--num-shards", "2"),
+    "spools as shards": ("<input>.record", "--op", "drop_empty"),
+    "gzip": ("train-<>.record", "--compression", "gzip", "--max-shard-size", "20kB"),
+}
+
+
+def test_bytes_and_manifests_are_those_of_local_runs(mixed: Path, cluster: Cluster, tmp_path: Path) -> None:
+    """In one process, which connects once, as a user of the Python API would."""
+    for number, (path, *options) in enumerate(LAYOUTS.values()):
+        convert(mixed, "-o", tmp_path / "one" / str(number) / path, *options, "-j", "1", "-q")
+        convert(mixed, "-o", tmp_path / "two" / str(number) / path, *options, "-j", "2", "-q")
+    code = f"""
+        import ray
+        from tar2tf_cli.cli import main
+        ray.init({cluster.address!r}, logging_level="ERROR", log_to_driver=False)
+        for number, (path, *options) in enumerate({list(LAYOUTS.values())!r}):
+            for _ in ("new", "up to date"):
+                try:
+                    out = f"{tmp_path}/ray/{{number}}/{{path}}"
+                    main(["convert", {str(mixed)!r}, "-o", out, *options, "--engine", "ray"])
+                except SystemExit as end:
+                    assert not end.code
+        assert ray.is_initialized()
+        raise SystemExit(0)
+    """
+    done = tar2tf(code=textwrap.dedent(code))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("up to date") == len(LAYOUTS)
+    assert tree(tmp_path / "ray") == tree(tmp_path / "one") == tree(tmp_path / "two")
+
+
+def test_errors_and_exit_codes_are_those_of_a_local_run(on_ray: list[str], tmp_path: Path) -> None:
+    large_shards(tmp_path / "in", shards=3)
+    command = ["convert", tmp_path / "in", "--op", "decode:jpg", "-o"]
+    local = tar2tf(*command, tmp_path / "local.record", "-j", "1")
+    there = tar2tf(*command, tmp_path / "ray.record", *on_ray)
+    assert (there.returncode, there.stderr) == (local.returncode, local.stderr)
+    assert local.returncode == 3
+    skip = ["--on-error", "skip", "--errors"]
+    local = tar2tf(*command, tmp_path / "local.record", *skip, tmp_path / "local.jsonl", "-j", "1")
+    there = tar2tf(*command, tmp_path / "ray.record", *skip, tmp_path / "ray.jsonl", *on_ray)
+    assert (there.returncode, local.returncode) == (1, 1)
+    assert (tmp_path / "ray.jsonl").read_bytes() == (tmp_path / "local.jsonl").read_bytes() != b""
+
+
+def test_a_killed_process_is_replaced(large: Path, on_ray: list[str], tmp_path: Path) -> None:
+    once = f"""
+        if not os.path.exists({str(tmp_path / "killed")!r}):
+            pathlib.Path({str(tmp_path / "killed")!r}).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    done = convert(large, "-o", tmp_path / "ray" / "all.record", "--op", op(tmp_path, once), *on_ray, "--json")
+    assert done.stdout.startswith("{"), "what Ray reports does not get into the output"
+    assert (tmp_path / "killed").exists()
+    convert(large, "-o", tmp_path / "local" / "all.record", "--op", op(tmp_path, once))
+    assert tree(tmp_path / "ray") == tree(tmp_path / "local")
+
+
+def test_a_task_that_ends_each_process_is_an_error(large: Path, on_ray: list[str], tmp_path: Path) -> None:
+    done = tar2tf(
+        *("convert", large, "-o", tmp_path / "all.record", *on_ray),
+        *("--op", op(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)")),
+    )
+    assert done.returncode == 3
+    assert "large-0.tar: Ray gave up a task: WorkerCrashedError" in done.stderr
+    assert not (tmp_path / "all.record").exists()
+
+
+def test_a_late_duplicate_of_a_task_changes_nothing(large: Path, on_ray: list[str], tmp_path: Path) -> None:
+    """The first attempt seems dead, as on a node that is cut off, and goes on writing when its task was done again."""
+    late = f"""
+        here = pathlib.Path({str(tmp_path)!r})
+        try:
+            (here / "first").touch(exist_ok=False)
+        except FileExistsError:
+            if sample["__key__"] == "4000":
+                (here / "goes-on").touch()
+                while not (here / "ended").exists():
+                    time.sleep(0.05)
+        else:
+            if os.fork():
+                os.kill(os.getpid(), signal.SIGKILL)
+            while not (here / "goes-on").exists():
+                time.sleep(0.05)
+            sample["jpg"] = b"late"
+
+            def stop():
+                found = [str(path) for path in here.glob("out/.*/.attempt-*/*.spool")]
+                (here / "ended.part").write_text("\\n".join(found))
+                (here / "ended.part").rename(here / "ended")
+                os.kill(os.getpid(), signal.SIGKILL)
+
+            import threading
+            threading.Timer(1.0, stop).start()
+    """
+    out = tmp_path / "out"
+    convert(large, "-o", out / "t-<>.record", "--op", op(tmp_path, late), "--max-shard-size", "100kB", *on_ray)
+    assert (tmp_path / "ended").read_text(), "the first attempt left a spool"
+    convert(large, "-o", tmp_path / "local" / "t-<>.record", "--op", op(tmp_path, late), "--max-shard-size", "100kB")
+    assert tree(out) == tree(tmp_path / "local")
+
+
+@pytest.mark.parametrize("first", ["local", "ray"])
+def test_a_killed_run_continues_on_the_other_engine(first: str, large: Path, on_ray: list[str], tmp_path: Path) -> None:
+    slow = op(tmp_path, f"if os.path.exists({str(tmp_path / 'slow')!r}): time.sleep(0.03)")
+    command = ["convert", large, "-o", tmp_path / "out" / "t-<>.record", "--max-shard-size", "50kB", "--op", slow]
+    ways = {"local": ["-j", "2"], "ray": on_ray}
+    (tmp_path / "slow").touch()
+    process = start(*command, *ways[first], stderr=subprocess.DEVNULL)
+    wait_until(lambda: list(tmp_path.glob("out/t-*.record")), "the first shard")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(SECONDS)
+    end(process)
+    (tmp_path / "slow").unlink()
+    kept = {path.name: path.stat().st_ino for path in tmp_path.glob("out/t-*.record")}
+    other = ways["ray" if first == "local" else "local"]
+    assert tar2tf(*command, *other).returncode == 0
+    assert {path.name: path.stat().st_ino for path in tmp_path.glob("out/t-*.record") if path.name in kept} == kept
+    convert(*command[1:2], "-o", tmp_path / "whole" / "t-<>.record", *command[4:])
+    assert tree(tmp_path / "out") == tree(tmp_path / "whole")
+
+
+def test_ctrl_c_ends_a_run_which_then_continues(large: Path, on_ray: list[str], tmp_path: Path) -> None:
+    slow = op(tmp_path, f"if os.path.exists({str(tmp_path / 'slow')!r}): time.sleep(0.03)")
+    command = ["convert", large, "-o", tmp_path / "out" / "t-<>.record", "--max-shard-size", "50kB", "--op", slow]
+    (tmp_path / "slow").touch()
+    process = start(*command, *on_ray, stderr=subprocess.PIPE)
+    wait_until(lambda: list(tmp_path.glob("out/t-*.record")), "the first shard")
+    os.kill(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(SECONDS)
+    end(process)
+    assert process.returncode == 130
+    assert stderr is not None
+    assert b"interrupted" in stderr
+    (tmp_path / "slow").unlink()
+    assert tar2tf(*command, *on_ray).returncode == 0
+    convert(*command[1:2], "-o", tmp_path / "whole" / "t-<>.record", *command[4:])
+    assert tree(tmp_path / "out") == tree(tmp_path / "whole")
+
+
+# --- What the nodes share ---
+
+
+def test_an_output_that_a_node_does_not_share_is_refused(large: Path, on_ray: list[str], apart: Path) -> None:
+    done = tar2tf("convert", large, "-o", apart / "out" / "t-<>.record", *on_ray)
+    assert done.returncode == 2
+    assert f"{apart / 'out'}: the node " in done.stderr
+    assert "does not share this folder" in done.stderr
+    assert "or to a bucket" in done.stderr
+    assert [name for name in tree(apart) if "tar2tf/" not in name] == []
+
+
+def test_inputs_that_a_node_does_not_see_are_refused(on_ray: list[str], apart: Path, tmp_path: Path) -> None:
+    shards = large_shards(apart / "in", shards=1)
+    done = tar2tf("convert", shards, "-o", tmp_path / "t-<>.record", *on_ray)
+    assert done.returncode == 2
+    assert "does not see this input" in done.stderr
+    assert [name for name in tree(tmp_path) if not name.endswith(("journal", "lock"))] == []
+
+
+@pytest.fixture
+def bucket() -> Iterator[Callable[[], dict[str, bytes]]]:
+    """What is in the bucket `s3://out`, by name."""
+    pytest.importorskip("moto.server", reason="no moto: pip install 'moto[server]'")
+    import boto3
+
+    read_aws_models_once()
+    with moto_server() as url, pytest.MonkeyPatch.context() as patch:
+        for name, value in {"ENDPOINT_URL": url, "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b"}.items():
+            patch.setenv(f"AWS_{name}", value)
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        client = boto3.client("s3")
+        client.create_bucket(Bucket="out")
+        yield lambda: {
+            item["Key"]: client.get_object(Bucket="out", Key=item["Key"])["Body"].read()
+            for item in client.list_objects_v2(Bucket="out").get("Contents", ())
+        }
+
+
+def test_a_bucket_is_written_to_without_any_folder_that_the_nodes_share(
+    mixed: Path,
+    on_ray: list[str],
+    apart: Path,
+    bucket: Callable[[], dict[str, bytes]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(apart / "cache"))
+    monkeypatch.setenv("TMPDIR", str(apart))
+    function = op(apart, "sample['x'] = b'x'")  # a file that one node does not have
+    options = ["--op", function, "--max-shard-size", "40kB", "-q"]
+    convert(mixed, "-o", "s3://out/t-<>.record", *options, *on_ray)
+    convert(mixed, "-o", tmp_path / "local" / "t-<>.record", *options)
+    expected = tree(tmp_path / "local")
+    assert bucket() == expected
+    assert convert(mixed, "-o", tmp_path / "whole.record", *options[:2], "-q").returncode == 0
+    streamed = start("convert", mixed, "-o", "-", *options[:2], "-q", *on_ray, stdout=subprocess.PIPE)
+    assert streamed.communicate(SECONDS)[0] == (tmp_path / "whole.record").read_bytes()
+    end(streamed)
+
+
+# --- Ways in ---
+
+
+def test_a_job_is_submitted(mixed: Path, cluster: Cluster, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tar2tf_cli", "convert", mixed, "-o", tmp_path / "ray" / "all.record"]
+    submit = [RAY, "job", "submit", "--address", cluster.jobs, "--", *command, "--engine", "ray"]
+    done = subprocess.run(list(map(str, submit)), capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    convert(mixed, "-o", tmp_path / "local" / "all.record")
+    assert tree(tmp_path / "ray") == tree(tmp_path / "local")
+
+
+# --- Last, as a node is lost ---
+
+
+def test_a_lost_node_is_survived(large: Path, cluster: Cluster, on_ray: list[str], tmp_path: Path) -> None:
+    doomed = f"""
+        if os.environ.get("DOOMED"):
+            pathlib.Path({str(tmp_path / "killed")!r}).touch()
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(60)
+        elif not os.path.exists({str(tmp_path / "killed")!r}):
+            time.sleep(0.05)
+    """
+    options = ["--op", op(tmp_path, doomed), "--max-shard-size", "50kB"]
+    convert(large, "-o", tmp_path / "ray" / "t-<>.record", *options, *on_ray)
+    assert (tmp_path / "killed").exists()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        cluster.doomed.process.wait(1)
+    convert(large, "-o", tmp_path / "local" / "t-<>.record", *options)
+    assert tree(tmp_path / "ray") == tree(tmp_path / "local")
