@@ -223,7 +223,6 @@ def command(ctx: click.Context, /, **options: Any) -> int:
 
     \b
     tar2tf convert shards 'train-{0000..0146}.tar' -o 'out/train-<>.record'
-    tar2tf convert --from imagefolder photos -o photos.record --preset imagenet
 
     BUCKET is a directory, a tar, - or a URL; TEMPLATE names shards in it.
     \f
