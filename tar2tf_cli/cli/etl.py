@@ -46,14 +46,26 @@ def serve(spec: str | None, host: str, port: int | None, num_workers: int | None
     """
     from tar2tf_cli.engines import cpu_count
     from tar2tf_cli.errors import UsageError
-    from tar2tf_cli.remote.settings import ENVIRONMENT, Settings
+    from tar2tf_cli.ops.rules import whole
+    from tar2tf_cli.remote.settings import ENVIRONMENT, TARGET, Settings
 
-    settings = Settings.read(spec) if spec else Settings.load(os.environ.get(ENVIRONMENT, ""))
+    if not os.environ.get(TARGET):
+        raise UsageError(
+            f"{TARGET} is not set: this command runs in the pods of an AIStore cluster",
+            hint="start a transformer with: tar2tf etl init --spec SPEC",
+        )
+    if not (spec or os.environ.get(ENVIRONMENT)):
+        raise UsageError(f"there are no settings: give --spec, or set {ENVIRONMENT}")
+    settings = Settings.read(spec) if spec else Settings.load(os.environ[ENVIRONMENT])
+    try:
+        port = port or whole(1, 65535)(os.environ.get("PORT", 8000), "PORT")
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     try:
         from tar2tf_cli.remote.server import serve
     except ImportError as error:
         raise UsageError(f"there is no {error.name}", hint="pip install 'tar2tf-cli[etl]'") from None
-    serve(settings, host, port or int(os.environ.get("PORT", 8000)), num_workers or cpu_count())
+    serve(settings, host, port, num_workers or cpu_count())
     return 0
 
 

@@ -49,10 +49,7 @@ from tar2tf_cli.remote.settings import ENVIRONMENT, Asked, Settings
 from tar2tf_cli.remote.stream import text_of_error
 from tar2tf_cli.remote.transform import Transform
 
-__all__ = ["TARGET", "Transformer", "serve"]
-
-TARGET: Final = "AIS_TARGET_URL"
-"""The variable with the URL of the pod's target, which the cluster sets."""
+__all__ = ["Transformer", "serve"]
 
 _AT_ONCE: Final = 4
 """How many objects a process works on; others wait, so that the memory needed does not depend on the cluster."""
@@ -63,16 +60,7 @@ _PAUSES: Final = (0.5, 1.0, 2.0)  # seconds before a target or transformer that 
 
 
 def serve(settings: Settings, host: str, port: int, workers: int) -> None:
-    """Answer requests until the process is asked to end.
-
-    Raises:
-        UsageError: when this is not a pod of a cluster.
-    """
-    if not os.environ.get(TARGET):
-        raise UsageError(
-            f"{TARGET} is not set: this command runs in the pods of an AIStore cluster",
-            hint="start a transformer with: tar2tf etl init --spec SPEC",
-        )
+    """Answer requests until the process is asked to end."""
     os.environ[ENVIRONMENT] = settings.text
     uvicorn.run(f"{__name__}:_app", factory=True, host=host, port=port, workers=workers, log_level="warning")
 

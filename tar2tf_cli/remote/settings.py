@@ -13,10 +13,13 @@ from tar2tf_cli.spec import yaml_file
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.version import __version__
 
-__all__ = ["ENVIRONMENT", "Asked", "Settings"]
+__all__ = ["ENVIRONMENT", "TARGET", "Asked", "Settings"]
 
 ENVIRONMENT: Final = "TAR2TF_ETL_SETTINGS"
 """The variable from which a transformer reads its settings."""
+
+TARGET: Final = "AIS_TARGET_URL"
+"""The variable with the URL of the pod's target, which the cluster sets."""
 
 _ELSEWHERE: Final = ("output", "shuffle", "split", "max_errors")
 """What happens to records after they were made, or to the results of several inputs."""

@@ -51,13 +51,11 @@ class Transform:
 
     Args:
         settings: what it was told.
-        threads: how many threads work on one object, if its ops gain by that.
     """
 
-    def __init__(self, settings: Settings, threads: int = 1) -> None:
-        self.settings = settings
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._conversion = settings.conversion()
-        self._threads = threads if self._conversion.gains_by_threads else 1
 
     def __call__(self, path: str, name: str, asked: Asked, answer: str, check: Callable[[], None]) -> None:
         """Write the answer for one object to a file.
@@ -87,12 +85,11 @@ class Transform:
             "ahead": most is not None,
             "regroup": regroup,
             "first": asked.first,
-            "threads": self._threads,
         }
         with RecordFile(answer) as file:
-            writer = StreamWriter(file, keys=self.settings.keys, settings=self.settings.digest)
+            writer = StreamWriter(file, keys=self._settings.keys, settings=self._settings.digest)
             with Reading(self._conversion, source, item, on_bytes=lambda _: check(), **options) as reading:
-                take = None if self.settings.keys or most is not None else writer.take
+                take = None if self._settings.keys or most is not None else writer.take
                 for key, parts, size in islice(reading.records(take), most):
                     check()
                     writer.add(key, parts, size)
