@@ -6,29 +6,28 @@ import contextlib
 import os
 from collections import Counter, deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
+from tar2tf_cli.conversion.group import SMALL_GROUP, SMALL_INPUTS, Group, groups_in, is_small, load_group
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
-from tar2tf_cli.conversion.spool_index import SpoolIndex, load_index
+from tar2tf_cli.conversion.spool_index import Part
 from tar2tf_cli.conversion.tally import Tally
 from tar2tf_cli.conversion.targets import Target
 from tar2tf_cli.conversion.tasks import ReadInputs, ShardReport, Worker, WriteShard
 from tar2tf_cli.conversion.update_planner import UpdatePlanner
 from tar2tf_cli.engines.base import Outcome, Task
 from tar2tf_cli.engines.loop import Schedule
-from tar2tf_cli.errors import SinkError, Tar2tfError
+from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.sinks import Flusher
-from tar2tf_cli.stores import ObjectInfo
 
 __all__ = ["ConversionSchedule"]
 
-_AHEAD: Final = 4  # inputs per worker read ahead of the first unfinished one; bounds the disk space of spools
-_SMALL_INPUTS: Final = 64  # most inputs that one task fetches at once
+_AHEAD: Final = 4  # groups per worker read ahead of the first unfinished one; bounds the disk space of spools
 _COMPARED: Final = 1 << 20
-_SMALL_BYTES: Final = 16 << 20  # and most bytes of them together
 
 
 class ConversionSchedule(Schedule):
@@ -64,16 +63,18 @@ class ConversionSchedule(Schedule):
         self._urgent: int | None = None  # the input that all else waits for
         self._ahead = 0  # inputs that are being read, or wait for the frontier
         self._frontier = 0  # the first input whose records have not been divided among shards
-        self._read: dict[int, InputReport | Tar2tfError] = {}  # results of inputs from the frontier on
+        self._read: dict[int, tuple[InputReport, Part] | Tar2tfError] = {}  # results of inputs from the frontier on
+        self._left: frozenset[int] = frozenset()  # groups that an interrupted run left
         self._failed = False
         self._finished = False
         self._ready: deque[Shard] = deque()
-        self._users: Counter[int] = Counter()  # how many unwritten shards need an input's spool
+        self._users: Counter[int] = Counter()  # how many inputs to come and unwritten shards need a group's spool
         self._flusher: Flusher[tuple[Shard, ShardReport]] = Flusher()
 
     def begin(self) -> None:
         """Report how much there is to do."""
         self._events.planned(len(self._plan.inputs), self._size)
+        self._left = groups_in(self._worker.folder)
         self._advance()
 
     @property
@@ -97,7 +98,9 @@ class ConversionSchedule(Schedule):
     def _next_inputs(self) -> tuple[int, ...]:
         """The inputs of the next task: one or several small ones."""
         inputs, waiting = self._plan.inputs, self._to_read
-        most = _SMALL_INPUTS if self._plan.source.remote or (waiting and _is_small(inputs[waiting[0]])) else 1
+        if left := self._next_left():
+            return left
+        most = SMALL_INPUTS if self._plan.source.remote or (waiting and is_small(inputs[waiting[0]])) else 1
         room = len(inputs) if self._holds_all else _AHEAD * most * self._readers - self._ahead
         urgent = self._urgent
         if room < 1 and urgent is not None and urgent in waiting:  # all else waits for it
@@ -108,20 +111,37 @@ class ConversionSchedule(Schedule):
         size = 0
         while waiting and len(numbers) < min(room, max(1, min(most, fair))):
             item = inputs[waiting[0]]
-            size += _SMALL_BYTES if item.size is None else item.size
-            if numbers and size > _SMALL_BYTES:
+            size += SMALL_GROUP if item.size is None else item.size
+            if numbers and (size > SMALL_GROUP or waiting[0] in self._left):
                 break
             numbers.append(waiting.popleft())
         return tuple(numbers)
+
+    def _next_left(self) -> tuple[int, ...]:
+        """The next inputs if an interrupted run read them as a group; otherwise none."""
+        waiting = self._to_read
+        if not (waiting and waiting[0] in self._left):
+            return ()
+        group = load_group(self._worker.path(waiting[0], "index"))
+        numbers = group.numbers if group else ()
+        if tuple(islice(waiting, len(numbers))) != numbers:
+            return ()
+        for _ in numbers:
+            waiting.popleft()
+        return numbers
 
     def take(self, outcome: Outcome) -> None:
         """Handle the outcome of a task."""
         task, result, error = outcome.task, outcome.result, outcome.error
         if isinstance(task, ReadInputs):
             self._reading -= 1
-            found = [error] if error else result
-            self._read.update(zip(task.numbers, found, strict=False))
-            self._failed = self._failed or isinstance(found[-1], Tar2tfError)
+            group = result or Group(task.numbers, error=error)
+            for number, report, part in group.parts():
+                self._read[number] = report, part
+                self._users[part.group] += 1
+            if group.error:
+                self._read[task.numbers[len(group.reports)]] = group.error
+                self._failed = True
             self._advance()
             if self._failed and not (self._reading or self._finished):
                 raise next(report for report in self._read.values() if isinstance(report, Tar2tfError))
@@ -161,18 +181,20 @@ class ConversionSchedule(Schedule):
             self._urgent = self._planner.awaits(number)
             if self._urgent is not None:
                 return
-            known = self._planner.known(number) if number not in self._read else None
-            report = self._read.pop(number, known)
+            found = self._read.pop(number, None)
+            if isinstance(found, Tar2tfError):
+                raise found
+            report, part = found or (self._planner.known(number), None)
             if report is None:
                 self._ask_for(number)
                 return
-            if isinstance(report, Tar2tfError):
-                raise report
-            self._ahead -= known is None
-            self._in_a_row = 0 if known else self._in_a_row
+            self._ahead -= part is not None
+            self._in_a_row = self._in_a_row if part else 0
             self._tally.add_input(number, report)
             self._frontier += 1
-            self._enqueue(list(self._planner.add(number, None if known else self._load(number))))
+            self._enqueue(list(self._planner.add(number, part)))
+            if part:
+                self._users[part.group] -= 1
         self._finished = True
         self._enqueue(list(self._planner.finish()))
 
@@ -187,14 +209,15 @@ class ConversionSchedule(Schedule):
         self._asked_for.update(numbers)
         self._to_read.extendleft(reversed(numbers))
 
-    def _load_if_read(self, number: int) -> SpoolIndex | None:
-        """Load the index of an input, if that was read."""
-        return self._load(number) if isinstance(self._read.get(number), InputReport) else None
+    def _load_if_read(self, number: int) -> Part | None:
+        """The units of an input, if that was read."""
+        found = self._read.get(number)
+        return None if found is None or isinstance(found, Tar2tfError) else found[1]
 
-    def _is_same(self, number: int, start: int, path: str, position: int, size: int) -> bool:
-        """Whether a part of an input's spool and one of a shard have the same bytes."""
+    def _is_same(self, group: int, start: int, path: str, position: int, size: int) -> bool:
+        """Whether a part of a group's spool and one of a shard have the same bytes."""
         try:
-            with open(self._worker.path(number, "spool"), "rb") as spool, open(path, "rb") as shard:
+            with open(self._worker.path(group, "spool"), "rb") as spool, open(path, "rb") as shard:
                 spool.seek(start)
                 shard.seek(position)
                 while size:
@@ -206,18 +229,10 @@ class ConversionSchedule(Schedule):
             return False
         return True
 
-    def _load(self, number: int) -> SpoolIndex:
-        """Load the index of an input that was read."""
-        path = self._worker.path(number, "index")
-        loaded = load_index(path)
-        if loaded is None:
-            raise SinkError("is damaged", shard=path, hint="run the same command again")
-        return loaded[0]
-
     def _enqueue(self, shards: Sequence[Shard]) -> None:
         """Queue shards to be written, except those that an interrupted run left whole."""
         for shard in shards:  # all of them first, or a spool that a later shard needs could be removed
-            self._users.update(shard.sources)
+            self._users.update(shard.groups)
         for shard in shards:
             self._tally.add_shard(shard)
             known = self._target.sealed.get(shard.place)
@@ -232,14 +247,10 @@ class ConversionSchedule(Schedule):
         """Pass a whole shard to the target, and remove the spools that no other shard needs."""
         self._target.seal(shard, report)
         self._tally.summary.bytes += report.size
-        sources = shard.sources
-        self._users.subtract(sources)
-        for source in sources - self._planner.open_sources:
-            if not self._users[source]:
+        groups = shard.groups
+        self._users.subtract(groups)
+        for group in groups - self._planner.open_groups:
+            if not self._users[group]:
+                del self._users[group]
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(self._worker.path(source, "spool"))
-
-
-def _is_small(item: ObjectInfo) -> bool:
-    """Whether a task that reads one input costs much in comparison with reading it."""
-    return item.size is not None and item.size <= _SMALL_BYTES // _SMALL_INPUTS
+                    os.unlink(self._worker.path(group, "spool"))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from tar2tf_cli.conversion.spool_index import SpoolIndex
+from tar2tf_cli.conversion.spool_index import Part, SpoolIndex
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
@@ -26,10 +26,10 @@ __all__ = ["Origin", "Piece", "Shard", "ShardPlanner", "Units"]
 
 
 class Piece(NamedTuple):
-    """Consecutive units of one input.
+    """Consecutive units of one group of inputs.
 
     Attributes:
-        source: number of the input.
+        group: number of the group; without a spool, that of the input.
         first: number of the first unit.
         units: number of units.
         start: byte offset of the first unit in the spool or, if there is none, in the tar.
@@ -37,7 +37,7 @@ class Piece(NamedTuple):
         spooled: whether there is a spool.
     """
 
-    source: int
+    group: int
     first: int
     units: int
     start: int
@@ -88,14 +88,14 @@ class Shard:
         return os.path.join(folder, f"shard-{self.lane}-{self.number:05d}.part")
 
     @property
-    def sources(self) -> set[int]:
-        """Numbers of the inputs that its pieces come from."""
-        return {piece.source for piece in self.pieces}
+    def groups(self) -> set[int]:
+        """Numbers of the groups that its pieces come from."""
+        return {piece.group for piece in self.pieces}
 
     def add(self, piece: Piece, records: int) -> None:
         """Append a piece, merging it with the last one if they are adjacent."""
         last = self.pieces[-1] if self.pieces else None
-        if last and last.source == piece.source and last.first + last.units == piece.first:
+        if last and last.group == piece.group and last.first + last.units == piece.first:
             self.pieces[-1] = last._replace(units=last.units + piece.units, size=last.size + piece.size)
         else:
             self.pieces.append(piece)
@@ -116,7 +116,7 @@ class Units(NamedTuple):
 
     lane: str
     source: int
-    spool: SpoolIndex
+    part: Part
     first: int
     length: int
 
@@ -149,7 +149,7 @@ class ShardPlanner:
         self._stems = stems if "input" in output.template.fields else None
         self._inputs = stems
         self._by_input = self._stems is not None or output.is_stream
-        self._held: list[tuple[int, SpoolIndex]] = []
+        self._held: list[tuple[int, Part]] = []
         self._quotas: dict[str, list[int]] = {}
         if records is not None and self._num_shards and not (self._shuffle or self._stems):
             self._quotas = {self._lanes[0]: _shares(records, self._num_shards)}
@@ -181,22 +181,22 @@ class ShardPlanner:
         return self._shuffle or (self._num_shards is not None and not self._quotas)
 
     @property
-    def open_sources(self) -> set[int]:
-        """Numbers of the inputs with units in incomplete shards."""
-        return {piece.source for shard in self._open.values() for piece in shard.pieces}
+    def open_groups(self) -> set[int]:
+        """Numbers of the groups with units in incomplete shards."""
+        return {piece.group for shard in self._open.values() for piece in shard.pieces}
 
-    def add(self, source: int, index: SpoolIndex | None) -> Iterator[Shard]:
+    def add(self, source: int, part: Part | None) -> Iterator[Shard]:
         """Divide an input's units among shards; yields each shard that is completed.
 
         Args:
             source: number of the input.
-            index: its units; None if the input need not be read.
+            part: its units; None if the input need not be read.
         """
-        assert index is not None
+        assert part is not None
         if self.holds_all:
-            self._held.append((source, index))
+            self._held.append((source, part))
             return
-        for units in self._runs(source, index):
+        for units in self._runs(source, part):
             yield from self._fill(units)
         if self._by_input:
             yield from self._close()
@@ -211,13 +211,17 @@ class ShardPlanner:
             yield from self._fill(units)
         yield from self._close()
 
-    def _runs(self, source: int, index: SpoolIndex) -> Iterator[Units]:
+    def _runs(self, source: int, part: Part) -> Iterator[Units]:
         """An input's units, as runs of consecutive units that go into the same lane."""
-        counts = [(number, sum(1 for _ in units)) for number, units in groupby(index.lanes)]
-        first = 0
-        for number, count in counts or [(0, len(index.sizes))]:
-            lane = self._lanes[number] if self._stems is None else self._stems[source]
-            yield Units(lane, source, index, first, count)
+        _, index, first, stop = part
+        if not index.lanes:
+            yield Units(
+                self._lanes[0] if self._stems is None else self._stems[source], source, part, first, stop - first
+            )
+            return
+        for number, units in groupby(index.lanes[first:stop]):
+            count = sum(1 for _ in units)
+            yield Units(self._lanes[number], source, part, first, count)
             first += count
 
     def _shuffled(self) -> Iterator[Units]:
@@ -226,17 +230,20 @@ class ShardPlanner:
 
         if not self._held:
             return
-        starts = np.cumsum([0] + [len(index.sizes) for _, index in self._held])
-        numbers = np.concatenate([np.frombuffer(index.order, dtype=np.uint64) for _, index in self._held])
+        starts = np.cumsum([0] + [part.stop - part.first for _, part in self._held])
+        numbers = np.concatenate(
+            [np.frombuffer(part.spool.order, dtype=np.uint64)[part.first : part.stop] for _, part in self._held]
+        )
         for position in np.argsort(numbers, kind="stable"):
             which = int(np.searchsorted(starts, position, side="right")) - 1
-            source, index = self._held[which]
-            unit = int(position - starts[which])
-            yield Units(self._lanes[index.lanes[unit] if index.lanes else 0], source, index, unit, 1)
+            source, part = self._held[which]
+            unit = part.first + int(position - starts[which])
+            lanes = part.spool.lanes
+            yield Units(self._lanes[lanes[unit] if lanes else 0], source, part, unit, 1)
 
     def _fill(self, units: Units) -> Iterator[Shard]:
         """Add units to the shards of their lane; yields each shard that is full."""
-        lane, source, index, first, count = units
+        lane, source, (group, index, *_), first, count = units
         if self._remaining is not None:
             count = min(count, self._remaining)
             self._remaining -= count
@@ -248,13 +255,12 @@ class ShardPlanner:
                 yield self._closed(lane)
                 continue
             stop = max(stop, unit + 1)
-            piece = Piece(
-                source, unit, stop - unit, index.start(unit), index.size(unit, stop), spooled=not index.offsets
-            )
+            size = index.size(unit, stop)
+            piece = Piece(group, unit, stop - unit, index.start(unit), size, spooled=not index.offsets)
             records = index.count(unit, stop)
             shard.add(piece, records)
             if self._tracked:
-                shard.came_from(source, records, piece.size, index.sizes[unit])
+                shard.came_from(source, records, size, index.sizes[unit])
             unit = stop
 
     def _room(self, shard: Shard, index: SpoolIndex, unit: int) -> int:

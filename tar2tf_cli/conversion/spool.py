@@ -1,4 +1,4 @@
-"""Spools: files in the working folder that hold an input's units until they are copied into shards."""
+"""Spools: files in the working folder that hold the units of a group of inputs until they are copied into shards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Final
 
-from tar2tf_cli.conversion.spool_index import SpoolIndex
+from tar2tf_cli.conversion.spool_index import Lengths, SpoolIndex
 from tar2tf_cli.formats.tfrecord import crc32c_of_file
 from tar2tf_cli.samples.batches import Batch
 from tar2tf_cli.sinks import RecordFile
@@ -51,19 +51,26 @@ class Spool:
 
     Args:
         conversion: gives the split, shuffle and compression.
-        name: the input's name; shuffled records are ordered by a hash of it and the seed.
         file: the spool.
         index: filled in unit by unit.
     """
 
-    def __init__(self, conversion: Conversion, name: str, file: RecordFile, index: SpoolIndex) -> None:
+    def __init__(self, conversion: Conversion, file: RecordFile, index: SpoolIndex) -> None:
+        self._conversion = conversion
         self._file = file
         self._index = index
         self._lanes = [int(end * 2**64) for end in accumulate(conversion.split.values())][:-1]
         self._has_lanes = bool(conversion.split)
-        self._seed = f"{conversion.seed}\0{name}\0".encode("utf-8", "surrogateescape") if conversion.shuffle else None
+        self._seed: bytes | None = None
+        self._first = 0
         self._block_size = _block_size(conversion)
         self._blocks: dict[int, _Block] = {}
+
+    def begin(self, name: str) -> None:
+        """Begin an input; shuffled records are ordered by a hash of its name and the seed."""
+        spec = self._conversion
+        self._seed = f"{spec.seed}\0{name}\0".encode("utf-8", "surrogateescape") if spec.shuffle else None
+        self._first = len(self._index.sizes)
 
     def add(self, key: str, parts: Iterable[bytes], size: int) -> None:
         """Append one framed record of `size` bytes."""
@@ -85,6 +92,17 @@ class Spool:
         if block.size >= self._block_size:
             self._close_block(lane)
 
+    def mark(self) -> tuple[int, Lengths]:
+        """The place that the spool and its index have reached, between two inputs."""
+        return self._file.size + self._file.pending, self._index.lengths
+
+    def go_back(self, mark: tuple[int, Lengths]) -> None:
+        """Remove all that was appended since a mark."""
+        size, lengths = mark
+        self._blocks.clear()
+        self._file.cut(size)
+        self._index.cut(lengths)
+
     @property
     def take(self) -> Callable[[Batch], None] | None:
         """Appends a batch of records; None where each record is handled by itself."""
@@ -95,10 +113,11 @@ class Spool:
         self._file.write([batch.data], len(batch.data))
         index.sizes.frombytes(batch.sizes)
         if self._seed is not None:
-            index.order.extend(_hash(self._seed + b"%d" % n) for n in range(len(index.order), len(index.sizes)))
+            numbers = range(len(index.order) - self._first, len(index.sizes) - self._first)
+            index.order.extend(_hash(self._seed + b"%d" % number) for number in numbers)
 
     def finish(self) -> None:
-        """Append the unfinished blocks."""
+        """End an input: append the unfinished blocks."""
         for lane in list(self._blocks):
             self._close_block(lane)
 
@@ -124,7 +143,7 @@ class Spool:
         if self._has_lanes:
             index.lanes.append(lane)
         if self._seed is not None:
-            index.order.append(_hash(self._seed + b"%d" % len(index.order)))
+            index.order.append(_hash(self._seed + b"%d" % (len(index.order) - self._first)))
 
 
 @dataclass(slots=True)

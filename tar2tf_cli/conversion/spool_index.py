@@ -1,4 +1,4 @@
-"""The index of an input's units, written to the working folder when the input is read.
+"""The index of the units of a group of inputs, made when they are read.
 
 Shards are made of units: a unit is one framed record, or one gzip block of several. Each unit is complete, so any
 sequence of units is a valid TFRecord (RFC 1952 lets gzip members follow each other).
@@ -6,19 +6,16 @@ sequence of units is a valid TFRecord (RFC 1952 lets gzip members follow each ot
 
 from __future__ import annotations
 
-import json
 from array import array
 from dataclasses import dataclass, field
-from functools import reduce
 from itertools import accumulate
-from typing import Any, Final
+from typing import Final, NamedTuple, TypeAlias
 
-from tar2tf_cli.formats.record_file import write_whole
-from tar2tf_cli.formats.tfrecord import crc32c
+__all__ = ["COLUMNS", "Lengths", "Part", "SpoolIndex"]
 
-__all__ = ["SpoolIndex", "load_index", "save_index"]
+COLUMNS: Final = ("sizes", "records", "lanes", "order", "offsets")
 
-_COLUMNS: Final = ("sizes", "records", "lanes", "order", "offsets")
+Lengths: TypeAlias = list[int]
 
 
 def _column() -> array[int]:
@@ -27,7 +24,7 @@ def _column() -> array[int]:
 
 @dataclass(slots=True)
 class SpoolIndex:
-    """The units of one input, in input order; every column holds unsigned 64-bit integers.
+    """The units of a group of inputs, in input order; every column holds unsigned 64-bit integers.
 
     Attributes:
         sizes: size of each unit on disk in bytes.
@@ -63,31 +60,28 @@ class SpoolIndex:
         """Size of a range of units in bytes; `stop` is exclusive."""
         return self.ends[stop] - self.ends[first]
 
-    def clear(self) -> None:
-        """Remove all units."""
-        for name in _COLUMNS:
-            del getattr(self, name)[:]
+    @property
+    def lengths(self) -> Lengths:
+        """The length of each column."""
+        return [len(getattr(self, name)) for name in COLUMNS]
+
+    def cut(self, lengths: Lengths) -> None:
+        """Remove the units that were added since the columns had these lengths."""
+        for name, length in zip(COLUMNS, lengths, strict=True):
+            del getattr(self, name)[length:]
 
 
-def save_index(path: str, index: SpoolIndex, report: dict[str, Any]) -> None:
-    """Write an index and its report; the file appears whole or not at all."""
-    columns = [getattr(index, name).tobytes() for name in _COLUMNS]
-    crc = reduce(lambda crc, column: crc32c(column, crc), columns, 0)
-    head = json.dumps({"report": report, "lengths": [len(column) for column in columns], "crc": crc})
-    parts = [head.encode("utf-8", "surrogateescape") + b"\n", *columns]
-    write_whole(path, parts, lasting=False)
+class Part(NamedTuple):
+    """The units of one input.
 
+    Attributes:
+        group: number of the group whose spool holds them; without a spool, that of the input.
+        spool: the index of that group.
+        first: the input's first unit.
+        stop: the exclusive end of its units.
+    """
 
-def load_index(path: str) -> tuple[SpoolIndex, dict[str, Any]] | None:
-    """Read an index and report written by `save_index`; None if there is none, or if it is damaged."""
-    index, crc = SpoolIndex(), 0
-    try:
-        with open(path, "rb") as file:
-            head = json.loads(file.readline())
-            for name, length in zip(_COLUMNS, head["lengths"], strict=True):
-                column = file.read(length)
-                crc = crc32c(column, crc)
-                getattr(index, name).frombytes(column)
-            return (index, head["report"]) if crc == head["crc"] else None
-    except (FileNotFoundError, ValueError, LookupError, TypeError, RecursionError):
-        return None
+    group: int
+    spool: SpoolIndex
+    first: int
+    stop: int

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Any, Final, Literal, TypeAlias
 
+from tar2tf_cli.conversion.group import Group, group_file, load_group, save_group
 from tar2tf_cli.conversion.sharding import Piece, Shard
 from tar2tf_cli.conversion.spool import Spool, gzip_stream, spool_is_whole
-from tar2tf_cli.conversion.spool_index import SpoolIndex, load_index, save_index
 from tar2tf_cli.errors import NotAdjacentError, SourceError, Tar2tfError, changed
-from tar2tf_cli.flow.reading import Reading
+from tar2tf_cli.flow.reading import Making, Reading
 from tar2tf_cli.formats.record_file import WholeFile, sync
 from tar2tf_cli.formats.record_lengths import LengthReader
 from tar2tf_cli.inputs.report import InputReport
@@ -31,6 +31,7 @@ __all__ = ["ReadInputs", "ShardReport", "Worker", "WriteShard", "copied"]
 
 _LARGE_RECORD: Final = 8192
 _PROBE: Final = 64
+_LOADED: Final = 1 << 17  # up to this size, reading an input again costs more than copying it
 _COPY: Final = 1 << 20
 _MOST_OPEN: Final = 64
 
@@ -60,116 +61,143 @@ class Worker:
     compared: frozenset[int] = frozenset()
     on_bytes: Callable[[int], None] | None = None
     scratch: str = ""
+    _making: Making | None = None
 
-    def path(self, number: int, kind: Literal["index", "spool"]) -> str:
-        """Path of an input's index or spool in the working folder."""
-        return os.path.join(self.folder, f"input-{number:05d}.{kind}")
+    def path(self, group: int, kind: Literal["index", "spool"]) -> str:
+        """Path of the index or spool of a group of inputs in the working folder."""
+        return group_file(self.folder, group, kind)
 
-    def made(self, number: int, kind: Literal["index", "spool"]) -> str:
-        """Path at which an input's index or spool is written."""
-        path = self.path(number, kind)
-        return os.path.join(self.scratch, os.path.basename(path)) if self.scratch else path
+    def is_small(self, number: int) -> bool:
+        """Whether opening an input costs much in comparison with reading it, so that it is better read just once."""
+        size = self.inputs[number].size
+        return size is not None and size <= min(_LOADED, self.conversion.max_entry_size)
+
+    def made(self, group: int, kind: Literal["index", "spool"]) -> str:
+        """Path at which the index or spool of a group is written."""
+        return group_file(self.scratch or self.folder, group, kind)
 
     def read(self, number: int, **options: Any) -> Reading:
         """Open an input for reading; its records may be made elsewhere."""
+        self._making = making = self._making or Making(self.conversion, self.source)
         item = self.inputs[number]
         made: Reading | None = self.source.records(item, self.on_bytes)
-        return made or Reading(self.conversion, self.source, item, first=number == 0, **options)
+        return made or Reading(self.conversion, self.source, item, first=number == 0, making=making, **options)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadInputs:
-    """Reads inputs: writes the index of each, and a spool of its records unless the input will be read again.
+    """Reads a group of inputs: makes the index of their records, and a spool unless the inputs will be read again.
 
-    Indexes and spools that an interrupted run left are kept if they are whole. Several inputs of a remote bucket are
+    Index and spool that an interrupted run left are kept if they are whole. Several inputs of a remote bucket are
     fetched concurrently.
 
     Attributes:
-        numbers: the inputs' numbers in the plan.
+        numbers: the inputs' numbers in the plan; the first one is that of the group.
     """
 
     numbers: tuple[int, ...]
 
     def needs_folder(self, worker: Worker) -> bool:
         """Whether an interrupted run left something for it."""
-        return any(os.path.exists(worker.path(number, "index")) for number in self.numbers)
+        return os.path.exists(worker.path(self.numbers[0], "index"))
 
-    def run(self, worker: Worker) -> list[InputReport | Tar2tfError]:
-        """The reports of the inputs in order, up to and including the first error."""
-        source = worker.source
-        with ExitStack() as stack:
-            if len(self.numbers) > 1:
-                stack.enter_context(source.expecting([worker.inputs[number] for number in self.numbers]))
-            results: list[InputReport | Tar2tfError] = []
-            for number in self.numbers:
-                try:
-                    results.append(self._read(worker, number))
-                except Tar2tfError as error:
-                    return [*results, error]
-        return results
-
-    def _read(self, worker: Worker, number: int) -> InputReport:
-        index_path, spool_path = worker.path(number, "index"), worker.path(number, "spool")
-        found = load_index(index_path)
-        if found:
-            left = InputReport.from_json(found[1])
-            if left.spool_crc is None or not os.path.exists(spool_path) or spool_is_whole(spool_path, left.spool_crc):
-                return left
-        index = SpoolIndex()
-        try:
-            direct = _may_be_direct(worker) and number not in worker.compared
-            measured = _measured(worker, number, index) if direct else None
-            report = measured or _spooled(worker, number, index)
-        except NotAdjacentError:
-            index.clear()
-            report = _spooled(worker, number, index, regroup=True)
-        save_index(worker.made(number, "index"), index, report.to_json())
-        return report
+    def run(self, worker: Worker) -> Group:
+        """What was read, up to the first error; the index is also saved for a later run."""
+        left = load_group(worker.path(self.numbers[0], "index"))
+        if left and left.numbers == self.numbers and _has_spool(worker, left):
+            return left
+        group = _measured(worker, self.numbers) or _spooled(worker, self.numbers)
+        if group.reports:
+            save_group(worker.made(group.number, "index"), group)
+        return group
 
 
-def _may_be_direct(worker: Worker) -> bool:
+def _has_spool(worker: Worker, group: Group) -> bool:
+    """Whether nothing is wrong with a group's spool, which is gone if all its records are in whole shards."""
+    path = worker.path(group.number, "spool")
+    return group.spool_crc is None or not os.path.exists(path) or spool_is_whole(path, group.spool_crc)
+
+
+def _may_be_direct(worker: Worker, numbers: tuple[int, ...]) -> bool:
     """Whether records are cheap to make twice, and each one's place depends only on the records before it."""
     spec = worker.conversion
     light = spec.is_light and spec.output.compression == "none" and spec.on_error == "fail"
-    return worker.source.seekable and light and not (spec.shuffle or spec.split or spec.input.regroup)
+    if not (worker.source.seekable and light) or spec.shuffle or spec.split or spec.input.regroup:
+        return False
+    return not any(worker.is_small(number) or number in worker.compared for number in numbers)
 
 
-def _measured(worker: Worker, number: int, index: SpoolIndex) -> InputReport | None:
-    """Fill in the index without writing a spool; None if that is impossible, or would cost more than it saves.
+def _measured(worker: Worker, numbers: tuple[int, ...]) -> Group | None:
+    """The index of inputs without a spool; None if that is impossible, or would cost more than it saves."""
+    group = Group(numbers)
+    try:
+        if not _may_be_direct(worker, numbers) or not all(_measure(worker, number, group) for number in numbers):
+            return None
+    except NotAdjacentError:
+        return None
+    except Tar2tfError as error:
+        if not group.reports:
+            raise
+        group.index.cut([sum(group.counts) if column else 0 for column in group.index.lengths])
+        group.error = error
+    return group
+
+
+def _measure(worker: Worker, number: int, group: Group) -> bool:
+    """Add an input to a group without a spool, if it can be read by offset and its records are not small.
 
     If entries are stored unchanged, the headers alone give the sizes.
     """
-    limit = worker.conversion.limit
+    limit, sizes, offsets = worker.conversion.limit, group.index.sizes, group.index.offsets
+    first = len(sizes)
     with worker.read(number, sizes_only=worker.conversion.keeps_entries, ahead=limit is not None) as reading:
         if not reading.seekable or reading.regroups:
-            return None
+            return False
         for size in islice(reading.sizes(), limit):
-            index.sizes.append(size)
-            index.offsets.append(reading.offset)
-            if len(index.sizes) == _PROBE and sum(index.sizes) < _PROBE * _LARGE_RECORD:
-                index.clear()
-                return None
-    return reading.report
+            sizes.append(size)
+            offsets.append(reading.offset)
+            if len(sizes) - first == _PROBE and sum(sizes[first:]) < _PROBE * _LARGE_RECORD:
+                return False
+    group.add(reading.report)
+    return True
 
 
-def _spooled(worker: Worker, number: int, index: SpoolIndex, *, regroup: bool = False) -> InputReport:
-    """Write an input's records to its spool, and fill in the index.
+def _spooled(worker: Worker, numbers: tuple[int, ...]) -> Group:
+    """Write the records of inputs to a spool, up to the first input with an error."""
+    group = Group(numbers)
+    with ExitStack() as stack:
+        if len(numbers) > 1:
+            stack.enter_context(worker.source.expecting([worker.inputs[number] for number in numbers]))
+        file = stack.enter_context(WholeFile(worker.made(group.number, "spool"), lasting=False))
+        spool = Spool(worker.conversion, file, group.index)
+        for number in numbers:
+            mark = spool.mark()
+            try:
+                group.add(_append(worker, number, spool))
+            except Tar2tfError as error:
+                if not group.reports:
+                    raise
+                spool.go_back(mark)
+                group.error = error
+                break
+    group.spool_crc = file.crc
+    return group
 
-    Raises:
-        NotAdjacentError: when members of samples are not adjacent, and `regroup` would put them together.
-    """
-    spec = worker.conversion
+
+def _append(worker: Worker, number: int, spool: Spool, *, regroup: bool = False) -> InputReport:
+    """Append an input's records to a spool; those of a tar whose samples have to be put together, in a second try."""
+    spec, item, mark = worker.conversion, worker.inputs[number], spool.mark()
     most = None if spec.shuffle else spec.limit
-    options = {"ahead": most is not None, "regroup": regroup}
-    with (
-        worker.read(number, on_bytes=worker.on_bytes, threads=worker.threads, **options) as reading,
-        WholeFile(worker.made(number, "spool"), lasting=False) as file,
-    ):
-        spool = Spool(spec, worker.inputs[number].name, file, index)
-        for key, parts, size in islice(reading.records(spool.take if most is None else None), most):
-            spool.add(key, parts, size)
-        spool.finish()
-    reading.report.spool_crc = file.crc
+    options = {"ahead": most is not None, "regroup": regroup, "small": worker.is_small(number)}
+    try:
+        with worker.read(number, on_bytes=worker.on_bytes, threads=worker.threads, **options) as reading:
+            spool.begin(item.name)
+            for key, parts, size in islice(reading.records(spool.take if most is None else None), most):
+                spool.add(key, parts, size)
+            spool.finish()
+    except NotAdjacentError:
+        spool.go_back(mark)
+        return _append(worker, number, spool, regroup=True)
     return reading.report
 
 
@@ -227,14 +255,14 @@ class WriteShard:
     def _taken_over(self, worker: Worker, path: str) -> ShardReport | None:
         """Rename a spool to the shard if it holds exactly the shard's bytes; otherwise None."""
         first, *others = self.shard.pieces
-        spool = worker.path(first.source, "spool")
+        spool = worker.path(first.group, "spool")
         if others or not first.spooled or not os.path.exists(spool) or os.stat(spool).st_size != first.size:
             return None
-        found = load_index(worker.path(first.source, "index"))
-        if found is None:
+        group = load_group(worker.path(first.group, "index"))
+        if group is None or group.spool_crc is None:
             return None
         (os.link if worker.scratch else os.replace)(spool, path)  # another attempt may need it
-        return ShardReport(first.size, self.shard.records, found[1]["spool_crc"])
+        return ShardReport(first.size, self.shard.records, group.spool_crc)
 
 
 def copied(worker: Worker, shard: Shard) -> Iterator[Chunk]:
@@ -245,25 +273,23 @@ def copied(worker: Worker, shard: Shard) -> Iterator[Chunk]:
             if not piece.spooled:
                 yield from _from_input(worker, piece)
                 continue
-            if piece.source not in spools:
+            if piece.group not in spools:
                 if len(spools) == _MOST_OPEN:
                     os.close(spools.pop(next(iter(spools))))
-                spools[piece.source] = _open_spool(worker, piece.source)
-            yield from _from_spool(spools[piece.source], piece)
+                spools[piece.group] = _open_spool(worker, piece.group)
+            yield from _from_spool(spools[piece.group], piece)
     finally:
         for descriptor in spools.values():
             os.close(descriptor)
 
 
 def _open_spool(worker: Worker, number: int) -> int:
-    """A file descriptor of an input's spool; the spool is written again if an interrupted run removed it."""
+    """A file descriptor of a group's spool; the spool is written again if an interrupted run removed it."""
     path = worker.path(number, "spool")
     if not os.path.exists(path):
         path = worker.made(number, "spool")
-        found = load_index(worker.path(number, "index"))
-        regroup = found is not None and bool(found[1]["not_adjacent"])
-        report = _spooled(worker, number, SpoolIndex(), regroup=regroup)
-        if found is None or report.spool_crc != found[1]["spool_crc"]:
+        found = load_group(worker.path(number, "index"))
+        again = _spooled(worker, found.numbers if found else (number,))
             raise changed(worker.source.locate(worker.inputs[number].name))
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
@@ -279,7 +305,7 @@ def _from_spool(descriptor: int, piece: Piece) -> Iterator[Chunk]:
 
 
 def _from_input(worker: Worker, piece: Piece) -> Iterator[Chunk]:
-    with worker.read(piece.source, on_bytes=worker.on_bytes, trusted=True) as reading:
+    with worker.read(piece.group, on_bytes=worker.on_bytes, trusted=True) as reading:
         reading.seek(piece.start)
         left = piece.size
         for _, parts, size in islice(reading.records(), piece.units):

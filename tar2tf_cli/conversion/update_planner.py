@@ -9,7 +9,7 @@ from typing import Final
 
 from tar2tf_cli.conversion.former import Former, FormerShard, Segment, Segments
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner, Units
-from tar2tf_cli.conversion.spool_index import SpoolIndex
+from tar2tf_cli.conversion.spool_index import Part, SpoolIndex
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion
 
@@ -25,9 +25,9 @@ class UpdatePlanner(ShardPlanner):
         conversion: the conversion, in which each shard depends only on the inputs up to it.
         stems: the inputs' stems.
         former: the earlier conversion.
-        load: returns the index of an input; None if it has not been read yet.
-        is_same: whether a part of an input's spool and of a former shard have the same bytes; called with the number of
-            the input, the offset in the spool, the path of the shard, the offset in it, and the size of both.
+        load: returns the units of an input; None if it has not been read yet.
+        is_same: whether a part of a group's spool and of a former shard have the same bytes; called with the number of
+            the group, the offset in the spool, the path of the shard, the offset in it, and the size of both.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class UpdatePlanner(ShardPlanner):
         conversion: Conversion,
         stems: list[str],
         former: Former,
-        load: Callable[[int], SpoolIndex | None],
+        load: Callable[[int], Part | None],
         is_same: Callable[[int, int, str, int, int], bool] = lambda *part: False,
     ) -> None:
         super().__init__(conversion, stems, tracked=True)
@@ -72,38 +72,37 @@ class UpdatePlanner(ShardPlanner):
                     total, shard, current = segment.shard.number + 1, None, segment.shard
         return self._former.reports[source]
 
-    def add(self, source: int, index: SpoolIndex | None) -> Iterator[Shard]:
-        """Divide an input's units among shards; without an index, all of them are in shards that are kept."""
+    def add(self, source: int, part: Part | None) -> Iterator[Shard]:
+        """Divide an input's units among shards; without them, all are in shards that are kept."""
         segments = self._former.segments.get(source)
         if segments is None:
-            assert index is not None
-            yield from super().add(source, index)
+            yield from super().add(source, part)
             return
-        if index is None:
+        if part is None:
             for lane, found in segments.items():
                 for segment in found:
                     yield from self._keep(lane, segment)
         else:
             left = {lane: deque((segment, segment.records) for segment in found) for lane, found in segments.items()}
-            for units in self._runs(source, index):
+            for units in self._runs(source, part):
                 yield from self._fill_around(units, left.get(units.lane, deque()))
         if self._by_input:
             yield from self._close()
 
     def _fill_around(self, units: Units, left: deque[tuple[Segment, int]]) -> Iterator[Shard]:
         """Add units to shards, except those in shards that are kept; `left` has the segments and records to come."""
-        lane, source, index, unit, count = units
+        lane, source, part, unit, count = units
         end = unit + count
         while unit < end:
             if not left:  # more than before, although the input says that it has not changed
-                yield from self._fill(Units(lane, source, index, unit, end - unit))
+                yield from self._fill(Units(lane, source, part, unit, end - unit))
                 return
             segment, records = left.popleft()
             if records == segment.records:
                 yield from self._keep(lane, segment)
-            stop, records = _taken(index, unit, end, records)
+            stop, records = _taken(part.spool, unit, end, records)
             if segment.shard is not self._current.get(lane):
-                yield from self._fill(Units(lane, source, index, unit, stop - unit))
+                yield from self._fill(Units(lane, source, part, unit, stop - unit))
             if records > 0:
                 left.appendleft((segment, records))
             unit = stop
@@ -159,22 +158,23 @@ class UpdatePlanner(ShardPlanner):
         """Whether an input gave the same records before; None if it must be read to know that, and has not been."""
         segments = self._former.touched.get(source)
         if segments is not None:
-            if (index := self._load(source)) is None:
+            if (part := self._load(source)) is None:
                 self._unread = source
                 return None
             del self._former.touched[source]
-            if self._has_same_records(source, index, dict(segments)):
+            if self._has_same_records(source, part, dict(segments)):
                 self._former.segments[source] = segments
         return source in self._former.segments
 
-    def _has_same_records(self, source: int, index: SpoolIndex, segments: Segments) -> bool:
+    def _has_same_records(self, source: int, part: Part, segments: Segments) -> bool:
         """Compare the records of an input with those in former shards."""
-        for lane, _, _, unit, count in self._runs(source, index):
+        index = part.spool
+        for lane, _, _, unit, count in self._runs(source, part):
             end = unit + count
             for segment in segments.pop(lane, ()):
                 stop, missing = _taken(index, unit, end, segment.records)
-                part = (source, index.start(unit), segment.shard.path, segment.position, index.size(unit, stop))
-                if missing or not self._is_same(*part):
+                start, size = index.start(unit), index.size(unit, stop)
+                if missing or not self._is_same(part.group, start, segment.shard.path, segment.position, size):
                     return False
                 unit = stop
             if unit < end:
@@ -201,12 +201,12 @@ class UpdatePlanner(ShardPlanner):
         if source not in self._firsts:
             if source in self._former.segments:
                 found = {lane: found[0].first for lane, found in self._former.segments[source].items()}
-            elif (index := self._load(source)) is None:
+            elif (part := self._load(source)) is None:
                 self._unread = source
                 return None
             else:
-                runs = [*self._runs(source, index)][::-1]
-                found = {units.lane: index.sizes[units.first] for units in runs if units.length}
+                runs = [*self._runs(source, part)][::-1]
+                found = {units.lane: part.spool.sizes[units.first] for units in runs if units.length}
             self._firsts[source] = found
         return self._firsts[source]
 

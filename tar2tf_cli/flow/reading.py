@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -19,11 +18,11 @@ from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.samples.batches import Batch
 from tar2tf_cli.samples.grouping import KEY, Sample
-from tar2tf_cli.spec.conversion import Conversion, Input
+from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.base import Placed
 
-__all__ = ["Reading"]
+__all__ = ["Making", "Reading"]
 
 T = TypeVar("T")
 
@@ -32,6 +31,28 @@ _AHEAD: Final = 32 << 20
 
 Record: TypeAlias = tuple[str, Iterable[bytes], int]
 """A record and the key of its sample: the key, the bytes in parts, used before the next record, and their size."""
+
+
+class Making:
+    """How samples become records: the same for all inputs of a conversion in one process.
+
+    Attributes:
+        steps: what is done to each sample.
+        make: does it, as far as the source leaves it to be done.
+        plain: whether the features are the entries, byte for byte.
+        encoder: encodes examples.
+    """
+
+    def __init__(self, conversion: Conversion, source: Source) -> None:
+        feature_map = feature_map_of(conversion)
+        self.steps = Steps(context_of(conversion), conversion.ops, feature_map.features, conversion.example_ops)
+        self.make: Callable[[Any], Iterable[Any]] = self.steps
+        if source.gives == "examples":
+            self.make = lambda example: (example,)
+        elif not (conversion.ops or conversion.example_ops):
+            self.make = lambda sample: (feature_map.features(sample),)
+        self.plain = source.gives == "bytes" and conversion.keeps_entries
+        self.encoder = Encoder()
 
 
 class Reading:
@@ -48,6 +69,8 @@ class Reading:
         regroup: put together samples whose members are not adjacent, whatever the conversion says.
         threads: how many threads turn samples into examples; the results do not depend on it.
         first: whether it is the conversion's first input: a typed feature that none of its samples has is wrong usage.
+        small: the input is read at once, so that samples cannot be read by their offset.
+        making: that of the same conversion and source, if several inputs are read.
         on_fault: called with the error of each faulty sample; by default the error is raised or added to the report,
             depending on the conversion's policy.
 
@@ -76,6 +99,8 @@ class Reading:
         regroup: bool = False,
         threads: int = 1,
         first: bool = False,
+        small: bool = False,
+        making: Making | None = None,
         on_fault: OnFault | None = None,
     ) -> None:
         self.name = source.locate(item.name)
@@ -85,23 +110,18 @@ class Reading:
         self._sizes_only = sizes_only
         self._threads = threads
         self._missing = MissingFeatures(self._on_fault, self.name, skip=self._skip) if first else None
-        self._encoder = Encoder()
-        feature_map = feature_map_of(conversion)
-        self.steps = Steps(context_of(conversion), conversion.ops, feature_map.features, conversion.example_ops)
-        self._make: Callable[[Any], Iterable[Any]] = self.steps
-        if source.gives == "examples":
-            self._make = lambda example: (example,)
-        elif not (conversion.ops or conversion.example_ops):
-            self._make = lambda sample: (feature_map.features(sample),)
-        self._plain = source.gives == "bytes" and conversion.keeps_entries
+        making = making or Making(conversion, source)
+        self.steps, self._make, self._plain, self._encoder = making.steps, making.make, making.plain, making.encoder
         self._note = self.report.schema.add_plain if self._plain else self.report.schema.add
         samples = source.samples(item, self.report, self._fault, on_bytes)
         self._input: _Tar | _List
         if samples is None:
-            options = {"sizes_only": sizes_only, "trusted": trusted, "ahead": _AHEAD if ahead else 0}
-            options["most"] = conversion.max_entry_size
-            rules = replace(conversion.input, regroup=True) if regroup else conversion.input
-            self._input = _Tar(rules, source, item, self._fault, on_bytes, **options)
+            options = {"sizes_only": sizes_only, "trusted": trusted, "most": conversion.max_entry_size}
+            spec = conversion.input
+            rules = TarRules(spec.key_split, True if regroup else spec.regroup, spec.ignore_missing_end)
+            look = _AHEAD if ahead else 0
+            loaded = small and not rules.regroup
+            self._input = _Tar(rules, source, item, self._fault, on_bytes, loaded=loaded, ahead=look, **options)
         else:
             self._input = _List(samples)
         self.seekable = self._input.seekable
@@ -216,16 +236,21 @@ class _Tar(TarSamples):
 
     def __init__(
         self,
-        spec: Input,
+        rules: TarRules,
         source: Source,
         item: ObjectInfo,
         fault: Callable[[SampleError], None],
         on_bytes: Callable[[int], None] | None,
+        *,
+        loaded: bool,
         **options: Any,
     ) -> None:
-        self._opened = open_stream(source.open(item), source.locate(item.name), on_bytes)
-        rules = TarRules(spec.key_split, spec.regroup, spec.ignore_missing_end)
-        super().__init__(source, item, self._opened, rules, fault, on_bytes=on_bytes, **options)
+        self._opened = (
+            open_stream(source.load(item), source.locate(item.name), on_bytes, first=item.size or 1)
+            if loaded
+            else open_stream(source.open(item), source.locate(item.name), on_bytes)
+        )
+        super().__init__(source, item, self._opened, rules, fault, on_bytes=on_bytes, loaded=loaded, **options)
 
     @property
     def offset(self) -> int:

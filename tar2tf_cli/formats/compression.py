@@ -25,20 +25,22 @@ class PlainStream:
     """An open input as it is stored, with its first bytes to be looked at before they are read.
 
     Attributes:
-        head: up to 4,096 bytes from the beginning.
+        head: bytes from the beginning, up to as many as are read first, and at least 512 unless there are fewer.
         consumed: bytes taken from the input so far.
     """
 
     method = ""
 
-    def __init__(self, raw: ByteStream, name: str, on_read: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self, raw: ByteStream, name: str, on_read: Callable[[int], None] | None = None, first: int = _HEAD
+    ) -> None:
         self._raw = raw
         self._name = name
         self._on_read = on_read
         self.consumed = 0
         self.head = b""
         try:
-            while len(self.head) < 512 and (more := self._read(_HEAD)):
+            while len(self.head) < 512 and (more := self._read(first)):
                 self.head += more
         except BaseException:
             raw.close()  # nobody else could
@@ -207,15 +209,18 @@ _MAGIC: Final = re.compile(
 ShardStream: TypeAlias = "PlainStream | CompressedStream"
 
 
-def open_stream(raw: ByteStream, name: str, on_read: Callable[[int], None] | None = None) -> ShardStream:
+def open_stream(
+    raw: ByteStream, name: str, on_read: Callable[[int], None] | None = None, *, first: int = _HEAD
+) -> ShardStream:
     """Bytes of a tar or TFRecord from an open input, decompressed where its first bytes say how.
 
     Args:
         raw: the input as stored.
         name: what to call it in errors.
         on_read: called with the number of stored bytes after each read.
+        first: how many bytes are read at first, to look at them.
     """
-    stored = PlainStream(raw, name, on_read)
+    stored = PlainStream(raw, name, on_read, first)
     method = compression_of(stored.head)
     return CompressedStream(stored, name, method) if method else stored
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tar2tf_cli.errors import write_errors
-from tar2tf_cli.formats.tfrecord import crc32c
+from tar2tf_cli.formats.tfrecord import crc32c, crc32c_of_file
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -88,8 +88,9 @@ class RecordFile:
         self.crc = 0
         self._parts: list[bytes] = []
         self._pending = 0
+        self._where = part or path
         with write_errors(path):
-            self._fd = os.open(part or path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+            self._fd = os.open(self._where, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
 
     def write(self, parts: Iterable[bytes], size: int) -> None:
         """Append parts of `size` bytes in total; those of a generator are written one by one."""
@@ -118,6 +119,19 @@ class RecordFile:
         written = os.writev(self._fd, parts)
         if written < size:
             write_all(lambda data: os.write(self._fd, data), memoryview(b"".join(parts))[written:])
+
+    @property
+    def pending(self) -> int:
+        """Bytes that are buffered."""
+        return self._pending
+
+    def cut(self, size: int) -> None:
+        """Remove all bytes from an offset on."""
+        self.flush()
+        with write_errors(self.path):
+            os.ftruncate(self._fd, size)
+            os.lseek(self._fd, size, os.SEEK_SET)
+        self.size, self.crc = size, crc32c_of_file(self._where)
 
     def sync(self) -> None:
         """Flush, and wait until the bytes are on the disk."""

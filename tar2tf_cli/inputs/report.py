@@ -25,7 +25,6 @@ class InputReport:
         archives: number of tar archives in the input, end to end.
         split_differs: a member that the other key rule would name differently, if any.
         not_adjacent: number of samples whose members are not adjacent and were put together.
-        spool_crc: CRC-32C of the spool; None when there is no spool and the input is read again.
     """
 
     samples: int = 0
@@ -36,7 +35,6 @@ class InputReport:
     archives: int = 1
     split_differs: str | None = None
     not_adjacent: int = 0
-    spool_crc: int | None = None
     faulty_before: int = 0
 
     @property

@@ -52,6 +52,7 @@ class TarSamples:
         most: the size above which an entry may not be held in memory as a whole.
         heads_only: whether only the first mebibyte of large entries will be used.
         on_bytes: called with the number of bytes after each read of a tar that is regrouped.
+        loaded: the stream is that of `Source.load`.
 
     Attributes:
         grouper: groups the members; knows the offset of the current sample.
@@ -74,10 +75,11 @@ class TarSamples:
         most: int = MAX_ENTRY_SIZE,
         heads_only: bool = False,
         on_bytes: Callable[[int], None] | None = None,
+        loaded: bool = False,
     ) -> None:
         self._name = name = source.locate(item.name)
         self._sizes_only = sizes_only
-        self.seekable = source.seekable and isinstance(stream, PlainStream)
+        self.seekable = source.seekable and not loaded and isinstance(stream, PlainStream)
         self._on_bytes = on_bytes if self.seekable else None
         regroup = rules.regroup
         if regroup is None and not source.repeatable:

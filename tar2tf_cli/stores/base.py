@@ -149,6 +149,14 @@ class Source(Protocol):
             SourceError: when it cannot be opened, or is not the version that was listed; here or at the first read.
         """
 
+    def load(self, item: ObjectInfo) -> ByteStream:
+        """Open an input that is small enough to be held in memory; its stream need not be able to seek.
+
+        Raises:
+            SourceError: as `open` does.
+        """
+        return self.open(item)
+
     def transformers(self) -> Transformers | None:
         """Return what makes records of the inputs where they are; None where there is nothing of the kind."""
         return None

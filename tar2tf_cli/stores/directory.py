@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from io import FileIO
 from typing import TYPE_CHECKING
 
@@ -51,11 +51,27 @@ class DirectorySource(Source):
     def open(self, item: ObjectInfo) -> ByteStream:
         """Open a file, unbuffered; it must be the file that was listed, and the same one still when it is closed."""
         path = self.locate(item.name)
-        try:
+        with _opening(path):
             return _UnchangedFile(path, None if item.version is None else (item.size, item.version))
+
+    def load(self, item: ObjectInfo) -> ByteStream:
+        """Read a small file at once; it must be the file that was listed, and the same one still when it is closed."""
+        if item.size is None or item.version is None:
+            return self.open(item)
+        path, data = self.locate(item.name), b""
+        with _opening(path):
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            while len(data) < item.size and (more := os.read(descriptor, item.size - len(data))):
+                data += more
+            status = os.fstat(descriptor)
         except OSError as error:
-            link = f": it is a link to {os.readlink(path)}" if os.path.islink(path) else ""
-            raise SourceError(f"cannot be opened: {error.strerror}{link}", shard=path) from None
+            raise read_failed(path, error) from None
+        finally:
+            os.close(descriptor)
+        if (status.st_size, _version(status)) != (item.size, item.version) or len(data) < item.size:
+            raise changed(path)
+        return _Loaded(path, data, status)
 
     def ranges(self) -> FileRanges:
         """Return a reader of ranges of the files."""
@@ -110,6 +126,33 @@ class DirectorySource(Source):
                     yield name if relative == "." else f"{relative}/{name}"
 
 
+@contextmanager
+def _opening(path: str) -> Iterator[None]:
+    """Name a file that cannot be opened, and what it is a link to."""
+    try:
+        yield
+    except OSError as error:
+        link = f": it is a link to {os.readlink(path)}" if os.path.islink(path) else ""
+        raise SourceError(f"cannot be opened: {error.strerror}{link}", shard=path) from None
+
+
+class _Loaded:
+    """The bytes of a file that has been read, in the state that it had then."""
+
+    def __init__(self, path: str, data: bytes, status: os.stat_result) -> None:
+        self._path = path
+        self._data = data
+        self._status = status
+
+    def read(self, size: int, /) -> bytes:
+        data, self._data = self._data[:size], self._data[size:]
+        return data
+
+    def close(self) -> None:
+        """Check that the file is still the same."""
+        _check_unchanged(self._path, self._status)
+
+
 class _UnchangedFile(FileIO):
     """A file that must not be changed or replaced while it is read.
 
@@ -133,12 +176,18 @@ class _UnchangedFile(FileIO):
         """Close the file; whatever was read of it is whole when this returns."""
         if self.closed:
             return
-        now = [os.fstat(self.fileno())]
+        now = os.fstat(self.fileno())
         super().close()
-        with suppress(FileNotFoundError):  # what was read of a file that is gone is still that file
-            now.append(os.stat(self._path))
-        if {_state(status) for status in now} != {_state(self._opened)}:
+        if _state(now) != _state(self._opened):
             raise changed(self._path)
+        _check_unchanged(self._path, self._opened)
+
+
+def _check_unchanged(path: str, status: os.stat_result) -> None:
+    """Raise if there is another file at a path, or one in another state; what was read of one that is gone is whole."""
+    with suppress(FileNotFoundError):
+        if _state(os.stat(path)) != _state(status):
+            raise changed(path)
 
 
 def _state(status: os.stat_result) -> tuple[int, int, int, int]:

@@ -35,17 +35,17 @@ def laid_out(conversion: Conversion, inputs: list[list[int]], stems: str = "abcd
     for number, sizes in enumerate(inputs):
         if layout.full:
             break
-        shards += layout.add(number, indexed(conversion, str(number), sizes)[0])
+        shards += layout.add(number, indexed(conversion, number, sizes)[0])
     shards += layout.finish()
     assert layout.totals == Counter(shard.lane for shard in shards)
-    assert layout.open_sources == set()
+    assert layout.open_groups == set()
     return shards
 
 
 def records_of(shard: Shard) -> Iterator[Record]:
     for piece in shard.pieces:
         for number in range(piece.first, piece.first + piece.units):
-            yield piece.source, number
+            yield piece.group, number
 
 
 def all_records(inputs: list[list[int]]) -> list[Record]:
@@ -62,10 +62,10 @@ def check(shards: list[Shard], inputs: list[list[int]]) -> None:
         assert shard.records == len(records) > 0
         assert shard.size == sum(inputs[source][number] for source, number in records)
         for piece in shard.pieces:
-            assert piece.start == sum(inputs[piece.source][: piece.first])
-            assert piece.size == sum(inputs[piece.source][piece.first : piece.first + piece.units])
+            assert piece.start == sum(inputs[piece.group][: piece.first])
+            assert piece.size == sum(inputs[piece.group][piece.first : piece.first + piece.units])
         for one, next_one in pairwise(shard.pieces):
-            assert (one.source, one.first + one.units) != (next_one.source, next_one.first)
+            assert (one.group, one.first + one.units) != (next_one.group, next_one.first)
 
 
 # --- Limits ---
@@ -149,9 +149,7 @@ def test_a_number_of_records_known_beforehand_changes_no_shard(path, inputs, num
     spec = conversion(path, num_shards=number)
     known = ShardPlanner(spec, list("abcdefgh"), len(all_records(inputs)))
     shards = [
-        shard
-        for source, sizes in enumerate(inputs)
-        for shard in known.add(source, indexed(spec, str(source), sizes)[0])
+        shard for source, sizes in enumerate(inputs) for shard in known.add(source, indexed(spec, source, sizes)[0])
     ]
     assert [*shards, *known.finish()] == laid_out(spec, inputs)
 
@@ -181,7 +179,7 @@ def test_a_reached_limit_asks_for_no_more_inputs():
     spec = conversion(limit=3, max_shard_size=LIMIT)
     layout = ShardPlanner(spec, ["a", "b"])
     assert not layout.full
-    list(layout.add(0, indexed(spec, "0", [16] * 5)[0]))
+    list(layout.add(0, indexed(spec, 0, [16] * 5)[0]))
     assert layout.full
     assert ShardPlanner(conversion(limit=0), []).full
 
@@ -207,7 +205,7 @@ def test_a_split_is_stable_as_data_grows_and_keeps_its_fractions():
     spec = conversion("<split>-<>.record", split={"train": 0.8, "val": 0.2})
 
     def lanes(count: int) -> list[int]:
-        return list(indexed(spec, "0", [16] * count)[0].lanes)
+        return list(indexed(spec, 0, [16] * count)[0].spool.lanes)
 
     assert lanes(2000)[:500] == lanes(500)
     assert 0.77 < lanes(2000).count(0) / 2000 < 0.83
@@ -217,7 +215,7 @@ def test_a_split_is_stable_as_data_grows_and_keeps_its_fractions():
 def test_a_path_with_the_input_s_name_keeps_inputs_apart(inputs):
     shards = laid_out(conversion("<input>-<>.record", max_shard_size=LIMIT), inputs)
     check(shards, inputs)
-    assert all({piece.source for piece in shard.pieces} == {"abcdefgh".index(shard.lane)} for shard in shards)
+    assert all({piece.group for piece in shard.pieces} == {"abcdefgh".index(shard.lane)} for shard in shards)
     assert [record for shard in shards for record in records_of(shard)] == all_records(inputs)
 
 
@@ -225,21 +223,21 @@ def test_a_path_with_the_input_s_name_keeps_inputs_apart(inputs):
 def test_standard_output_gets_each_input_as_soon_as_it_is_read(inputs):
     shards = laid_out(conversion("-"), inputs)
     check(shards, inputs)
-    assert [{piece.source for piece in shard.pieces} for shard in shards] == [
+    assert [{piece.group for piece in shard.pieces} for shard in shards] == [
         {source} for source, sizes in enumerate(inputs) if sizes
     ]
 
 
 @given(inputs_of_any_sizes)
-def test_open_sources_are_those_with_records_in_unfinished_shards(inputs):
+def test_open_groups_are_those_with_records_in_unfinished_shards(inputs):
     spec = conversion(max_shard_size=LIMIT)
     layout = ShardPlanner(spec, [])
     done: Counter[int] = Counter()
     for source, sizes in enumerate(inputs):
-        for shard in layout.add(source, indexed(spec, str(source), sizes)[0]):
+        for shard in layout.add(source, indexed(spec, source, sizes)[0]):
             done.update(number for number, _ in records_of(shard))
         unfinished = {number for number in range(source + 1) if done[number] < len(inputs[number])}
-        assert layout.open_sources == unfinished
+        assert layout.open_groups == unfinished
 
 
 # --- Shuffled ---
@@ -285,13 +283,13 @@ def test_shuffled_records_do_not_depend_on_how_they_are_divided():
 @example_of([[20, 5000, 20, 20, 20]], {})
 def test_compressed_shards_keep_their_limit_on_disk_and_every_record(inputs, options):
     spec = conversion(max_shard_size=LIMIT, compression="gzip", **options)
-    made = [indexed(spec, str(source), sizes) for source, sizes in enumerate(inputs)]
+    made = [indexed(spec, source, sizes) for source, sizes in enumerate(inputs)]
     layout = ShardPlanner(spec, [])
-    shards = [shard for source, (index, _) in enumerate(made) for shard in layout.add(source, index)]
+    shards = [shard for source, (part, _) in enumerate(made) for shard in layout.add(source, part)]
     shards += layout.finish()
     kept = b""
     for shard in shards:
-        data = b"".join(made[piece.source][1][piece.start : piece.start + piece.size] for piece in shard.pieces)
+        data = b"".join(made[piece.group][1][piece.start : piece.start + piece.size] for piece in shard.pieces)
         assert len(data) == shard.size
         assert shard.size <= LIMIT or shard.records == 1
         assert shard.records <= options.get("records_per_shard", 1000)

@@ -33,17 +33,18 @@ from tar2tf_cli.stores.directory import DirectorySource
 def opened() -> Iterator[list[str]]:
     """Names of the inputs that are opened in this process."""
     names: list[str] = []
-    original = DirectorySource.open
 
-    def noting(self: DirectorySource, item: Any) -> Any:
-        names.append(item.name)
-        return original(self, item)
+    def noting(original: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(self: DirectorySource, item: Any) -> Any:
+            names.append(item.name)
+            return original(self, item)
 
-    DirectorySource.open = noting  # type: ignore[method-assign]
-    try:
+        return noted
+
+    with pytest.MonkeyPatch.context() as patched:
+        for name in ("open", "load"):
+            patched.setattr(DirectorySource, name, noting(getattr(DirectorySource, name)))
         yield names
-    finally:
-        DirectorySource.open = original  # type: ignore[method-assign]
 
 
 class Notes(Events):
@@ -439,14 +440,14 @@ def edited(draw: st.DrawFn) -> tuple[Tars, Tars]:
 
 def planned(spec: Conversion, tars: Tars) -> list[Shard]:
     planner = ShardPlanner(spec, [name for name, _ in tars], tracked=True)
-    indexes = [indexed(spec, name, found)[0] for name, found in tars]
+    indexes = [indexed(spec, number, found, name)[0] for number, (name, found) in enumerate(tars)]
     shards = [shard for number, index in enumerate(indexes) for shard in planner.add(number, index)]
     return [*shards, *planner.finish()]
 
 
 def content(shards: list[Shard], tars: Tars) -> dict[tuple[str, int], list[tuple[str, int, int]]]:
     """The units in each shard: name of the input, the first, and how many."""
-    return {s.place: [(tars[p.source][0], p.first, p.units) for p in s.pieces] for s in shards}
+    return {s.place: [(tars[p.group][0], p.first, p.units) for p in s.pieces] for s in shards}
 
 
 @settings(max_examples=150)
@@ -464,7 +465,7 @@ def test_all_shards_that_would_be_the_same_are_kept_and_no_input_is_read_for_the
     manifest = Manifest({}, inputs, entries, reports=[InputReport() for _ in before])
     former = Former.of(manifest, present, lambda split, name: split or "", lambda path, size: True)
 
-    indexes = [indexed(spec, name, found)[0] for name, found in now]
+    indexes = [indexed(spec, number, found, name)[0] for number, (name, found) in enumerate(now)]
     read = set[int]()
     planner = UpdatePlanner(spec, [name for name, _ in now], former, lambda n: indexes[n] if n in read else None)
     certain = set(planner.reads)
@@ -485,5 +486,5 @@ def test_all_shards_that_would_be_the_same_are_kept_and_no_input_is_read_for_the
     old, new, names = content(former_shards, before), content(expected, now), {name for name, _ in before}
     same = {place for place in new if new[place] == old.get(place) and all(name in names for name, *_ in new[place])}
     assert {shard.place for shard in shards if shard.kept} == same
-    redone = {piece.source for shard in expected if shard.place not in same for piece in shard.pieces}
+    redone = {piece.group for shard in expected if shard.place not in same for piece in shard.pieces}
     assert read == redone | {number for number, (name, _) in enumerate(now) if name not in names}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from tar2tf_cli.conversion.spool import Spool
-from tar2tf_cli.conversion.spool_index import SpoolIndex
+from tar2tf_cli.conversion.spool_index import Part, SpoolIndex
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 
@@ -29,12 +29,13 @@ class Written:
         self.data += b"".join(parts)
 
 
-def indexed(conversion: Conversion, name: str, sizes: list[int]) -> tuple[SpoolIndex, bytes]:
-    """The index of an input whose records have these sizes, and its spool."""
-    index, file = SpoolIndex(), Written()
-    spool = Spool(conversion, name, file, index)  # type: ignore[arg-type]
-    for number, size in enumerate(sizes):
-        noise = random.Random(number).randbytes(size)
-        spool.add(f"{name}/{number}", [noise[:10], noise[10:]], size)
+def indexed(conversion: Conversion, number: int, sizes: list[int], name: str = "") -> tuple[Part, bytes]:
+    """The units of an input whose records have these sizes, in a group of its own, and its spool."""
+    index, file, name = SpoolIndex(), Written(), name or str(number)
+    spool = Spool(conversion, file, index)  # type: ignore[arg-type]
+    spool.begin(name)
+    for unit, size in enumerate(sizes):
+        noise = random.Random(unit).randbytes(size)
+        spool.add(f"{name}/{unit}", [noise[:10], noise[10:]], size)
     spool.finish()
-    return index, file.data
+    return Part(number, index, 0, len(index.sizes)), file.data

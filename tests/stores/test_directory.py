@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,12 +128,16 @@ class TestChanges:
 
 def meddle(monkeypatch: pytest.MonkeyPatch, path: Path, change: Callable[[Path], None], reading: int) -> None:
     """Change a shard right after it was opened for the time that `reading` says."""
-    opened, count = DirectorySource.open, itertools.count(1)
+    count = itertools.count(1)
 
-    def meddled(source: DirectorySource, item: ObjectInfo) -> ByteStream:
-        stream = opened(source, item)
-        if next(count) == reading:
-            change(path)
-        return stream
+    def meddled(opened: Callable[[DirectorySource, ObjectInfo], ByteStream]) -> Any:
+        def opening(source: DirectorySource, item: ObjectInfo) -> ByteStream:
+            stream = opened(source, item)
+            if next(count) == reading:
+                change(path)
+            return stream
 
-    monkeypatch.setattr(DirectorySource, "open", meddled)
+        return opening
+
+    for name in ("open", "load"):
+        monkeypatch.setattr(DirectorySource, name, meddled(getattr(DirectorySource, name)))

@@ -1,0 +1,122 @@
+"""Groups of inputs that one task reads, with one spool and one index together, however small the inputs are."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import reduce
+from itertools import accumulate
+from typing import Any, Final, Literal
+
+from tar2tf_cli.conversion.spool_index import COLUMNS, Part, SpoolIndex
+from tar2tf_cli.errors import Tar2tfError
+from tar2tf_cli.formats.record_file import write_whole
+from tar2tf_cli.formats.tfrecord import crc32c
+from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.stores import ObjectInfo
+
+__all__ = [
+    "SMALL_GROUP",
+    "SMALL_INPUTS",
+    "Group",
+    "group_file",
+    "groups_in",
+    "is_small",
+    "load_group",
+    "save_group",
+]
+
+SMALL_INPUTS: Final = 64
+"""Most inputs of a group."""
+
+SMALL_GROUP: Final = 16 << 20
+"""Most bytes of a group of several inputs."""
+
+
+def is_small(item: ObjectInfo) -> bool:
+    """Whether a task that reads one input costs much in comparison with reading it."""
+    return item.size is not None and item.size <= SMALL_GROUP // SMALL_INPUTS
+
+
+def group_file(folder: str, number: int, kind: Literal["index", "spool"]) -> str:
+    """Path of a group's index or spool in a working folder."""
+    return os.path.join(folder, f"input-{number:05d}.{kind}")
+
+
+def groups_in(folder: str) -> frozenset[int]:
+    """Numbers of the groups with an index in a working folder."""
+    found = map(re.compile(r"input-([0-9]+)\.index").fullmatch, os.listdir(folder))
+    return frozenset(int(name[1]) for name in found if name)
+
+
+@dataclass(slots=True)
+class Group:
+    """Inputs that were read together; in the working folder, its files are named by the first input.
+
+    Attributes:
+        numbers: the inputs' numbers in the plan, in the order in which they were read.
+        index: the units of all of them.
+        counts: how many units each input has.
+        reports: the report of each input.
+        spool_crc: CRC-32C of the spool; None when there is no spool and the inputs are read again.
+        error: why the next input could not be read; the group then has those before it.
+    """
+
+    numbers: tuple[int, ...]
+    index: SpoolIndex = field(default_factory=SpoolIndex)
+    counts: list[int] = field(default_factory=list)
+    reports: list[InputReport] = field(default_factory=list)
+    spool_crc: int | None = None
+    error: Tar2tfError | None = None
+
+    @property
+    def number(self) -> int:
+        """The number of the first input, which identifies the group."""
+        return self.numbers[0]
+
+    def add(self, report: InputReport) -> None:
+        """Add the report of an input whose units have been added to the index."""
+        self.counts.append(len(self.index.sizes) - sum(self.counts))
+        self.reports.append(report)
+
+    def parts(self) -> Iterator[tuple[int, InputReport, Part]]:
+        """The number, report and units of each input that was read."""
+        stops = [*accumulate(self.counts)]
+        starts = [0, *stops]
+        for number, report, first, stop in zip(self.numbers, self.reports, starts, stops, strict=False):
+            yield number, report, Part(number if self.spool_crc is None else self.number, self.index, first, stop)
+
+
+def save_group(path: str, group: Group) -> None:
+    """Write what was read of a group, without the error; the file appears whole or not at all."""
+    columns = [getattr(group.index, name).tobytes() for name in COLUMNS]
+    head = {
+        "numbers": group.numbers[: len(group.reports)],
+        "counts": group.counts,
+        "reports": [report.to_json() for report in group.reports],
+        "spool_crc": group.spool_crc,
+        "lengths": [len(column) for column in columns],
+        "crc": reduce(lambda crc, column: crc32c(column, crc), columns, 0),
+    }
+    write_whole(path, [json.dumps(head).encode("utf-8", "surrogateescape") + b"\n", *columns], lasting=False)
+
+
+def load_group(path: str) -> Group | None:
+    """Read what `save_group` wrote; None if there is nothing, or if it is damaged."""
+    index, crc = SpoolIndex(), 0
+    try:
+        with open(path, "rb") as file:
+            head: dict[str, Any] = json.loads(file.readline())
+            for name, length in zip(COLUMNS, head["lengths"], strict=True):
+                column = file.read(length)
+                crc = crc32c(column, crc)
+                getattr(index, name).frombytes(column)
+    except (FileNotFoundError, ValueError):
+        return None
+    if crc != head["crc"]:
+        return None
+    reports = [InputReport.from_json(report) for report in head["reports"]]
+    return Group(tuple(head["numbers"]), index, head["counts"], reports, head["spool_crc"])
