@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from tar2tf_cli.conversion.lineage import Lineage
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.sharding import Origin
 from tar2tf_cli.conversion.tasks import ShardReport
@@ -65,14 +66,16 @@ class Former:
     """What an earlier conversion with the same spec made of the inputs that have not changed since.
 
     Attributes:
-        reports: the reports of these inputs, by the numbers that they have now.
+        lineage: what reading the inputs reported then.
+        before: the numbers that these inputs had then, by the numbers that they have now.
         segments: their segments.
         touched: segments that other inputs would have if only their version has changed, such as the modification time.
         shards: all shards.
         broken: numbers of those inputs that share a shard with one that changed or is gone, and must be read.
     """
 
-    reports: dict[int, InputReport] = field(default_factory=dict)
+    lineage: Lineage = field(default_factory=Lineage)
+    before: dict[int, int] = field(default_factory=dict)
     segments: dict[int, Segments] = field(default_factory=dict)
     touched: dict[int, Segments] = field(default_factory=dict)
     shards: dict[tuple[str, int], FormerShard] = field(default_factory=dict)
@@ -97,9 +100,9 @@ class Former:
             path_of: where a shard can be read, by its path in the manifest; None if inputs that may only have been
                 touched are not to be compared with the shards.
         """
-        former, now = cls(), _renumbered(manifest.inputs, inputs)
+        former, now = cls(manifest.lineage or Lineage()), _renumbered(manifest.inputs, inputs)
         for before, source in now.items():
-            former.reports[source] = manifest.reports[before]
+            former.before[source] = before
             former.segments[source] = {}
         touched = _touched(manifest.inputs, inputs, now) if path_of else {}
         former.touched = {source: {} for source in touched.values()}
@@ -113,6 +116,10 @@ class Former:
             totals[lane] += 1
             former._add(shard, is_there(entry.path, entry.bytes))
         return former
+
+    def report(self, source: int) -> InputReport:
+        """What reading an unchanged input reported."""
+        return self.lineage.report(self.before[source])
 
     def _add(self, shard: FormerShard, is_there: bool) -> None:
         sources = [origin.source for origin in shard.origins]

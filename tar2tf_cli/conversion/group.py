@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import accumulate
@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 from tar2tf_cli.conversion.spool_index import COLUMNS, Part, SpoolIndex
 from tar2tf_cli.errors import Tar2tfError
+from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.formats.record_file import write_whole
 from tar2tf_cli.formats.tfrecord import crc32c
 from tar2tf_cli.inputs.report import InputReport
@@ -71,6 +72,7 @@ class Group:
     reports: list[InputReport] = field(default_factory=list)
     spool_crc: int | None = None
     error: Tar2tfError | None = None
+    _schemas: dict[Hashable, Schema] = field(default_factory=dict)
 
     @property
     def number(self) -> int:
@@ -79,6 +81,7 @@ class Group:
 
     def add(self, report: InputReport) -> None:
         """Add the report of an input whose units have been added to the index."""
+        report.schema = self._schemas.setdefault(report.schema.key, report.schema)  # one for all with the same features
         self.counts.append(len(self.index.sizes) - sum(self.counts))
         self.reports.append(report)
 
@@ -93,10 +96,13 @@ class Group:
 def save_group(path: str, group: Group) -> None:
     """Write what was read of a group, without the error; the file appears whole or not at all."""
     columns = [getattr(group.index, name).tobytes() for name in COLUMNS]
+    schemas = {id(report.schema): report.schema for report in group.reports}
+    places = {schema: place for place, schema in enumerate(schemas)}
     head = {
         "numbers": group.numbers[: len(group.reports)],
         "counts": group.counts,
-        "reports": [report.to_json() for report in group.reports],
+        "schemas": [schema.to_json() for schema in schemas.values()],
+        "reports": [[places[id(report.schema)], report.to_json()] for report in group.reports],
         "spool_crc": group.spool_crc,
         "lengths": [len(column) for column in columns],
         "crc": reduce(lambda crc, column: crc32c(column, crc), columns, 0),
@@ -118,5 +124,6 @@ def load_group(path: str) -> Group | None:
         return None
     if crc != head["crc"]:
         return None
-    reports = [InputReport.from_json(report) for report in head["reports"]]
+    schemas = [Schema.from_json(schema) for schema in head["schemas"]]
+    reports = [InputReport.from_json(report, schemas[place]) for place, report in head["reports"]]
     return Group(tuple(head["numbers"]), index, head["counts"], reports, head["spool_crc"])

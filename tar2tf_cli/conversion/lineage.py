@@ -5,56 +5,93 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.conversion.sharding import Origin
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
 
-__all__ = ["lineage_lines", "origins_of", "reports_of"]
+__all__ = ["Lineage", "origins_of"]
+
+_MOST_KNOWN: Final = 10_000
 
 
-def lineage_lines(reports: Sequence[InputReport], origins: Sequence[Sequence[Origin]]) -> str:
-    """The lineage as JSON, with one line for each schema, input and shard.
+@dataclass(slots=True)
+class Lineage:
+    """What each input gave, in input order; equal inputs share one description, however many there are.
 
-    Args:
-        reports: the report of each input.
-        origins: where the records of each shard come from.
+    Attributes:
+        schemas: the features that inputs have: encoding, dtype and shape by name.
+        inputs: what each input gave, as in the manifest, with the number of its schema.
     """
-    schemas: dict[str, int] = {}
-    inputs = []
-    for report in reports:
+
+    schemas: list[dict[str, Any]] = field(default_factory=list)
+    inputs: list[dict[str, Any]] = field(default_factory=list)
+    _known: dict[Hashable, dict[str, Any]] = field(default_factory=dict)
+    _numbers: dict[str, int] = field(default_factory=dict)
+
+    def add(self, report: InputReport) -> None:
+        """Add what reading the next input reported."""
+        key = (report.schema.key, report.samples, report.faulty, *sorted(report.skipped.items()))
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) == _MOST_KNOWN:
+                self._known.clear()
+            known = self._known[key] = self._described(report)
+        self.inputs.append(known)
+
+    def _described(self, report: InputReport) -> dict[str, Any]:
         features = report.schema.describe()
         counts = {name: feature.pop("count") for name, feature in features.items()}
-        number = schemas.setdefault(_dumps(features), len(schemas))
+        number = self._numbers.setdefault(_dumps(features), len(self.schemas))
+        if number == len(self.schemas):
+            self.schemas.append(features)
         rest = {name: count for name, count in counts.items() if count != report.samples}
         whole = {"samples": report.samples, "faulty": report.faulty, "skipped": dict(sorted(report.skipped.items()))}
-        inputs.append(_dumps({**whole, "schema": number, "counts": rest}))
-    columns = {"schemas": list(schemas), "inputs": inputs, "shards": [_dumps(pieces) for pieces in origins]}
-    return "{\n" + ",\n".join(f'  "{name}": [{_lines(lines)}]' for name, lines in columns.items()) + "\n }"
+        return {**whole, "schema": number, "counts": rest}
+
+    def report(self, number: int) -> InputReport:
+        """What reading an input reported."""
+        from tar2tf_cli.features.feature_map import Schema
+        from tar2tf_cli.inputs.report import InputReport
+
+        given = self.inputs[number]
+        features = self.schemas[given["schema"]]
+        looks = {name: (look["encoding"], look["dtype"], tuple(look["shape"])) for name, look in features.items()}
+        counts = {(name,): given["counts"].get(name, given["samples"]) for name in features}
+        schema = Schema(Counter(counts), looks)
+        return InputReport(given["samples"], Counter(given["skipped"]), schema=schema, faulty_before=given["faulty"])
+
+    def lines(self, origins: Iterable[Sequence[Origin]]) -> Iterator[str]:
+        """The lineage as JSON in pieces, with one line for each schema, input and shard.
+
+        Args:
+            origins: where the records of each shard come from.
+        """
+        yield "{\n"
+        yield from _column("schemas", map(_dumps, self.schemas))
+        yield ",\n"
+        yield from _column("inputs", map(_dumps, self.inputs))
+        yield ",\n"
+        yield from _column("shards", map(_dumps, origins))
+        yield "\n }"
 
 
 def _dumps(value: Any) -> str:
     return json.dumps(value, ensure_ascii=True)
 
 
-def _lines(items: Sequence[str]) -> str:
-    return "\n   " + ",\n   ".join(items) + "\n  " if items else ""
-
-
-def reports_of(lineage: dict[str, Any]) -> Iterator[InputReport]:
-    """What reading each input reported."""
-    from tar2tf_cli.features.feature_map import Schema
-    from tar2tf_cli.inputs.report import InputReport
-
-    for given in lineage["inputs"]:
-        features = lineage["schemas"][given["schema"]]
-        looks = {name: (look["encoding"], look["dtype"], tuple(look["shape"])) for name, look in features.items()}
-        counts = {(name,): given["counts"].get(name, given["samples"]) for name in features}
-        schema = Schema(Counter(counts), looks)
-        yield InputReport(given["samples"], Counter(given["skipped"]), schema=schema, faulty_before=given["faulty"])
+def _column(name: str, items: Iterable[str]) -> Iterator[str]:
+    yield f'  "{name}": ['
+    mark = "\n   "
+    for item in items:
+        yield mark
+        yield item
+        mark = ",\n   "
+    yield "]" if mark == "\n   " else "\n  ]"
 
 
 def origins_of(lineage: dict[str, Any]) -> list[list[Origin]]:

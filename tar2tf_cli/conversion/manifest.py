@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
-from tar2tf_cli.conversion.lineage import lineage_lines, origins_of, reports_of
+from tar2tf_cli.conversion.lineage import Lineage, origins_of
 from tar2tf_cli.conversion.manifest_model import MANIFEST, lineage_agrees
 from tar2tf_cli.errors import DamagedShardError, UsageError, read_failed
 from tar2tf_cli.spec.output_path import PathTemplate
@@ -16,11 +17,11 @@ from tar2tf_cli.stores import ObjectInfo
 
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.sharding import Origin
-    from tar2tf_cli.inputs.report import InputReport
 
-__all__ = ["VERSION", "Manifest", "ShardEntry", "digest", "input_entry"]
+__all__ = ["VERSION", "InputEntries", "Manifest", "ShardEntry", "digest", "digest_of"]
 
 VERSION: Final = 1
+_PART: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class ShardEntry:
         return whole if self.split is None else {**whole, "split": self.split}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Manifest:
     """A manifest's content.
 
@@ -55,17 +56,17 @@ class Manifest:
         features: dtype, shape, encoding and count of each feature (`Schema.describe`).
         skipped: how many members were skipped, by reason, and how many samples.
         documents: paths of other files that were written, such as a label map, relative to the manifest's folder.
-        reports: what each input gave; empty if that is not known.
+        lineage: what each input gave; None if that is not known.
         claimed: the totals that the document itself gives; for a manifest to be written, `to_bytes` computes them.
     """
 
     spec: dict[str, Any]
-    inputs: list[dict[str, Any]]
+    inputs: Sequence[dict[str, Any]]
     shards: list[ShardEntry] = field(default_factory=list)
     features: dict[str, dict[str, Any]] = field(default_factory=dict)
     skipped: dict[str, Any] = field(default_factory=dict)
     documents: list[str] = field(default_factory=list)
-    reports: list[InputReport] = field(default_factory=list)
+    lineage: Lineage | None = None
     claimed: dict[str, int] = field(default_factory=dict)
 
     def identity(self) -> dict[str, Any]:
@@ -105,19 +106,34 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The document; equal content gives equal bytes."""
-        whole = {
-            **self.identity(),
-            "shards": [shard.to_json() for shard in self.shards],
-            "features": self.features,
-            "totals": self.totals,
-            "skipped": self.skipped,
-            **({"documents": self.documents} if self.documents else {}),
-        }
-        text = json.dumps(whole, indent=1, ensure_ascii=True)
-        if self.reports:
-            lineage = lineage_lines(self.reports, [shard.origins for shard in self.shards])
-            text = text.removesuffix("\n}") + f',\n "lineage": {lineage}\n}}'
-        return text.encode("ascii") + b"\n"
+        return b"".join(self.parts())
+
+    def parts(self) -> Iterator[bytes]:
+        """The document in parts of about a mebibyte."""
+        pieces, size = list[str](), 0
+        for piece in self._pieces():
+            pieces.append(piece)
+            size += len(piece)
+            if size > _PART:
+                yield "".join(pieces).encode("ascii")
+                pieces, size = [], 0
+        yield "".join(pieces).encode("ascii")
+
+    def _pieces(self) -> Iterator[str]:
+        """The document as `json.dumps` with an indent of 1 writes it, but for the lines of the lineage."""
+        head: dict[str, Any] = {"version": VERSION, "spec": self.spec}
+        rest = {"features": self.features, "totals": self.totals, "skipped": self.skipped}
+        if self.documents:
+            rest["documents"] = self.documents
+        yield f'{_indented(head)},\n "inputs": '
+        yield from _objects(self.inputs)
+        yield ',\n "shards": '
+        yield from _objects(shard.to_json() for shard in self.shards)
+        yield f",{_indented(rest)[1:]}"
+        if self.lineage and self.lineage.inputs:
+            yield ',\n "lineage": '
+            yield from self.lineage.lines(shard.origins for shard in self.shards)
+        yield "\n}\n"
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> Manifest:
@@ -150,8 +166,8 @@ class Manifest:
             for shard, pieces in zip(whole["shards"], origins, strict=False)
         ]
         described = whole["features"], whole["skipped"], whole.get("documents", [])
-        reports = [*reports_of(lineage)] if lineage else []
-        return cls(whole["spec"], whole["inputs"], shards, *described, reports, whole.get("totals", {}))
+        given = Lineage(lineage["schemas"], lineage["inputs"]) if lineage and lineage["inputs"] else None
+        return cls(whole["spec"], whole["inputs"], shards, *described, given, whole.get("totals", {}))
 
     @classmethod
     def load(cls, path: str) -> Manifest | None:
@@ -165,9 +181,60 @@ class Manifest:
             raise read_failed(path, error) from None
 
 
+def _indented(whole: dict[str, Any]) -> str:
+    """An object without its end."""
+    return json.dumps(whole, indent=1, ensure_ascii=True).removesuffix("\n}")
+
+
+_encode: Final = json.JSONEncoder(ensure_ascii=True).encode
+
+
+def _objects(items: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """A list of objects without lists or objects inside, one line for each value."""
+    mark = "[\n"
+    for item in items:
+        values = [f'   "{name}": {value if type(value) is int else _encode(value)}' for name, value in item.items()]
+        yield f"{mark}  {{\n" + ",\n".join(values) + "\n  }"
+        mark = ",\n"
+    yield "[]" if mark == "[\n" else "\n ]"
+
+
+class InputEntries(Sequence[dict[str, Any]]):
+    """The inputs of a plan as a manifest describes them, made one by one."""
+
+    def __init__(self, items: Sequence[ObjectInfo]) -> None:
+        self._items = items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, number: Any) -> Any:
+        found = self._items[number]
+        return [input_entry(item) for item in found] if isinstance(number, slice) else input_entry(found)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return map(input_entry, self._items)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether other entries are the same, in the same order."""
+        if not isinstance(other, Sequence) or len(other) != len(self):
+            return False
+        return all(one == another for one, another in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 def input_entry(item: ObjectInfo) -> dict[str, Any]:
     """An input as the manifest describes it."""
     return {"name": item.name, "size": item.size, "version": item.version}
+
+
+def digest_of(inputs: Iterable[dict[str, Any]]) -> str:
+    """A digest of the inputs of a conversion, in their order."""
+    found = blake2b(digest_size=16)
+    for entry in inputs:
+        found.update(repr((*entry.values(),)).encode("utf-8", "surrogatepass"))
+    return found.hexdigest()
 
 
 def digest(crc: int) -> str:

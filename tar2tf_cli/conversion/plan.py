@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tar2tf_cli.conversion.manifest import Manifest, input_entry
+from tar2tf_cli.conversion.manifest import InputEntries, Manifest
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.urls import is_remote
@@ -75,7 +75,7 @@ class Plan:
         """The part of the manifest that is known before anything is read."""
         spec = self.conversion.canonical()
         spec["input"].update(self.source.identity)
-        return Manifest(spec, [input_entry(item) for item in self.inputs])
+        return Manifest(spec, InputEntries(self.inputs))
 
     def documents(self, described: str = "") -> dict[str, bytes]:
         """Paths and content of the files to be written beside the manifest.
@@ -110,9 +110,9 @@ def make_plan(conversion: Conversion, *, endpoint: str | None = None, source: So
     source = source or _source(conversion, endpoint)
     inputs = source.list(conversion.input.template)
     if "input" in conversion.output.template.fields:
-        stems = Counter(item.stem for item in inputs)
-        stem, count = stems.most_common(1)[0]
-        if count > 1:
+        stems = [item.stem for item in inputs]
+        if len(set(stems)) < len(stems):
+            stem, count = Counter(stems).most_common(1)[0]
             raise UsageError(f"{count} inputs would have the same <input> in the output path, {stem!r}")
     return Plan(conversion, source, inputs)
 

@@ -249,16 +249,16 @@ class ShardPlanner:
             self._remaining -= count
         unit, end = first, first + count
         while unit < end:
-            shard = self._open.setdefault(lane, Shard(lane, self.totals.get(lane, 0)))
+            shard = self._open.get(lane)
+            if shard is None:
+                shard = self._open[lane] = Shard(lane, self.totals.get(lane, 0))
             stop = min(self._room(shard, index, unit), end)
             if stop == unit and shard.records:
                 yield self._closed(lane)
                 continue
             stop = max(stop, unit + 1)
-            size = index.size(unit, stop)
-            piece = Piece(group, unit, stop - unit, index.start(unit), size, spooled=not index.offsets)
-            records = index.count(unit, stop)
-            shard.add(piece, records)
+            size, records = index.size(unit, stop), index.count(unit, stop)
+            shard.add(Piece(group, unit, stop - unit, index.start(unit), size, not index.offsets), records)
             if self._tracked:
                 shard.came_from(source, records, size, index.sizes[unit])
             unit = stop

@@ -43,7 +43,9 @@ class SpoolIndex:
 
     def count(self, first: int = 0, stop: int | None = None) -> int:
         """The number of records in a range of units; `stop` is exclusive."""
-        return sum(self.records[first:stop]) if self.records else len(self.sizes[first:stop])
+        if self.records:
+            return sum(self.records[first:stop])
+        return (len(self.sizes) if stop is None else stop) - first
 
     @property
     def ends(self) -> array[int]:

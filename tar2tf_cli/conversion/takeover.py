@@ -9,7 +9,7 @@ from typing import Any, Final
 from tar2tf_cli.conversion.changes import InputChanges, differing
 from tar2tf_cli.conversion.claim import Claim, journal_entry, previous_of
 from tar2tf_cli.conversion.former import Former
-from tar2tf_cli.conversion.manifest import Manifest
+from tar2tf_cli.conversion.manifest import Manifest, digest_of
 from tar2tf_cli.conversion.sharding import Shard
 from tar2tf_cli.conversion.tasks import ShardReport
 from tar2tf_cli.conversion.working_folder import WorkingFolder
@@ -41,7 +41,8 @@ class Takeover:
         self._claim = claim
         self._sink = claim.sink
         head, *entries = folder.read_journal() or [{"identity": None, "replaces": []}]
-        ours = head["identity"] == claim.identity
+        self._mark = {**claim.identity, "inputs": digest_of(claim.identity["inputs"])}
+        ours = head["identity"] == self._mark
         same_command = ours or _is_same_command(head["identity"], claim)  # whose inputs may have changed since
         previous = self._checked_previous()
         files = self._inside(previous.files) if previous else set()
@@ -87,7 +88,7 @@ class Takeover:
             self.everything = f"the options have changed ({', '.join(names[:3])})"
         elif claim.whole:
             self.everything = f"with {claim.whole}, each shard depends on all inputs"
-        elif not previous.reports and previous.inputs:
+        elif not previous.lineage and previous.inputs:
             self.everything = "the manifest does not say which records came from which input"
         else:
             self.changes = InputChanges.between(previous.inputs, inputs)
@@ -175,7 +176,7 @@ class Takeover:
         """Start a new journal, with the manifest that is brought up to date: it is gone while files are replaced."""
         replaces = sorted(os.path.relpath(path, self._claim.root) for path in self.stale)
         sealed = [journal_entry(self._claim, Shard(*place), report) for place, report in self.sealed.items()]
-        head = {"identity": self._claim.identity, "replaces": replaces}
+        head = {"identity": self._mark, "replaces": replaces}
         if self._previous:
             head["previous"] = self._previous.to_bytes().decode("ascii")
         self._folder.begin_journal([head, {"paths": self._published}, *sealed])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tar2tf_cli.conversion.estimate import growth
+from tar2tf_cli.conversion.lineage import Lineage
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard
@@ -64,7 +65,10 @@ class Tally:
     def __init__(self, plan: Plan, events: Events) -> None:
         self._plan = plan
         self._events = events
+        self._tracked = plan.tracked
         self._schema = Schema()
+        self._last = Schema()  # that of the last input, which many have
+        self._times = 0  # how often it is not yet part of the whole
         self._samples = 0  # in all inputs so far; with `--limit`, not all are written
         self._split_noted = plan.conversion.input.key_split == "last"
         self._regroup_noted = bool(plan.conversion.input.regroup)
@@ -75,7 +79,7 @@ class Tally:
         self._read: int | None = 0  # stored bytes of the inputs so far; None if unknown
         self._written = 0
         self._described: list[str] = []
-        self._reports: list[InputReport] = []
+        self._lineage = Lineage()
 
     def _warn(self, size: int) -> None:
         """Give the warning about an output of that many bytes, if it is much larger than the input."""
@@ -90,33 +94,45 @@ class Tally:
             SampleError: when a feature has a different kind than in earlier inputs.
             Tar2tfError: when more samples failed than `--max-errors` allows.
         """
-        name = self._plan.source.locate(self._plan.inputs[number].name)
-        try:
-            self._schema.update(report.schema)
-        except SampleError as error:
-            raise error.at(shard=name) from None
+        item = self._plan.inputs[number]
+        if report.schema is not self._last:
+            self._add_last()
+            self._last = report.schema
+            try:
+                self._schema.update(report.schema, 0)
+            except SampleError as error:
+                raise error.at(shard=self._plan.source.locate(item.name)) from None
+        self._times += 1
         self.summary.inputs += 1
-        size = self._plan.inputs[number].size
+        size = item.size
         self._read = None if self._read is None or size is None else self._read + size
-        self.summary.skipped.update(report.skipped)
-        self._described.append(report.described)
+        if report.skipped:
+            self.summary.skipped.update(report.skipped)
+        if report.described:
+            self._described.append(report.described)
         self._samples += report.samples
         self.summary.errors += report.errors
         self.summary.skipped_samples += report.faulty
-        if self._plan.tracked:
-            self._reports.append(report)
+        if self._tracked:
+            self._lineage.add(report)
         for fault in report.errors:
             self._events.fault(fault)
         if report.archives > 1:
+            name = self._plan.source.locate(item.name)
             self._events.note(f"note: {name} holds {report.archives} archives end to end; all were read")
         if report.split_differs and not self._split_noted:
             self._split_noted = True
             self._events.note(_split_note(report.split_differs))
         if report.not_adjacent and not self._regroup_noted:
             self._regroup_noted = True
-            self._events.note(_regroup_note(name, report.not_adjacent))
+            self._events.note(_regroup_note(self._plan.source.locate(item.name), report.not_adjacent))
         if (most := self._plan.conversion.max_errors) is not None:
             check_most(self.summary.skipped_samples, most, self.summary.errors)
+
+    def _add_last(self) -> None:
+        """Count the examples of the inputs with the same schema as the last one."""
+        self._schema.update(self._last, self._times)
+        self._times = 0
 
     @property
     def described(self) -> str:
@@ -139,6 +155,7 @@ class Tally:
         With `--limit`, more samples may have been read than written. The count of a feature that only some of them
         have is then unknown, and omitted.
         """
+        self._add_last()
         features = self._schema.describe()
         if self._samples != self.summary.records:
             for feature in features.values():
@@ -146,7 +163,7 @@ class Tally:
                     feature["count"] = self.summary.records
         self.summary.features = features
         manifest.features.update(features)
-        manifest.reports.extend(self._reports)
+        manifest.lineage = self._lineage if self._tracked else None
         manifest.skipped.update(
             samples=self.summary.skipped_samples, members=dict(sorted(self.summary.skipped.items()))
         )

@@ -70,7 +70,7 @@ class UpdatePlanner(ShardPlanner):
                     if not self._continues(segment, total, shard):
                         return None
                     total, shard, current = segment.shard.number + 1, None, segment.shard
-        return self._former.reports[source]
+        return self._former.report(source)
 
     def add(self, source: int, part: Part | None) -> Iterator[Shard]:
         """Divide an input's units among shards; without them, all are in shards that are kept."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
@@ -293,13 +293,19 @@ class Schema:
                 self._merge(name, look)
         self.signatures[tuple(features)] += 1
 
-    def update(self, other: Schema) -> None:
-        """Merge another schema into this one.
+    @property
+    def key(self) -> Hashable:
+        """Equal for schemas that are equal in all respects."""
+        return (*self.signatures.items(), None, *self.looks.items())
+
+    def update(self, other: Schema, times: int = 1) -> None:
+        """Merge another schema into this one, with its examples counted that many times.
 
         Raises:
             SampleError: when a feature is of another kind or rank there.
         """
-        self.signatures.update(other.signatures)
+        if times:
+            self.signatures.update({names: count * times for names, count in other.signatures.items()})
         for name, look in other.looks.items():
             self._merge(name, look)
 

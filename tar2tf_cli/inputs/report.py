@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Final
 
 from tar2tf_cli.features.feature_map import Schema
 
@@ -43,11 +43,14 @@ class InputReport:
         return len(self.errors) + self.faulty_before
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as plain JSON."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}  # `asdict` would copy all of them
-        return {**values, "skipped": dict(self.skipped), "schema": self.schema.to_json()}
+        """Return what differs from an empty report as plain JSON, without the schema."""
+        return {name: value for name in _PLAIN if (value := getattr(self, name)) != getattr(_EMPTY, name)}
 
     @classmethod
-    def from_json(cls, whole: dict[str, Any]) -> InputReport:
+    def from_json(cls, whole: dict[str, Any], schema: Schema) -> InputReport:
         """Return the report that `to_json` returned as JSON."""
-        return cls(**{**whole, "skipped": Counter(whole["skipped"]), "schema": Schema.from_json(whole["schema"])})
+        return cls(**{**whole, "skipped": Counter(whole.get("skipped", {})), "schema": schema})
+
+
+_EMPTY: Final = InputReport()
+_PLAIN: Final = [item.name for item in fields(InputReport) if item.name != "schema"]

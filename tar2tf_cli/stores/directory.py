@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import FileIO
@@ -32,10 +33,12 @@ class DirectorySource(Source):
         self.bucket = bucket
         self._only: str | None = None
         self._root = bucket
+        self._prefix = os.path.join(bucket, "")
         if not os.path.isdir(bucket):
             if not os.path.lexists(bucket):
                 raise SourceError("no such directory or file", shard=bucket)
             self._root, self._only = os.path.split(bucket)
+            self._prefix = os.path.join(self._root, "")
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """List the files that match the templates; versions are times of modification."""
@@ -85,7 +88,7 @@ class DirectorySource(Source):
 
     def locate(self, name: str) -> str:
         """The file's path."""
-        return os.path.join(self._root, name)
+        return name if name.startswith("/") else self._prefix + name
 
     def _names(self, templates: Sequence[str]) -> Sequence[str]:
         if self._only is not None:
@@ -103,9 +106,9 @@ class DirectorySource(Source):
             status = os.stat(path)
         except OSError as error:
             raise read_failed(path, error) from None
-        if os.path.isdir(path):
+        if stat.S_ISDIR(status.st_mode):
             raise SourceError("is a directory where a shard should be", shard=path)
-        if not os.path.isfile(path):
+        if not stat.S_ISREG(status.st_mode):
             raise SourceError("is not a regular file", shard=path, hint="pipe it to standard input, with - as BUCKET")
         return ObjectInfo(name, status.st_size, _version(status))
 

@@ -18,6 +18,7 @@ from checked import edit
 from planned import conversion, indexed
 from shards import samples, tar2tf, tree, write_tar
 from tar2tf_cli.conversion.former import Former
+from tar2tf_cli.conversion.lineage import Lineage
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.conversion.run import Summary, convert
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
@@ -462,7 +463,10 @@ def test_all_shards_that_would_be_the_same_are_kept_and_no_input_is_read_for_the
         for shard in former_shards
     ]
     inputs, present = ([{"name": name, "size": 1, "version": "1"} for name, _ in each] for each in tars)
-    manifest = Manifest({}, inputs, entries, reports=[InputReport() for _ in before])
+    lineage = Lineage()
+    for _ in before:
+        lineage.add(InputReport())
+    manifest = Manifest({}, inputs, entries, lineage=lineage)
     former = Former.of(manifest, present, lambda split, name: split or "", lambda path, size: True)
 
     indexes = [indexed(spec, number, found, name)[0] for number, (name, found) in enumerate(now)]
