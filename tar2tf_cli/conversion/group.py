@@ -102,7 +102,7 @@ def save_group(path: str, group: Group) -> None:
         "numbers": group.numbers[: len(group.reports)],
         "counts": group.counts,
         "schemas": [schema.to_json() for schema in schemas.values()],
-        "reports": [[places[id(report.schema)], report.to_json()] for report in group.reports],
+        "reports": [[places[id(report.schema)], report.without_schema()] for report in group.reports],
         "spool_crc": group.spool_crc,
         "lengths": [len(column) for column in columns],
         "crc": reduce(lambda crc, column: crc32c(column, crc), columns, 0),
@@ -120,10 +120,9 @@ def load_group(path: str) -> Group | None:
                 column = file.read(length)
                 crc = crc32c(column, crc)
                 getattr(index, name).frombytes(column)
-    except (FileNotFoundError, ValueError):
+        schemas = [Schema.from_json(schema) for schema in head["schemas"]]
+        reports = [InputReport.from_json(report, schemas[place]) for place, report in head["reports"]]
+        group = Group(tuple(head["numbers"]), index, head["counts"], reports, head["spool_crc"])
+        return group if crc == head["crc"] else None
+    except (FileNotFoundError, ValueError, LookupError, TypeError, RecursionError):
         return None
-    if crc != head["crc"]:
-        return None
-    schemas = [Schema.from_json(schema) for schema in head["schemas"]]
-    reports = [InputReport.from_json(report, schemas[place]) for place, report in head["reports"]]
-    return Group(tuple(head["numbers"]), index, head["counts"], reports, head["spool_crc"])

@@ -43,12 +43,17 @@ class InputReport:
         return len(self.errors) + self.faulty_before
 
     def to_json(self) -> dict[str, Any]:
-        """Return what differs from an empty report as plain JSON, without the schema."""
+        """Return the report as plain JSON."""
+        return {**self.without_schema(), "schema": self.schema.to_json()}
+
+    def without_schema(self) -> dict[str, Any]:
+        """Return what differs from an empty report, except for the schema, as plain JSON."""
         return {name: value for name in _PLAIN if (value := getattr(self, name)) != getattr(_EMPTY, name)}
 
     @classmethod
-    def from_json(cls, whole: dict[str, Any], schema: Schema) -> InputReport:
-        """Return the report that `to_json` returned as JSON."""
+    def from_json(cls, whole: dict[str, Any], schema: Schema | None = None) -> InputReport:
+        """Return the report that `to_json` returned as JSON; the schema, if given, is that of one without."""
+        schema = schema or Schema.from_json(whole["schema"])
         return cls(**{**whole, "skipped": Counter(whole.get("skipped", {})), "schema": schema})
 
 

@@ -22,9 +22,9 @@ from tar2tf_cli.checking.example_checker import Checker
 from tar2tf_cli.checking.faults import FileReport
 from tar2tf_cli.checking.verify import verify
 from tar2tf_cli.conversion.expected import expected
+from tar2tf_cli.conversion.group import load_group
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.manifest_model import contradictions
-from tar2tf_cli.conversion.spool_index import load_index
 from tar2tf_cli.datasets.decode import Decoder
 from tar2tf_cli.errors import DamagedShardError, SampleError, Tar2tfError
 from tar2tf_cli.formats.compression import open_stream
@@ -241,8 +241,8 @@ def index(data: bytes) -> None:
     with tempfile.NamedTemporaryFile(dir=_MEMORY) as file:
         file.write(body)
         file.flush()
-        loaded = load_index(file.name)
-        assert loaded is None or loaded[0].count() >= 0
+        loaded = load_group(file.name)
+        assert loaded is None or loaded.index.count() >= 0
 
 
 def with_crc(kind: bytes, size: int, body: bytes) -> bytes:
