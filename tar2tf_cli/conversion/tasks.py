@@ -290,6 +290,9 @@ def _open_spool(worker: Worker, number: int) -> int:
         path = worker.made(number, "spool")
         found = load_group(worker.path(number, "index"))
         again = _spooled(worker, found.numbers if found else (number,))
+        if again.error:
+            raise again.error
+        if found is None or again.spool_crc != found.spool_crc:
             raise changed(worker.source.locate(worker.inputs[number].name))
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
