@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 
-from tar2tf_cli.checking.decode import Faults, Value, Values, in_threads, undecodable
+from tar2tf_cli.checking.decode import Faults, Value, Values, in_threads
 from tar2tf_cli.checking.faults import Amount, Fault, FileReport, damage
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.formats.stored import whole_sample
@@ -64,7 +64,8 @@ def _decode_samples(tar: TarSamples, report: FileReport, threads: int) -> None:
             except SampleError as error:
                 yield tar.grouper.offset, key, [], [("undecodable", f"{error.member} {error.message}")]
 
-    for (offset, key, *_), faults in in_threads(placed(), lambda item: item[3] or undecodable(item[2]), threads):
+    for (offset, key, *_), faults in in_threads(placed(), lambda item: item[3] or seen.undecodable(item[2]), threads):
         report.records += 1
         for kind, message in faults:
             report.add(Fault(kind, f"sample {key}: {message}", None, offset))
+    report.not_decoded.update(seen.unknown)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TypeAlias
 
-from tar2tf_cli.checking.decode import Faults, Values, in_threads, record_values, undecodable
+from tar2tf_cli.checking.decode import Faults, Values, in_threads, record_values
 from tar2tf_cli.checking.faults import Amount, Fault, FileReport
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.tfrecord import FRAMING, RecordReader, length_crc
@@ -76,13 +76,14 @@ def _decode_records(
             yield reader.count, offset, data, faults
 
     def judge(record: tuple[int, int, bytes, Faults]) -> Faults:
-        return record[3] or undecodable(record_values(record[2]))
+        return record[3] or seen.undecodable(record_values(record[2]))
 
     for (number, offset, data, _), faults in in_threads(checked(), judge, threads):
         if faults:
             tally.reject(faults, number, offset, len(data))
         elif keep:
             keep(data)
+    tally.count_unknown(seen.unknown)
 
 
 class _Tally:
@@ -101,6 +102,10 @@ class _Tally:
         for kind, message in faults:
             self._report.add(Fault(kind, message, number, offset, length + FRAMING, before))
         self._bad = Amount(self._bad.records + 1, self._bad.bytes + length + FRAMING)
+
+    def count_unknown(self, kinds: Mapping[str, int]) -> None:
+        """Count values that could not be decoded here."""
+        self._report.not_decoded.update(kinds)
 
     def resume(self, error: DamagedShardError) -> bool:
         """Add a fault of the framing, and go to the next record; returns whether there may be one."""

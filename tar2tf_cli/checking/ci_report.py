@@ -11,6 +11,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from tar2tf_cli.checking.faults import Fault, FileReport, Report
 from tar2tf_cli.formats.record_file import write_whole
+from tar2tf_cli.spec.version import __version__
 
 __all__ = ["KINDS", "write_report"]
 
@@ -59,7 +60,7 @@ def write_report(report: Report, path: str) -> None:
     write_whole(path, [text.encode("utf-8", "backslashreplace") + b"\n"])
 
 
-# --- JUnit XML: https://github.com/windyroad/JUnit-Schema, as Jenkins, GitLab and others read it ---
+# --- JUnit XML, valid by the schemas of Ant (https://github.com/windyroad/JUnit-Schema) and Jenkins ---
 
 
 def _junit(report: Report) -> Iterator[str]:
@@ -67,7 +68,8 @@ def _junit(report: Report) -> Iterator[str]:
     now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
     yield '<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n'
     yield f'<testsuite package="tar2tf" id="0" name="tar2tf verify" timestamp="{now}" hostname="localhost"'
-    yield f' tests="{len(report.files)}" failures="{faulty}" errors="0" time="0">\n<properties/>\n'
+    yield f' tests="{len(report.files)}" failures="{faulty}" errors="0" time="0">\n'
+    yield f'<properties><property name="version" value="{__version__}"/></properties>\n'
     for found in report.files:
         yield f'<testcase classname="tar2tf.verify" name={_attribute(found.path)} time="0"'
         yield f">{_failure(found)}</testcase>\n" if found.faults else "/>\n"
@@ -103,7 +105,7 @@ def _sarif(report: Report) -> dict[str, Any]:
         {"id": kind, "shortDescription": {"text": KINDS.get(kind, "A compressed stream is damaged.")}} for kind in kinds
     ]
     results = [_result(found, fault, kinds) for found in report.files for fault in found.faults]
-    driver = {"name": "tar2tf verify", "rules": rules}
+    driver = {"name": "tar2tf verify", "version": __version__, "rules": rules}
     return {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
@@ -112,14 +114,16 @@ def _sarif(report: Report) -> dict[str, Any]:
 
 
 def _result(found: FileReport, fault: Fault, kinds: list[str]) -> dict[str, Any]:
-    location: dict[str, Any] = {"artifactLocation": {"uri": quote(found.path, safe="/:@!$&'()*+,;=~-._")}}
+    location: dict[str, Any] = {
+        "artifactLocation": {"uri": quote(found.path, safe="/:@!$&'()*+,;=~-._", errors="surrogateescape")}
+    }
     if fault.offset is not None:
         location["region"] = {"byteOffset": fault.offset, "byteLength": fault.lost or 0}
     return {
         "ruleId": fault.kind,
         "ruleIndex": kinds.index(fault.kind),
         "level": "error",
-        "message": {"text": str(fault)},
+        "message": {"text": _valid(str(fault))},
         "locations": [{"physicalLocation": location}],
         "properties": {name: value for name, value in fault.to_json().items() if name not in ("kind", "message")},
     }

@@ -1,9 +1,14 @@
-"""Decodes values, to find those that a training would fail on: images, and arrays in npy files."""
+"""Decodes values, to find those that a training would fail on: images, and arrays in npy files.
+
+JPEG, PNG, BMP, GIF and WebP are what `tf.io.decode_image` takes. What cannot be decoded here, such as a TIFF of an
+uncommon kind, is counted by its kind instead.
+"""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from threading import Lock
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import ImageError
@@ -13,7 +18,7 @@ from tar2tf_cli.formats.magic import sniff
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["Faults", "Value", "Values", "in_threads", "record_values", "undecodable"]
+__all__ = ["Faults", "Value", "Values", "in_threads", "record_values"]
 
 _NAMED: Final = {"jpg": "image/", "jpeg": "image/", "png": "image/", "bmp": "image/", "npy": "npy"}
 
@@ -26,10 +31,16 @@ T = TypeVar("T")
 
 
 class Values:
-    """Remembers what the values of each name are, to find one that differs, such as an image without its beginning."""
+    """Remembers what the values of each name are, to find one that differs, such as an image without its beginning.
+
+    Attributes:
+        unknown: how many images and arrays of each kind cannot be decoded here, so that nothing is known of them.
+    """
 
     def __init__(self) -> None:
+        self.unknown: Counter[str] = Counter()
         self._kinds: dict[str, str] = {}
+        self._lock = Lock()
 
     def odd(self, values: Iterable[Value]) -> list[tuple[str, str]]:
         """The faults of values that are not images or arrays, although their name or those before say so."""
@@ -45,21 +56,28 @@ class Values:
                 found.append(("undecodable", f"{name!r} is {state}, where {what} is expected"))
         return found
 
+    def undecodable(self, values: Iterable[Value]) -> list[tuple[str, str]]:
+        """The faults of images and arrays that are damaged; may be called in several threads."""
+        found = []
+        for name, data in values:
+            kind = _kind(data)
+            decode = _DECODERS.get(kind, _unknown if kind.startswith("image/") else _nothing)
+            try:
+                decode(data)
+            except _UnknownError as error:
+                with self._lock:
+                    self.unknown[f"{kind} {error}".rstrip()] += 1
+            except (ImageError, ValueError) as error:
+                found.append(("undecodable", f"{name!r} cannot be decoded: {error}"))
+            except MemoryError:
+                found.append(("undecodable", f"{name!r} cannot be decoded: it does not fit into memory"))
+        return found
+
 
 def record_values(message: bytes) -> list[Value]:
     """The bytes values of a tf.train.Example with the names of their features."""
     features = parse(message, sequence=True).values()
     return [(feature.name, part) for feature in features if feature.kind == "bytes" for part in feature.parts()]
-
-
-def undecodable(values: Iterable[Value]) -> list[tuple[str, str]]:
-    """The faults of images and arrays that cannot be decoded; TensorFlow could not decode them either."""
-    found = []
-    for name, data in values:
-        decode = _DECODERS.get(_kind(data))
-        if decode and (problem := decode(data)):
-            found.append(("undecodable", f"{name!r} cannot be decoded: {problem}"))
-    return found
 
 
 def _kind(data: bytes) -> str:
@@ -69,47 +87,87 @@ def _kind(data: bytes) -> str:
     return kind
 
 
-def _decode_image(data: bytes) -> str | None:
+class _UnknownError(Exception):
+    """Nobody here can tell whether a value is whole; says why, or nothing."""
+
+
+def _unknown(data: bytes) -> None:
+    raise _UnknownError
+
+
+def _nothing(data: bytes) -> None:
+    """Accept what is neither an image nor an array."""
+
+
+def _decode_image(data: bytes) -> None:
     from tar2tf_cli.formats.image import decode
 
-    try:
-        decode(data)
-    except ImageError as error:
-        return error.message
-    except MemoryError:
-        return "it does not fit into memory"
-    return None
+    decode(data)
 
 
-def _decode_with_opencv(data: bytes) -> str | None:
+def _follow_gif(data: bytes) -> None:
+    from tar2tf_cli.formats.image.gif import check_gif
+
+    check_gif(data)
+
+
+def _decode_webp(data: bytes) -> None:
+    if int.from_bytes(data[4:8], "little") + 8 > len(data):
+        raise ValueError("it is cut short")
+    if not _opencv_decodes(data):
+        raise ValueError("it is damaged")
+
+
+def _decode_tiff(data: bytes) -> None:
+    from tar2tf_cli.formats.image.tiff import tiff_pages
+
+    pages = list(tiff_pages(data))
+    if not _opencv_decodes(data):
+        if all(page.common for page in pages):
+            raise ValueError("it is damaged")
+        raise _UnknownError("of an uncommon kind")
+
+
+def _opencv_decodes(data: bytes) -> bool:
+    """Whether OpenCV decodes an image: all pages of it.
+
+    Raises:
+        ImageError: when the header is damaged, or it has more pixels than are decoded.
+    """
     import cv2
     import numpy as np
 
+    from tar2tf_cli.formats.image import header
+    from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS
+
+    cv2.utils.logging.setLogLevel(0)  # what it finds is said once, with the place
+    shape = header(data)
+    if shape.height * shape.width > DEFAULT_MAX_PIXELS:
+        raise ImageError(f"{shape.height}x{shape.width} pixels are more than the limit of {DEFAULT_MAX_PIXELS}")
     try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-    except cv2.error as error:
-        return str(error).strip()
-    return "it is damaged" if image is None else None
+        whole, images = cv2.imdecodemulti(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    except cv2.error:
+        return False
+    return bool(whole and images)
 
 
-def _decode_array(data: bytes) -> str | None:
+def _decode_array(data: bytes) -> None:
     from tar2tf_cli.formats.npy import PickledError, read_array
 
     try:
         read_array(data)
     except PickledError:
-        return None
-    except ValueError as error:
-        return str(error)
-    return None
+        raise _UnknownError("of Python objects") from None
 
 
-_DECODERS: Final[dict[str, Callable[[bytes], str | None]]] = {
+_DECODERS: Final[dict[str, Callable[[bytes], None]]] = {
     "image/jpeg": _decode_image,
     "image/png": _decode_image,
     "image/bmp": _decode_image,
+    "image/gif": _follow_gif,
+    "image/webp": _decode_webp,
+    "image/tiff": _decode_tiff,
     "npy": _decode_array,
-    "image/webp": _decode_with_opencv,
 }
 
 

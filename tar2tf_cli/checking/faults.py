@@ -81,6 +81,7 @@ class FileReport:
         not_adjacent: number of samples of a tar whose members are not adjacent, which is not a fault.
         bad: the records with a fault; a stretch in which no record was found counts as one.
         sequences: how many records are a tf.train.SequenceExample.
+        not_decoded: how many images and arrays of each kind could not be decoded here, though they may be whole.
     """
 
     path: str
@@ -96,6 +97,7 @@ class FileReport:
     not_adjacent: int = 0
     bad: Amount = field(default_factory=Amount)
     sequences: int = 0
+    not_decoded: Counter[str] = field(default_factory=Counter)
 
     @property
     def status(self) -> str:
@@ -127,6 +129,7 @@ class FileReport:
             "bytes": self.bytes,
             "faults": [fault.to_json() for fault in self.faults],
             **({"not_adjacent": self.not_adjacent} if self.not_adjacent else {}),
+            **({"not_decoded": dict(self.not_decoded)} if self.not_decoded else {}),
         }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -178,6 +179,9 @@ def _print_summary(report: Report) -> None:
         message(f"{count(sequences, 'record')} are tf.train.SequenceExamples")
     if scattered := sum(found.not_adjacent for found in report.files):
         message(f"note: {count(scattered, 'sample')} with members that are not adjacent, which convert puts together")
+    if unknown := sum((found.not_decoded for found in report.files), Counter[str]()):
+        kinds = ", ".join(f"{number:,} {kind}" for kind, number in unknown.most_common())
+        message(f"note: {count(unknown.total(), 'value')} not decoded, as this is not possible here: {kinds}")
     if saved := report.salvaged:
         lost = f"lost {count(saved.lost_records, 'record')}, {size(saved.lost_bytes)}"
         message(f"salvaged {count(saved.records, 'record')}, {size(saved.bytes)}, to {saved.path}; {lost}")

@@ -16,6 +16,10 @@ _MAGIC: Final = (
     (b"GIF8", "image/gif"),
     (b"II*\0", "image/tiff"),
     (b"MM\0*", "image/tiff"),
+    (b"\0\0\0\x0cjP  \r\n\x87\n", "image/jp2"),
+    (b"\0\0\0\x0cJXL \r\n\x87\n", "image/jxl"),
+    (b"\x76\x2f\x31\x01", "image/exr"),
+    (b"8BPS\0", "image/psd"),
     (b"\x93NUMPY", "npy"),
     (b"PK\x03\x04", "zip"),
     (GZIP_MAGIC, "gzip"),
@@ -55,6 +59,13 @@ _ADVICE: Final = {
 
 _ZLIB: Final = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 _RIFF: Final = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
+_BRANDS: Final = {
+    b"avif": "image/avif",
+    b"avis": "image/avif",
+    b"heic": "image/heic",
+    b"heix": "image/heic",
+    b"mif1": "image/heic",
+}
 
 
 def sniff(data: bytes) -> str | None:
@@ -64,7 +75,7 @@ def sniff(data: bytes) -> str | None:
             return kind
     if data.startswith(b"RIFF"):
         return _RIFF.get(data[8:12])
-    return "video/mp4" if data[4:8] == b"ftyp" else None
+    return _BRANDS.get(data[8:12], "video/mp4") if data[4:8] == b"ftyp" else None
 
 
 def foreign(head: bytes) -> tuple[str, str] | None:

