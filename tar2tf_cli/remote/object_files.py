@@ -34,7 +34,7 @@ def object_file(path: str) -> Path:
         NotAllowedError: when it is not in a mount path.
         NothingFoundError: when there is no such file.
     """
-    found = Path(os.path.realpath(os.path.join("/", path)))
+    found = Path(os.path.realpath(os.path.join("/", path)) if "\0" not in path else "/")
     given = os.environ.get(MOUNT_PATHS)
     known = None if given is None else {os.path.realpath(folder) for folder in given.split(os.pathsep) if folder}
     for place, folder in zip(found.parts[1:], found.parents[::-1], strict=False):

@@ -44,6 +44,7 @@ from tar2tf_cli.errors import (
     Tar2tfError,
     UsageError,
 )
+from tar2tf_cli.formats.record_file import RecordFile
 from tar2tf_cli.remote.object_files import NotAllowedError, object_file, only_a_part
 from tar2tf_cli.remote.settings import ENVIRONMENT, Asked, Settings
 from tar2tf_cli.remote.stream import text_of_error
@@ -54,6 +55,9 @@ __all__ = ["Transformer", "serve"]
 _AT_ONCE: Final = 4
 """How many objects a process works on; others wait, so that the memory needed does not depend on the cluster."""
 
+_IDLE: Final = 120
+"""Seconds after which an unused connection is closed: more than a target keeps it, or both would use and close it."""
+
 _PIECE: Final = 1 << 20
 _LOOK: Final = 0.5  # seconds between two looks whether the client is still there
 _PAUSES: Final = (0.5, 1.0, 2.0)  # seconds before a target or transformer that does not answer is asked again
@@ -62,7 +66,15 @@ _PAUSES: Final = (0.5, 1.0, 2.0)  # seconds before a target or transformer that 
 def serve(settings: Settings, host: str, port: int, workers: int) -> None:
     """Answer requests until the process is asked to end."""
     os.environ[ENVIRONMENT] = settings.text
-    uvicorn.run(f"{__name__}:_app", factory=True, host=host, port=port, workers=workers, log_level="warning")
+    uvicorn.run(
+        f"{__name__}:_app",
+        factory=True,
+        host=host,
+        port=port,
+        workers=workers,
+        log_level="warning",
+        timeout_keep_alive=_IDLE,
+    )
 
 
 def _app() -> FastAPI:
@@ -106,7 +118,7 @@ class Transformer(FastAPIServer):  # type: ignore[misc]
         fqn = request.query_params.get(QPARAM_ETL_FQN, "").strip()
         raw = request.scope["raw_path"].decode("ascii")  # with the escapes that the target sent
         if fqn:
-            file = object_file(unquote(fqn))  # which is escaped twice
+            file = object_file(unquote(fqn, errors="surrogateescape"))  # which is escaped twice
             uname = only_a_part(file)
             if uname is None:
                 return file
@@ -205,6 +217,14 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
 
 
 async def _save(pieces: AsyncIterator[bytes], path: Path) -> None:
-    with open(path, "wb") as file:
+    """Write a body to a file, in a thread: health is still to be answered while a disk is slow."""
+    parts: list[bytes] = []
+    size = 0
+    with RecordFile(str(path)) as file:
         async for piece in pieces:
-            file.write(piece)
+            parts.append(piece)
+            size += len(piece)
+            if size >= _PIECE:
+                await asyncio.to_thread(file.write, parts, size)
+                parts, size = [], 0
+        file.write(parts, size)

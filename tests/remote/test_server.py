@@ -278,7 +278,7 @@ def test_an_object_that_is_no_whole_tar_is_an_error_and_nothing_else(
 
 OUTSIDE = (
     *("somewhere", "relative", "dots", "beside", "dots inside"),
-    *("link", "link to beside", "begins alike", "the folder", "no name"),
+    *("link", "link to beside", "begins alike", "the folder", "no name", "a NUL"),
 )
 
 
@@ -299,6 +299,7 @@ def outside(mount_path: Path) -> dict[str, str]:
         "begins alike": f"{mount_path}2/@ais/b/%ob/o.tar",
         "the folder": f"{mount_path}",
         "no name": "/",
+        "a NUL": "/etc/host\0name",
     }
 
 
