@@ -94,7 +94,6 @@ class _Tally:
         self._report = report
         self._bad = Amount()
         self._gaps = 0
-        self._readable = True
 
     def reject(self, faults: Faults, number: int, offset: int, length: int) -> None:
         """Add the faults of a record that is framed well."""
@@ -132,7 +131,7 @@ class _Tally:
         """Fill in the numbers of the report."""
         self._report.good, self._report.bad = self._good(), self._bad
         self._report.records = self._reader.count - self._gaps
-        self._report.examined = self._readable and not self._gaps
+        self._report.examined = not self._report.cut and not self._gaps
 
     def _good(self) -> Amount:
         return Amount(self._reader.count - self._bad.records, self._reader.offset - self._bad.bytes)
@@ -141,7 +140,7 @@ class _Tally:
         """Add a fault of the stream, after which nothing can be read."""
         rest = "" if error.kind == "truncated" else "; the rest of the file cannot be read"
         self._report.add(Fault(error.kind, error.message + rest, self._reader.count, error.offset, None, self._good()))
-        self._readable = False
+        self._report.cut = True
 
 
 def _last(fault: Fault, header: bytes) -> Fault:

@@ -81,6 +81,7 @@ class FileReport:
         not_adjacent: number of samples of a tar whose members are not adjacent, which is not a fault.
         bad: the records with a fault; a stretch in which no record was found counts as one.
         sequences: how many records are a tf.train.SequenceExample.
+        cut: whether there is a place behind which nothing can be read.
         not_decoded: how many images and arrays of each kind could not be decoded here, though they may be whole.
     """
 
@@ -97,6 +98,7 @@ class FileReport:
     not_adjacent: int = 0
     bad: Amount = field(default_factory=Amount)
     sequences: int = 0
+    cut: bool = False
     not_decoded: Counter[str] = field(default_factory=Counter)
 
     @property

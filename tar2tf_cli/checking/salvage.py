@@ -29,6 +29,8 @@ class Salvaged:
         bytes: its size.
         lost_records: how many records are lost; a stretch in which no record was found counts as one.
         lost_bytes: their size, as far as it is known.
+        cut: the number of files whose rest cannot be read, so that nobody knows what it held.
+        tars: the number of tars, which have no records.
     """
 
     path: str
@@ -36,10 +38,12 @@ class Salvaged:
     bytes: int
     lost_records: int
     lost_bytes: int
+    cut: int
+    tars: int
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
-        lost = {"records": self.lost_records, "bytes": self.lost_bytes}
+        lost = {"records": self.lost_records, "bytes": self.lost_bytes, "cut": self.cut, "tars": self.tars}
         return {"path": self.path, "records": self.records, "bytes": self.bytes, "lost": lost}
 
 
@@ -79,18 +83,25 @@ class Salvage:
         return f"{self._prefix}{self._parts}.part"
 
     def finish(self, reports: Sequence[FileReport]) -> Salvaged:
-        """Join the parts in order, and delete them.
+        """Join the parts in order, and delete them; there is no new file if there are only tars.
 
         Raises:
             SinkError: when the file cannot be written.
         """
-        kept = 0
-        with WholeFile(self.path) as whole:
-            for part in self._paths():
-                kept += _append(whole, part)
-        good = sum(report.good.records for report in reports if report.format == "tfrecord")
-        bad = [report.bad for report in reports]
-        return Salvaged(self.path, good, kept, sum(lost.records for lost in bad), sum(lost.bytes for lost in bad))
+        kept, tars = 0, sum(report.format == "tar" for report in reports)
+        if tars < len(reports):
+            with WholeFile(self.path) as whole:
+                for part in self._paths():
+                    kept += _append(whole, part)
+        return Salvaged(
+            self.path,
+            sum(report.good.records for report in reports if report.format == "tfrecord"),
+            kept,
+            lost_records=sum(report.bad.records for report in reports),
+            lost_bytes=sum(report.bad.bytes for report in reports),
+            cut=sum(report.cut for report in reports if report.format != "tar"),
+            tars=tars,
+        )
 
     def clean(self) -> None:
         """Delete parts that are left."""

@@ -16,12 +16,8 @@ from tar2tf_cli.stores import Source
 
 __all__ = ["add_gaps", "verify_bucket"]
 
-_SUFFIXES: Final = (
-    *(template.removeprefix("*") for template in SHARD_TEMPLATES),
-    ".record",
-    ".tfrecord",
-    ".tfrecords",
-)
+_TAR_SUFFIXES: Final = tuple(template.removeprefix("*") for template in SHARD_TEMPLATES)
+_TFRECORD_NAME: Final = re.compile(r"\.(tf)?records?(-\d+-of-\d+)?(\.(gz|zlib|zst|bz2|xz))?$")
 _DIGITS: Final = re.compile(r"\d+")
 
 
@@ -52,7 +48,7 @@ def _skip_others(source: Source, templates: Sequence[str], names: list[str], rep
         asked_for = source.asked_for(name, templates)
         if found.format == "manifest" and not asked_for:
             report.manifest = report.manifest or found.path
-        elif asked_for or _is_shard(found) or _shape(name) in shapes or name.lower().endswith(_SUFFIXES):
+        elif asked_for or _is_shard(found) or _shape(name) in shapes or _has_name_of_shard(name):
             kept.append((name, found))
         else:
             report.skipped.append(name)
@@ -62,6 +58,10 @@ def _skip_others(source: Source, templates: Sequence[str], names: list[str], rep
 
 def _is_shard(found: FileReport) -> bool:
     return found.format in ("tar", "tfrecord")
+
+
+def _has_name_of_shard(name: str) -> bool:
+    return name.lower().endswith(_TAR_SUFFIXES) or bool(_TFRECORD_NAME.search(name.lower()))
 
 
 def _shape(name: str) -> str:

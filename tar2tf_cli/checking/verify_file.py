@@ -84,7 +84,7 @@ class CheckFile:
         except SourceError as error:
             where = f"{error.member}: " if error.member else ""
             report.add(Fault("unreadable", f"{where}{error.message}", None, error.offset))
-            report.examined = False
+            report.examined, report.cut = False, True
         if self.claim:
             _compare(self.claim, stored, report)
         report.close()
@@ -92,8 +92,9 @@ class CheckFile:
 
     def _check(self, shard: OpenShard, context: CheckContext, report: FileReport) -> None:
         report.format = report.format or shard.format
-        if shard.damage:
+        if shard.damage and report.format is None:
             report.add(damage(shard.damage))
+            report.cut = True
         elif report.format == "tar":
             from tar2tf_cli.checking.check_tar import check_tar
 

@@ -21,6 +21,7 @@ from tar2tf_cli.cli.options import (
     workers_option,
 )
 from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, print_skipped, size
+from tar2tf_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from tar2tf_cli.checking.faults import Fault, FileReport, Report
@@ -29,6 +30,7 @@ __all__ = ["command"]
 
 _MOST_ALIKE: Final = 3
 _MOST_LINES: Final = 40
+_CONVERT: Final = "tar2tf convert --on-error skip makes records of the whole samples of damaged tars"
 _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
 
 
@@ -112,6 +114,8 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     _print_report(report, options)
     if not options["quiet"]:
         _print_summary(report)
+    if report.salvaged and report.salvaged.tars == len(report.files):
+        raise UsageError("--salvage writes records, and there are only tars", hint=_CONVERT)
     return 0 if report.ok else 1
 
 
@@ -184,7 +188,11 @@ def _print_summary(report: Report) -> None:
         message(f"note: {count(unknown.total(), 'value')} not decoded, as this is not possible here: {kinds}")
     if saved := report.salvaged:
         lost = f"lost {count(saved.lost_records, 'record')}, {size(saved.lost_bytes)}"
-        message(f"salvaged {count(saved.records, 'record')}, {size(saved.bytes)}, to {saved.path}; {lost}")
+        lost += f", and the rest of {count(saved.cut, 'file')} that cannot be read" if saved.cut else ""
+        if saved.tars < len(report.files):
+            message(f"salvaged {count(saved.records, 'record')}, {size(saved.bytes)}, to {saved.path}; {lost}")
+        if 0 < saved.tars < len(report.files):
+            message(f"{count(saved.tars, 'tar')} not salvaged: {_CONVERT}")
     if report.ok:
         message(f"whole: {total}")
         return

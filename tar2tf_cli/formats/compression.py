@@ -134,6 +134,10 @@ class CompressedStream:
         self._pending = memoryview(data)[size:] if len(data) > size else b""
         return data if type(data) is bytes and len(data) <= size else bytes(data[:size])
 
+    def readinto(self, buffer: bytearray | memoryview) -> int:
+        """Read into a buffer; returns how many bytes, 0 only at the end."""
+        return read_into(self, buffer)
+
     def close(self) -> None:
         """Close the input."""
         self._stored.close()

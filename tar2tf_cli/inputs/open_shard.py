@@ -69,7 +69,7 @@ class OpenShard:
         name: path or URL.
         head: the first bytes, decompressed.
         format: the detected format; None when it is unknown.
-        damage: why the first bytes could not be read.
+        damage: why the first bytes could not be read; those before the damage can.
         plain: the stream, when the input is not compressed.
     """
 
@@ -120,6 +120,8 @@ class OpenShard:
         if self._pending:
             data, self._pending = self._pending[:size], self._pending[size:]
             return data
+        if self.damage:
+            raise self.damage
         return self._stream.read(size)
 
     def readinto(self, buffer: memoryview) -> int:

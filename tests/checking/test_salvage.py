@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
-from checked import SEVERAL, Ran, flipped, framed, some_examples, write
+from checked import SEVERAL, Ran, a_tar, an_example, flipped, framed, some_examples, write
+from servers import FaultyServer
 
 
 def damaged(folder: Path) -> list[bytes]:
@@ -53,3 +55,49 @@ def test_an_existing_file_is_not_replaced(tmp_path: Path, run: Callable[..., Ran
         assert run(tmp_path / "in", "--salvage", path).code == 2
     assert run(tmp_path / "in", "--salvage", tmp_path / "y", "--fast").code == 2
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_records_before_damage_of_a_compressed_file_are_saved_and_the_rest_is_said_to_be_lost(
+    tmp_path: Path, run: Callable[..., Ran]
+) -> None:
+    records = [random.Random(number).randbytes(900) for number in range(200)]
+    data = framed(*[an_example(jpg=record) for record in records])
+    cut, damaged = gzip.compress(data)[:-9000], bytearray(gzip.compress(data))
+    damaged[len(damaged) // 2] ^= 255
+    folder = tmp_path / "in"
+    write(folder / "first.record.gz", gzip.compress(framed(*some_examples(9)))[:100])
+    write(folder / "cut.record.gz", cut)
+    write(folder / "damaged.tfrecord-00000-of-00001.gz", bytes(damaged))
+    write(folder / "nothing.record.gz", b"\x1f\x8b\x08\0damaged")
+    write(folder / "notes.record.txt", b"nothing")
+    ran = run(folder, "--salvage", tmp_path / "x", "--json")
+    saved = ran.json["salvaged"]
+    assert [(Path(file["path"]).name[0], file["status"]) for file in ran.json["files"]] == [
+        (name, "damaged") for name in "cdfn"
+    ]
+    assert saved["lost"] == {"records": 1, "bytes": len(framed(an_example(jpg=records[0]))), "cut": 4, "tars": 0}
+    assert saved["records"] > 180 + 50
+    found = [record.numpy() for record in tf.data.TFRecordDataset(str(tmp_path / "x"))]
+    assert len(found) == saved["records"] == sum(file["records"] for file in ran.json["files"]) - 1
+    assert "and the rest of 4 files that cannot be read" in run(folder, "--salvage", tmp_path / "y").err
+
+
+def test_tars_have_no_records_and_this_is_said(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    write(tmp_path / "in" / "x.tar", a_tar([("a.txt", b"a"), ("b.txt", b"b")])[:1500])
+    ran = run(tmp_path / "in", "--salvage", tmp_path / "x")
+    assert (ran.code, (tmp_path / "x").exists()) == (2, False), ran.err
+    assert "truncated" in ran.out
+    assert "--salvage writes records, and there are only tars" in ran.err
+    write(tmp_path / "in" / "y.record", framed(*some_examples(3)))
+    ran = run(tmp_path / "in", "--salvage", tmp_path / "x")
+    assert (ran.code, (tmp_path / "x").read_bytes()) == (1, framed(*some_examples(3)))
+    assert "1 tar not salvaged: tar2tf convert --on-error skip" in ran.err
+
+
+def test_what_is_remote_is_salvaged_too(tmp_path: Path, run: Callable[..., Ran], web: FaultyServer) -> None:
+    web.objects["x.record"] = flipped(framed(*some_examples(5)), 30)
+    web.objects["y.record.gz"] = gzip.compress(framed(*some_examples(5)))
+    for name, number in (("x.record", 4), ("y.record.gz", 5)):
+        ran = run(f"{web.url}/{name}", "--salvage", tmp_path / name, "--json")
+        assert ran.json["salvaged"]["records"] == number
+        assert len(list(tf.data.TFRecordDataset(str(tmp_path / name)))) == number
