@@ -28,14 +28,12 @@ def credentials() -> dict[str, str]:
 
 
 def _token_in_file() -> str | None:
-    given = os.environ.get("AIS_AUTHN_TOKEN_FILE")
+    given = network.file_of("AIS_AUTHN_TOKEN_FILE")
     path = os.path.expanduser(given or _TOKEN_FILE)
     try:
         with open(path, encoding="utf-8") as file:
             return str(json.load(file)["token"])
     except FileNotFoundError:
-        if given:
-            raise UsageError(f"AIS_AUTHN_TOKEN_FILE is set to {path}, which does not exist") from None
         return None
     except (OSError, ValueError, KeyError, TypeError):
         raise UsageError(f"{path} is not a token file such as `ais auth login` writes") from None
@@ -47,13 +45,9 @@ def tls() -> tuple[bool | str, tuple[str, str] | None]:
     Raises:
         UsageError: when a file does not exist.
     """
-    for variable in ("AIS_CLIENT_CA", "AIS_CRT", "AIS_CRT_KEY"):
-        path = os.environ.get(variable)
-        if path and not os.path.exists(path):
-            raise UsageError(f"{variable} is set to {path}, which does not exist")
-    certificate, key = os.environ.get("AIS_CRT"), os.environ.get("AIS_CRT_KEY")
+    authority, certificate, key = map(network.file_of, ("AIS_CLIENT_CA", "AIS_CRT", "AIS_CRT_KEY"))
     skip = os.environ.get("AIS_SKIP_VERIFY_CRT", os.environ.get("AIS_SKIP_VERIFY", ""))
-    verify = False if skip.lower() in _TRUE else os.environ.get("AIS_CLIENT_CA") or True
+    verify = False if skip.lower() in _TRUE else authority or True
     return verify, (certificate, key) if certificate and key else None
 
 

@@ -77,7 +77,7 @@ class CloudStore(Store):
 
     def _connect(self, **timeouts: timedelta) -> Any:
         client: dict[str, Any] = {"allow_http": True, "connect_timeout": timedelta(seconds=network.CONNECT_SECONDS)}
-        path = next(filter(None, map(os.environ.get, _CA)), None)
+        path = next(filter(None, map(network.file_of, _CA)), None)
         try:
             if path:
                 client["root_certificate"] = Path(path).read_bytes()

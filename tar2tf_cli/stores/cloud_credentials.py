@@ -39,7 +39,10 @@ def aws_provider() -> Any:
     except Exception as error:  # boto3 is not installed, or finds no credentials or no such profile
         if not asked:
             return None
-        raise UsageError(f"AWS: {error}", hint="check AWS_PROFILE; profiles need boto3: pip install boto3") from None
+        for variable in _PROFILES[1:]:
+            network.file_of(variable)
+        words = "AWS's configuration holds no credentials" if "Received None" in str(error) else f"AWS: {error}"
+        raise UsageError(words, hint="check AWS_PROFILE; profiles need boto3: pip install boto3") from None
 
 
 def google_provider() -> Any:

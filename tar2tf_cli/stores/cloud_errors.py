@@ -33,6 +33,11 @@ https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes
 _MACHINE: Final = re.compile("169.254|/latest/(api|meta-data)/|computeMetadata|metadata/identity")
 """Where obstore asks for credentials on a cloud machine when it has found no others."""
 
+_PROVIDER: Final = re.compile(r"External \w+ credential provider: (\w+): ([^\n]+)")
+"""What obstore says when a function that gets credentials raises an exception: its type and words."""
+
+_PASSING: Final = re.compile("Connect|Timeout|Transport|Endpoint")
+
 
 def raise_as_ours(error: Exception, where: str, server: str, login: str, offset: int | None) -> NoReturn:
     """Raise the error that an obstore error means.
@@ -60,6 +65,11 @@ def raise_as_ours(error: Exception, where: str, server: str, login: str, offset:
         raise SourceError(words, shard=where, hint=_TODO.get(meaning, login)) from None
     if status and status[1] in ("412", "416"):
         raise changed(where, offset) from None
+    if found := _PROVIDER.search(text):
+        if _PASSING.search(found[1]):
+            raise Transient(found[2], server) from None
+        hint = "run `aws sso login`, or log in as your organisation does" if "SSO" in found[1] else login
+        raise SourceError(f"no credentials could be obtained: {found[2]}", shard=where, hint=hint) from None
     if _MACHINE.search(text):
         raise SourceError("no credentials were found", shard=where, hint=login) from None
     if "token request" in text:

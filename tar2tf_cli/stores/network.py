@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,7 @@ __all__ = [
     "byte_range",
     "check_status",
     "crc32c_of",
+    "file_of",
     "network_errors",
     "text_of",
     "wrong_scheme",
@@ -104,6 +106,18 @@ def wrong_scheme(server: str, speaks: str) -> SourceError:
     return SourceError(
         f"the server speaks {speaks}, not {'http' if speaks == 'https' else 'https'}", shard=server, hint=hint
     )
+
+
+def file_of(variable: str) -> str | None:
+    """Return the path in an environment variable; None when it is not set.
+
+    Raises:
+        UsageError: when there is no such file or folder.
+    """
+    path = os.environ.get(variable)
+    if path and not os.path.exists(os.path.expanduser(path)):
+        raise UsageError(f"{variable} is set to {path}, which does not exist")
+    return path or None
 
 
 @contextlib.contextmanager

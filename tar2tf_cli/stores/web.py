@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.stores import network
-from tar2tf_cli.stores.network import network_errors
+from tar2tf_cli.stores.network import file_of, network_errors
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.http_wire import Response
@@ -61,7 +61,7 @@ class WebClient:
         tls_hint: str = "set REQUESTS_CA_BUNDLE to the server's CA",
     ) -> None:
         self._headers = dict(headers or {})
-        self._tls = _tls(verify, cert)
+        self._verify, self._cert = verify, cert
         self._connect, self._read = timeout or (network.CONNECT_SECONDS, network.READ_SECONDS)
         self._tls_hint = tls_hint
         self._routes: dict[str, _Route] = {}
@@ -134,8 +134,11 @@ class WebClient:
         auth = get_netrc_auth(origin) or get_auth_from_url(origin)
         headers = {**make_headers(basic_auth=":".join(auth) if any(auth) else None), **self._headers}
         server = server_of(origin)
-        settings: dict[str, Any] = {"maxsize": _CONNECTIONS, **self._tls}
-        if not (proxy := select_proxy(origin, get_environ_proxies(origin))):
+        proxy = select_proxy(origin, get_environ_proxies(origin))
+        settings: dict[str, Any] = {"maxsize": _CONNECTIONS}
+        if "https://" in (origin[:8].lower(), (proxy or "")[:8].lower()):
+            settings |= _tls(self._verify, self._cert)
+        if not proxy:
             manager = PoolManager(**settings)
             manager.pool_classes_by_scheme = POOLS
             return _Route(manager.connection_from_url(server).urlopen, "", headers)
@@ -176,7 +179,5 @@ def _tls(verify: bool | str, cert: tuple[str, str] | None) -> dict[str, Any]:
         disable_warnings(InsecureRequestWarning)  # the user has said so
         return {**settings, "cert_reqs": "CERT_NONE", "assert_hostname": False}
     bundle = verify if isinstance(verify, str) else None
-    bundle = (
-        bundle or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or DEFAULT_CA_BUNDLE_PATH
-    )
+    bundle = bundle or file_of("REQUESTS_CA_BUNDLE") or file_of("CURL_CA_BUNDLE") or DEFAULT_CA_BUNDLE_PATH
     return {**settings, "cert_reqs": "CERT_REQUIRED", "ca_cert_dir" if os.path.isdir(bundle) else "ca_certs": bundle}

@@ -133,6 +133,44 @@ class TestS3(SourceSuite):
             open_source(bucket).list(["*.tar"])
         assert "pip install boto3" in (caught.value.hint or "")
 
+    @pytest.mark.parametrize("variable", ["AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CA_BUNDLE"])
+    def test_a_file_that_a_variable_names_and_is_not_there_is_named_with_the_variable(
+        self, bucket: str, monkeypatch: pytest.MonkeyPatch, variable: str
+    ) -> None:
+        if variable != "AWS_CA_BUNDLE":
+            monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.setenv(variable, "/nowhere/aws")
+        with pytest.raises(UsageError, match=f"^{variable} is set to /nowhere/aws, which does not exist$"):
+            open_source(bucket).list(["*.tar"])
+
+    def test_files_without_credentials_are_named(
+        self, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        (tmp_path / "config").write_text("[profile mine]\nregion = us-east-1\n")
+        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+        monkeypatch.setenv("AWS_PROFILE", "mine")
+        with pytest.raises(UsageError, match="no credentials") as caught:
+            open_source(bucket).list(["*.tar"])
+        assert "AWS_PROFILE" in (caught.value.hint or "")
+
+    def test_a_sign_on_that_expired_is_an_error_at_once(
+        self, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.setenv("HOME", str(tmp_path))
+        sso = "sso_start_url = https://x.invalid/start\nsso_region = us-east-1\nsso_account_id = 1\nsso_role_name = r\n"
+        (tmp_path / "config").write_text(f"[profile mine]\nregion = us-east-1\n{sso}")
+        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+        monkeypatch.setenv("AWS_PROFILE", "mine")
+        began = time.monotonic()
+        with pytest.raises(SourceError, match="SSO Token") as caught:
+            open_source(bucket).list(["*.tar"])
+        assert "aws sso login" in (caught.value.hint or "")
+        assert time.monotonic() - began < 5
+
     def test_ctrl_c_does_not_wait_for_a_server_that_is_silent(self, s3: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as mute:
             threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
