@@ -100,7 +100,7 @@ class Bench:
     def peak(self, command: Command) -> int:
         """Peak anonymous memory, in bytes, of the largest process of a command."""
         note("memory: watching " + " ".join(map(str, command)))
-        self._empty()
+        self.empty()
         try:
             return peak_anonymous(command)
         except Failed:
@@ -113,7 +113,7 @@ class Bench:
     def _time(self, peer: Peer, times: Times) -> None:
         if times.failure:
             return
-        self._empty()
+        self.empty()
         try:
             seconds, documents = run(peer.commands)
             self._check(peer, documents)
@@ -134,7 +134,7 @@ class Bench:
         if peer.records not in (None, seen):
             raise Failed(f"saw {seen:,} records, not {peer.records:,}")
 
-    def _empty(self) -> None:
+    def empty(self) -> None:
         """Empty the output directory, and flush the writes of earlier runs to disk."""
         shutil.rmtree(self.out, ignore_errors=True)
         self.out.mkdir(parents=True)
@@ -145,7 +145,7 @@ class Bench:
 
         On a virtual machine the first use of a page of memory costs several times the second.
         """
-        self._empty()
+        self.empty()
         with (self.out / "warm").open("wb") as sink:
             for path in data.files:
                 with path.open("rb") as source:

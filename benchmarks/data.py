@@ -46,6 +46,11 @@ class Dataset:
     def bytes(self) -> int:
         return sum(path.stat().st_size for path in self.files)
 
+    @property
+    def template(self) -> str:
+        """The files as a template for the command."""
+        return "{" + ",".join(path.name for path in self.files) + "}"
+
     def first(self, share: int) -> FirstFiles:
         """The first of so many equal parts."""
         return FirstFiles(self.directory, self.samples // share, self.payload // share, len(self.files) // share)

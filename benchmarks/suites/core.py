@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmarks.bench import Bench, Peer, Target, python, scenario, tar2tf
 from benchmarks.data import PEERS, Dataset
 from benchmarks.measure import Command, Failed
+from benchmarks.peers import go_peer
 from tar2tf_cli.formats import kernel
 
 MEMORY_LIMIT = 120e6  # bytes of anonymous memory in any one process
@@ -42,9 +43,26 @@ def small(bench: Bench) -> None:
         [
             convert(bench, data),
             Peer("without the kernel", [["env", "TAR2TF_PURE=1", *convert_command(bench, data.directory)]]),
+            *go_tfdata(bench, data, 3 if kernel.native() else 1.3),
             Peer("cat", [cat(bench, data)], None, data.bytes),
             script(bench, data, "tarfile_script", Target(30 if kernel.native() else 14, as_fast=True)),
             script(bench, data, "webdataset_script"),
+        ],
+        data,
+    )
+
+
+@scenario
+def large(bench: Bench) -> None:
+    """Convert a quarter of the JPEG samples, 420 MB."""
+    data = bench.store.jpeg().first(4)
+    bench.race(
+        "large",
+        [
+            Peer("tar2tf convert -j 2", [convert_command(bench, data.directory, data.template)], writes=data.payload),
+            *go_tfdata(bench, data, 1.6),
+            Peer("cat", [cat(bench, data)], None, data.bytes),
+            Peer("cat, then sync FILE", [cat(bench, data, sync=True)], None, data.bytes),
         ],
         data,
     )
@@ -61,7 +79,7 @@ def gz(bench: Bench) -> None:
         "gz",
         [
             convert(bench, data),
-            Peer("igzip -d, two processes", igzip(bench, data), Target(1.4), tars.bytes),
+            Peer("igzip -d, two processes", igzip(bench, data), Target(1.2), tars.bytes),
             Peer("igzip -d, then sync FILE", igzip(bench, data, sync=True), None, tars.bytes),
         ],
         data,
@@ -123,9 +141,20 @@ def convert(bench: Bench, data: Dataset) -> Peer:
     return Peer("tar2tf convert -j 2", [convert_command(bench, data.directory)], writes=data.payload)
 
 
-def convert_command(bench: Bench, bucket: Path) -> Command:
+def convert_command(bench: Bench, bucket: Path, *templates: str) -> Command:
     limits = ("--max-shard-size", "100MB", "-j", "2", "-q", "--overwrite")
-    return tar2tf("convert", bucket, "-o", bench.out / "train-<>.record", *limits)
+    return tar2tf("convert", bucket, *templates, "-o", bench.out / "train-<>.record", *limits)
+
+
+def go_tfdata(bench: Bench, data: Dataset, as_fast: float) -> list[Peer]:
+    """The program with two goroutines; none if it cannot be built, which is said aloud."""
+    try:
+        program = go_peer.build(bench.store.root / "go-tfdata")
+    except go_peer.NotBuilt as reason:
+        print(f"\nWITHOUT go-tfdata {go_peer.VERSION}, which cannot be built: {reason}")
+        return []
+    command: Command = [program, bench.out, *data.files]
+    return [Peer("go-tfdata, two goroutines", [command], Target(as_fast, as_fast=True), data.payload)]
 
 
 def script(bench: Bench, data: Dataset, name: str, target: Target | None = None) -> Peer:

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from google_crc32c import extend
+
 from tar2tf_cli.errors import write_errors
-from tar2tf_cli.formats.tfrecord import crc32c, crc32c_of_file
+from tar2tf_cli.formats.tfrecord import crc32c_of_file
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -107,8 +109,10 @@ class RecordFile:
         """Write all buffered data to the operating system."""
         scattered = len(self._parts) <= self.MOST_PARTS and self._pending > 512 * len(self._parts)
         parts = self._parts if scattered else [b"".join(self._parts)]
+        crc = self.crc
         for part in parts:
-            self.crc = crc32c(part, self.crc)
+            crc = extend(crc, part)
+        self.crc = crc
         self.size += self._pending
         with write_errors(self.path):
             self._hand_over(parts, self._pending)

@@ -14,7 +14,8 @@ from tar2tf_cli.formats.tfrecord import MAX_RECORD
 __all__ = ["Blocks"]
 
 _SMALL: Final = 1 << 16
-_AHEAD: Final = 1 << 18  # stays in the CPU cache until the kernel has read it
+
+bytes(4 << 20)  # once such a block is freed, glibc reuses memory of smaller ones instead of returning it to the system
 
 
 class Blocks:
@@ -27,7 +28,7 @@ class Blocks:
         large: stores large members; None to hold all of them in memory.
     """
 
-    CHUNK: Final = 1 << 20
+    CHUNK: Final = 1 << 18  # stays in the CPU cache until it is used
 
     def __init__(self, stream: Readable, name: str, *, seeks: bool, large: LargeEntries | None = None) -> None:
         self._stream = stream
@@ -66,7 +67,7 @@ class Blocks:
     def read_ahead(self) -> bool:
         """Buffer another chunk; False at the end. Errors are raised once the bytes behind them are needed."""
         chunks = [self._buffer[self._position :]]
-        missing = min(self._chunk, _AHEAD)
+        missing = self._chunk
         try:
             while missing > 0 and (chunk := self._stream.read(missing)):
                 chunks.append(chunk)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from google_crc32c import extend, value
 
@@ -43,6 +43,7 @@ MAX_RECORD: Final = 2**31 - 1
 _HEADER: Final = struct.Struct("<QI")
 _CRC: Final = struct.Struct("<I")
 _JOIN_BELOW: Final = 16 * 1024
+_SMALL: Final = 1024
 _LARGE: Final = 32 * 1024
 _CACHE_SIZE: Final = 8192
 _MASK: Final = 0xA282EAD8
@@ -90,11 +91,25 @@ def frame(parts: Sequence[bytes | StoredBytes], size: int) -> Iterable[bytes]:
         if size < _JOIN_BELOW:
             data = b"".join(parts)  # type: ignore[arg-type]
             return [header, data, _CRC.pack(masked(value(data)))]
-        for part in parts:
+        joined = _joined(parts)
+        for part in joined:
             crc = extend(crc, part)
     except TypeError:  # one of them is stored
         return _framed(header, parts)
-    return [header, *parts, _CRC.pack(masked(crc))]  # type: ignore[list-item]
+    return [header, *joined, _CRC.pack(masked(crc))]
+
+
+def _joined(parts: Sequence[bytes | StoredBytes]) -> list[bytes]:
+    """The same bytes in fewer parts: neighbours that are small are one, as each part costs calls."""
+    joined: list[Any] = []
+    small: list[Any] = []
+    for part in parts:
+        if len(part) < _SMALL:
+            small.append(part)
+        else:
+            joined += (b"".join(small), part)
+            small.clear()
+    return [*joined, b"".join(small)]
 
 
 def _framed(header: bytes, parts: Sequence[bytes | StoredBytes]) -> Iterator[bytes]:
