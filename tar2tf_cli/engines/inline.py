@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tar2tf_cli.engines.base import Outcome, Task, TaskContext, attempt
+from tar2tf_cli.engines.base import Outcome, Task, TaskContext, attempt, keep_memory
 
 __all__ = ["InlineEngine"]
 
@@ -30,6 +30,7 @@ class InlineEngine:
 
     def start(self, context: TaskContext) -> None:
         """Store the context."""
+        keep_memory()
         context.on_bytes = self._count
         self._context = context
 

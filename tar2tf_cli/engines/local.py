@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from tar2tf_cli.engines.base import Outcome, Task, TaskContext, attempt, pickled
+from tar2tf_cli.engines.base import Outcome, Task, TaskContext, attempt, keep_memory, pickled
 from tar2tf_cli.errors import WorkerError
 
 __all__ = ["LocalEngine"]
@@ -208,21 +208,14 @@ def serve_spawned(descriptor: int) -> None:
         _serve(channel, pickle.loads(_receive(channel)))
 
 
-_KEPT: Final = 30 << 20
-"""The size in bytes of a block of memory; glibc's own limit is 32 MiB."""
-
 _THREADS: Final = ("OPENBLAS_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
 """How many threads numpy and OpenCV start in each process: one for every CPU, unless these variables say otherwise."""
 
 
 def _set_up() -> None:
-    """Ignore Ctrl-C, which the parent handles, and keep libraries from starting threads, as workers use all CPUs.
-
-    Once a large block was freed, glibc keeps the memory of smaller ones (mallopt(3), M_MMAP_THRESHOLD); returning it to
-    the system each time takes a tenth of the time of reading an object.
-    """
+    """Ignore Ctrl-C, which the parent handles, and keep libraries from starting threads, as workers use all CPUs."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    bytes(_KEPT)
+    keep_memory()
     for name in _THREADS:
         os.environ.setdefault(name, "1")
 

@@ -15,8 +15,6 @@ __all__ = ["Blocks"]
 
 _SMALL: Final = 1 << 16
 
-bytes(4 << 20)  # once such a block is freed, glibc reuses memory of smaller ones instead of returning it to the system
-
 
 class Blocks:
     """What is read of a tar ahead of where the reader of its blocks stands.
