@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from tar2tf_cli.errors import Tar2tfError, UsageError, WorkerError
 
-__all__ = ["Engine", "Outcome", "Task", "TaskContext", "attempt", "pickled"]
+__all__ = ["Engine", "Outcome", "Task", "TaskContext", "attempt", "keep_memory", "pickled"]
 
 
 _KEPT: Final = 30 << 20
