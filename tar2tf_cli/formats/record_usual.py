@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
+from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.bytestream import Readable
 from tar2tf_cli.formats.record_shortened import ShorteningReader
@@ -62,23 +63,32 @@ class _Window:
         self.data = bytearray(self.SIZE)
         self._view = memoryview(self.data)
         self.start = self.end = 0
+        self._error: SourceError | None = None
 
     def read(self, size: int, /) -> bytes:
-        if self.start == self.end and size >= self.SIZE:
-            self.start = self.end = 0
-            return self._stream.read(size)
         if self.start == self.end:
-            self.more()
+            self.start = self.end = 0
+            if size >= self.SIZE and not self._error:
+                return self._stream.read(size)
+            if not self.more() and self._error:
+                raise self._error
         data = bytes(self._view[self.start : min(self.start + size, self.end)])
         self.start += len(data)
         return data
 
     def more(self) -> bool:
-        """Read more behind the bytes that are next, which move to the front; return whether there was room and more."""
-        rest = self.end - self.start
+        """Read more behind the bytes that are next, which move to the front; return whether there was room and more.
+
+        An error is raised by `read` once the bytes before it were read.
+        """
+        rest, read = self.end - self.start, 0
         self._view[:rest] = self._view[self.start : self.end]
-        read = self._stream.readinto(self._view[rest:]) if rest < self.SIZE else 0
-        self.start, self.end = 0, rest + read
+        self.start, self.end = 0, rest
+        try:
+            read = self._stream.readinto(self._view[rest:]) if rest < self.SIZE and not self._error else 0
+        except SourceError as error:
+            self._error = error
+        self.end += read
         return read > 0
 
 
