@@ -16,6 +16,7 @@ from typing import Final
 
 from tar2tf_cli.checking.content import Look, Stats, example_of, look_at, shortened
 from tar2tf_cli.checking.contents import STEPS, Contents, ShardContents
+from tar2tf_cli.checking.document import open_shards
 from tar2tf_cli.checking.files import FileContext, read_files
 from tar2tf_cli.errors import DamagedShardError, NotAdjacentError, SourceError
 from tar2tf_cli.events import Events
@@ -25,7 +26,6 @@ from tar2tf_cli.formats.record_shortened import ShorteningReader
 from tar2tf_cli.formats.sequence_parser import parse_lists
 from tar2tf_cli.formats.stored import StoredBytes
 from tar2tf_cli.inputs.open_shard import OpenShard, list_files, nothing_found
-from tar2tf_cli.inputs.paths import open_inputs
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.stores import ObjectInfo
@@ -54,8 +54,8 @@ def inspect(
     """Inspect shards.
 
     Args:
-        bucket: a directory, a tar or TFRecord file, `-`, or a URL.
-        templates: which shards of the bucket; defaults to every tar and TFRecord.
+        bucket: a directory, a tar or TFRecord file, `-`, a URL, or a manifest.
+        templates: which shards of the bucket; defaults to every tar and TFRecord. With a manifest, further ones.
         paths: whether bucket and templates are taken as files and folders if all of them exist.
         rules: how tars are read.
         workers: how many shards are read at once; defaults to the number of CPUs.
@@ -69,7 +69,7 @@ def inspect(
     Raises:
         SourceError: when there is nothing to inspect, or a shard is damaged or cannot be read.
     """
-    source, templates = open_inputs(
+    source, templates = open_shards(
         bucket, templates, paths=paths, endpoint=endpoint, retry_for=retry_for, no_sign_request=no_sign_request
     )
     inputs = list_files(source, templates)

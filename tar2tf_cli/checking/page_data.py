@@ -13,6 +13,7 @@ from math import log2
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tar2tf_cli.checking.content import shortened
+from tar2tf_cli.checking.document import open_shards
 from tar2tf_cli.checking.files import FileContext, read_files
 from tar2tf_cli.checking.show import contents_of
 from tar2tf_cli.errors import SourceError
@@ -22,7 +23,6 @@ from tar2tf_cli.formats.magic import sniff
 from tar2tf_cli.formats.stored import StoredBytes
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard, list_files
-from tar2tf_cli.inputs.paths import open_inputs
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.samples.grouping import KEY
 from tar2tf_cli.spec.reach import Reach
@@ -95,7 +95,7 @@ def read_pages(
     Raises:
         SourceError: when there is nothing to read.
     """
-    source, templates = open_inputs(bucket, templates, paths=paths, **reach)
+    source, templates = open_shards(bucket, templates, paths=paths, **reach)
     items = list_files(source, templates)
     every = max(len(items) // MOST_PICTURES, 1)
     each = -(-MOST_PICTURES // max(len(items), 1))

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.checking.content import Stats, example_of
 from tar2tf_cli.checking.contents import ShardContents
+from tar2tf_cli.checking.document import open_shards
 from tar2tf_cli.checking.inspect import add_record, add_sample, not_a_shard
 from tar2tf_cli.formats.example_parser import parse
 from tar2tf_cli.formats.magic import foreign
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard, list_files, nothing_found
-from tar2tf_cli.inputs.paths import open_inputs
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.samples.grouping import KEY, Sample
 
@@ -105,7 +105,7 @@ def read_samples(
     Raises:
         SourceError: when there is no shard, or one is damaged.
     """
-    source, templates = open_inputs(bucket, templates, paths=paths, **reach)
+    source, templates = open_shards(bucket, templates, paths=paths, **reach)
     rules = rules or TarRules()
     found = False
     for item in list_files(source, templates):

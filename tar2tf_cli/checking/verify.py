@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tar2tf_cli.checking.document import Document, open_document
-from tar2tf_cli.checking.faults import Report
+from tar2tf_cli.checking.document import Document, manifests_in, open_document
+from tar2tf_cli.checking.faults import Fault, FileReport, Report
 from tar2tf_cli.checking.verify_bucket import verify_bucket
 from tar2tf_cli.checking.verify_file import CheckRun
-from tar2tf_cli.errors import UsageError
+from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.paths import PathsSource, are_paths
 from tar2tf_cli.inputs.tar_samples import TarRules
@@ -19,6 +20,7 @@ from tar2tf_cli.stores import open_source
 if TYPE_CHECKING:
     from tar2tf_cli.checking.against import Origin
     from tar2tf_cli.checking.salvage import Salvage
+    from tar2tf_cli.conversion.manifest import Manifest
 
 __all__ = ["Report", "verify"]
 
@@ -90,22 +92,44 @@ def _verify_against(run: CheckRun, bucket: str, origin: Origin, reach: Reach) ->
 
 
 def _verify(run: CheckRun, bucket: str, templates: Sequence[str], reach: Reach, *, paths: bool) -> Report:
+    if manifests := manifests_in(bucket, templates, **reach):
+        return _verify_documents(run, manifests, reach)
     if paths and are_paths(bucket, templates):
-        return _verify_paths(run, (bucket, *templates))
-    if document := open_document(bucket, **reach):
-        if templates:
-            raise UsageError("a manifest lists its shards, so it takes no template")
-        return _verify_document(run, document)
+        return verify_bucket(run, PathsSource((bucket, *templates), every=True), (), by_folder=True)
+    if open_document(bucket, **reach):
+        raise UsageError("a manifest lists its shards, so it takes no template, only further manifests")
     return verify_bucket(run, open_source(bucket, **reach), templates)
 
 
-def _verify_paths(run: CheckRun, paths: Sequence[str]) -> Report:
-    """Check files and the contents of folders or, if all paths are manifests, what these list."""
-    documents = list(filter(None, (open_document(path) for path in paths)))
-    if len(documents) < len(paths):
-        return verify_bucket(run, PathsSource(paths, every=True), (), by_folder=True)
-    reports = [_verify_document(run, document) for document in documents]
-    return Report([found for report in reports for found in report.files])
+def _verify_documents(run: CheckRun, paths: Sequence[str], reach: Reach) -> Report:
+    """Check what manifests list; if one of several cannot be used, that is a fault, and the others are checked."""
+    files: list[FileReport] = []
+    documents: list[Document] = []
+    for path in paths:
+        try:
+            document = open_document(path, **reach)
+            if document is None:
+                raise NothingFoundError("no such manifest", shard=path)
+            files += _verify_document(run, document).files
+            documents.append(document)
+        except SourceError as error:
+            if len(paths) == 1:
+                raise
+            missing = isinstance(error, NothingFoundError)
+            kind = error.kind if isinstance(error, DamagedShardError) else "missing" if missing else "unreadable"
+            files.append(FileReport(path, "manifest", faults=[Fault(kind, error.message)], missing=missing))
+    if shared := _converted_twice([document.manifest for document in documents]):
+        run.events.note(f"note: {len(shared):,} of the inputs are in more than one manifest, first: {shared[0]}")
+    return Report(files)
+
+
+def _converted_twice(manifests: Sequence[Manifest]) -> list[str]:
+    """The inputs that several conversions of the same kind have in common, such as parts whose ranges overlap."""
+    seen: Counter[tuple[str, str]] = Counter()
+    for manifest in manifests:
+        kind = str({**manifest.spec, "input": manifest.spec["input"].get("bucket"), "output": None})
+        seen.update((kind, item["name"]) for item in manifest.inputs)
+    return [name for (_, name), count in seen.items() if count > 1]
 
 
 def _verify_document(run: CheckRun, document: Document, against: Origin | None = None) -> Report:

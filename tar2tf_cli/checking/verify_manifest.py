@@ -25,7 +25,7 @@ __all__ = ["verify_manifest"]
 
 def verify_manifest(run: CheckRun, document: Document, against: Origin | None = None) -> Report:
     """Check everything that a manifest lists, and that there are no other shards."""
-    manifest = Manifest.from_bytes(document.data, document.path)
+    manifest = document.manifest
     if not manifest.shards:
         raise SourceError("the manifest lists no shards, so there is nothing to verify", shard=document.path)
     source, template = document.folder, manifest.template

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.datasets.parse import record_parser
-from tar2tf_cli.datasets.shards import read_manifest, shards_of_split
+from tar2tf_cli.datasets.shards import Paths, listed, paths_in, read_manifests, together
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.spec.urls import without_secrets
-from tar2tf_cli.stores import Folder
+from tar2tf_cli.stores import Folder, ObjectInfo
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -27,8 +27,8 @@ _AT_ONCE: Final = 16
 
 
 def load_dataset(
-    manifest: str | os.PathLike[str],
-    *,
+    manifest: Paths,
+    *more: str | os.PathLike[str],
     split: str | None = None,
     shuffle: int | None = None,
     seed: int | None = None,
@@ -46,7 +46,9 @@ def load_dataset(
     an error. Of local shards, `tf.train.Checkpoint(iterator=iter(dataset))` saves how far they are read.
 
     Args:
-        manifest: the manifest's path or URL.
+        manifest: the manifest's path or URL, or a template such as `"out/part*-manifest.json"`; or a list of these,
+            which together are one dataset, as when several machines converted a part each.
+        more: further ones.
         split: load only the shards of this split.
         shuffle: number of examples in the buffer from which the next one is drawn; shards are then read in random
             order, 16 at once. By default nothing is shuffled.
@@ -62,29 +64,35 @@ def load_dataset(
 
     Raises:
         SourceError: when the manifest does not exist.
-        UsageError: when it has no such split, or a number is impossible.
+        UsageError: when there is no such split, a number is impossible, or manifests differ in the kind of a feature.
     """
     hosts, host = _checked(shuffle, batch, shard)
-    path = os.fspath(manifest)
-    document, folder = read_manifest(path, endpoint=endpoint, retry_for=retry_for, no_sign_request=no_sign_request)
-    shards = shards_of_split(document, split)
+    reach = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
+    read = read_manifests(paths_in(manifest, more), **reach)
+    features, total = together(read)
+    shards = listed(read, split)
     by_record = len(shards) < hosts
     if not by_record:
         shards = shards[host::hosts]
-    count = sum(entry.records for entry in shards)
-    read = _bucket_reader(folder) if folder else _file_reader(os.path.dirname(path), document)
-    records = _ordered([entry.path for entry in shards], read, shuffle, seed)
+    count = sum(entry.records for _, entry in shards)
+    names = [os.path.join(os.path.dirname(one.path), entry.path) for one, entry in shards]
+    methods = {one.document.compressed for one in read}
+    if len(methods) > 1 or any(one.folder.remote for one in read):
+        places = {name: (one.folder, entry.path) for name, (one, entry) in zip(names, shards, strict=True)}
+        records = _ordered(names, _any_reader(places), shuffle, seed)
+    else:
+        records = _ordered(names, _file_reader("GZIP" if methods.pop() else ""), shuffle, seed)
     if by_record:
         records, count = records.shard(hosts, host), len(range(host, count, hosts))
     import tensorflow as tf
 
     if shuffle:
         records = records.shuffle(shuffle, seed)
-    if document.features:
+    if features:
         try:
-            parse = record_parser(document.features, document.records)
+            parse = record_parser(features, total)
         except SourceError as error:
-            raise error.at(shard=without_secrets(path)) from None
+            raise error.at(shard=without_secrets(read[0].path)) from None
         records = records.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     records = records.apply(tf.data.experimental.assert_cardinality(count))
     return records.batch(batch).prefetch(tf.data.AUTOTUNE) if batch else records
@@ -114,28 +122,36 @@ def _ordered(names: Sequence[str], read: Reader, shuffle: int | None, seed: int 
     )
 
 
-def _file_reader(folder: str, document: Manifest) -> Reader:
+def _file_reader(compression: str) -> Reader:
     """Return what makes a dataset of the serialised examples of local shards."""
     import tensorflow as tf
 
-    compression = "GZIP" if document.compressed else ""
-    prefix = os.path.join(folder, "")
-    return lambda names: tf.data.TFRecordDataset(prefix + names, compression_type=compression)
+    return lambda names: tf.data.TFRecordDataset(names, compression_type=compression)
 
 
-def _bucket_reader(folder: Folder) -> Reader:
-    """Return the same for shards in a bucket; TensorFlow supports fewer stores, and its errors say less."""
+def _any_reader(places: Mapping[str, tuple[Folder, str]]) -> Reader:
+    """Return the same for shards in buckets, too; TensorFlow supports fewer stores, and its errors say less.
+
+    Args:
+        places: folder and name there of each shard.
+    """
     import tensorflow as tf
 
     def records(paths: Sequence[bytes]) -> Iterator[bytes]:
-        names = [path.decode("utf-8", "surrogateescape") for path in paths]
-        items = folder.find(names)
-        for name in names:
-            if name not in items:
-                raise SourceError("is missing", shard=folder.locate(name))
-            with OpenShard(folder, items[name]) as shard:
-                for _, record in RecordReader(shard, shard.name):
-                    yield record
+        wanted = [places[path.decode("utf-8", "surrogateescape")] for path in paths]
+        for folder, alike in groupby(wanted, lambda place: place[0]):
+            names = [name for _, name in alike]
+            items = folder.find(names)
+            for name in names:
+                if name not in items:
+                    raise SourceError("is missing", shard=folder.locate(name))
+                yield from _records_of(folder, items[name])
 
     signature = tf.TensorSpec([], tf.string)
     return lambda names: tf.data.Dataset.from_generator(records, output_signature=signature, args=(names,))
+
+
+def _records_of(folder: Folder, item: ObjectInfo) -> Iterator[bytes]:
+    with OpenShard(folder, item) as shard:
+        for _, record in RecordReader(shard, shard.name):
+            yield record

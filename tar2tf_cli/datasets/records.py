@@ -9,7 +9,7 @@ from typing import Any
 
 from tar2tf_cli.datasets.indexes import Indexes
 from tar2tf_cli.datasets.random_reader import RandomReader
-from tar2tf_cli.datasets.shards import Paths, find_shards
+from tar2tf_cli.datasets.shards import Paths, find_shards, paths_in
 
 __all__ = ["Records", "open_records"]
 
@@ -52,8 +52,9 @@ def open_records(
         DamagedShardError: when a shard has another size than in the manifest or, without a manifest, a damaged length.
         UsageError: when a shard is compressed or not a TFRecord, or there is no such split.
     """
-    given = [shards] if isinstance(shards, (str, os.PathLike)) else [*shards]
-    found = find_shards([*given, *more], split, endpoint=endpoint, retry_for=retry_for, no_sign_request=no_sign_request)
+    found = find_shards(
+        paths_in(shards, more), split, endpoint=endpoint, retry_for=retry_for, no_sign_request=no_sign_request
+    )
     indexes = Indexes(None if index_folder is None else os.fspath(index_folder))
     return Records(RandomReader(found, indexes, raw=raw))
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeAlias
 
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.datasets.decode import Decoder
-from tar2tf_cli.errors import DamagedShardError, SourceError, UsageError
+from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError
+from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.inputs.open_shard import list_files
 from tar2tf_cli.spec.templates import is_glob
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import Folder, ObjectInfo, open_source, read_with_folder
 from tar2tf_cli.stores.directory import DirectorySource
 
-__all__ = ["Paths", "Shard", "find_shards", "read_manifest", "shards_of_split"]
+__all__ = ["Paths", "Read", "Shard", "find_shards", "listed", "paths_in", "read_manifests", "together"]
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 """Manifests and shards, each as a path or URL."""
@@ -72,7 +74,20 @@ def find_shards(paths: Sequence[str | os.PathLike[str]], split: str | None, **re
     if not paths:
         raise UsageError("there are no shards: name a manifest, files or a folder")
     folders = _Folders(reach)
-    return [shard for path in paths for shard in _shards_at(os.fspath(path), split, folders)]
+    found = [shard for path in paths for shard in _shards_at(os.fspath(path), split, folders)]
+    if split is not None:
+        listed(folders.read, split)
+    if len(folders.read) > 1:  # examples of all manifests have the same features, dtypes and ranks
+        decode = Decoder(*together(folders.read))
+        found = [shard if shard.records is None else replace(shard, decode=decode) for shard in found]
+    return found
+
+
+def paths_in(given: Paths, more: Sequence[str | os.PathLike[str]] = ()) -> list[str]:
+    """Return one or several paths as a list."""
+    return [os.fspath(path) for path in ([given] if isinstance(given, (str, os.PathLike)) else given)] + [
+        os.fspath(path) for path in more
+    ]
 
 
 class _Folders:
@@ -82,6 +97,7 @@ class _Folders:
         self.reach = reach
         self._known: dict[str, Any] = {}
         self.raw = Decoder()
+        self.read: list[Read] = []
 
     def open(self, bucket: str) -> Any:
         if bucket not in self._known:
@@ -92,8 +108,9 @@ class _Folders:
 def _shards_at(path: str, split: str | None, folders: _Folders) -> Iterator[Shard]:
     bucket, template = _bucket_and_template(path)
     if without_secrets(path).endswith(".json"):
-        manifests = [path]
-    elif os.path.isfile(path):
+        yield from (shard for manifest in _expanded(path, folders) for shard in _of_manifest(manifest, split, folders))
+        return
+    if os.path.isfile(path):
         bucket, template = os.path.split(path)
         source, manifests = folders.open(bucket or "."), []
         items: Sequence[ObjectInfo] = list(source.find([template]).values())
@@ -129,18 +146,25 @@ def _bucket_and_template(path: str) -> tuple[str, str]:
     return bucket or ".", path[len(bucket) :]
 
 
+def _expanded(path: str, folders: _Folders) -> list[str]:
+    """Return the manifests that a template stands for, or the path itself."""
+    bucket, template = _bucket_and_template(path)
+    return [_below(bucket, item.name) for item in list_files(folders.open(bucket), [template])] if template else [path]
+
+
 def _of_manifest(path: str, split: str | None, folders: _Folders) -> Iterator[Shard]:
-    document, folder = read_manifest(path, **folders.reach)
-    shards = shards_of_split(document, split)
+    read = _read_manifest(path, folders.reach)
+    folders.read.append(read)
+    document, source = read.document, read.folder
     if document.compressed:
         message = "its shards are compressed with gzip, so that their records cannot be read in any order"
         hint = "convert again without --compression, or read them from front to back with load_dataset"
         raise UsageError(message, shard=without_secrets(path), hint=hint)
-    source = folder or DirectorySource(os.path.dirname(path) or ".")
     try:
         decode = Decoder(document.features, document.records)
     except SourceError as error:
         raise error.at(shard=without_secrets(path)) from None
+    shards = [shard for shard in document.shards if split in (None, shard.split)]
     items = source.find([shard.path for shard in shards])
     for shard in shards:
         yield Shard(source, _listed(source, shard, items.get(shard.path)), decode, shard.records)
@@ -157,29 +181,76 @@ def _listed(source: Folder, shard: ShardEntry, item: ObjectInfo | None) -> Objec
     return item
 
 
-def read_manifest(path: str, **reach: Any) -> tuple[Manifest, Folder | None]:
-    """Read a manifest; if it is in a bucket, also return its folder there.
+class Read(NamedTuple):
+    """A manifest that was read: its path or URL, its content, and the folder of its shards."""
+
+    path: str
+    document: Manifest
+    folder: Folder
+
+
+def read_manifests(paths: Sequence[str], **reach: Any) -> list[Read]:
+    """Read manifests, each given by its path, its URL or a template.
 
     Raises:
         SourceError: when there is none, or it cannot be read.
+        UsageError: when no manifest is given.
     """
+    if not paths:
+        raise UsageError("there is no manifest: name one or several")
+    folders = _Folders(reach)
+    return [_read_manifest(manifest, reach) for path in paths for manifest in _expanded(path, folders)]
+
+
+def _read_manifest(path: str, reach: dict[str, Any]) -> Read:
     if is_remote(path):
         found = read_with_folder(path, **reach)
         if found:
-            return Manifest.from_bytes(found[0], without_secrets(path)), found[1]
+            return Read(path, Manifest.from_bytes(found[0], without_secrets(path)), found[1])
     elif document := Manifest.load(path):
-        return document, None
+        return Read(path, document, DirectorySource(os.path.dirname(path) or "."))
     raise SourceError("no such manifest", shard=without_secrets(path))
 
 
-def shards_of_split(document: Manifest, split: str | None) -> list[ShardEntry]:
-    """Return a manifest's shards, or those of one split.
+def listed(read: Sequence[Read], split: str | None) -> list[tuple[Read, ShardEntry]]:
+    """Return the shards of manifests, or those of one split, each with its manifest.
 
     Raises:
-        UsageError: when there is no such split.
+        UsageError: when none of them has such a split.
     """
-    shards = [shard for shard in document.shards if split is None or shard.split == split]
+    shards = [(one, shard) for one in read for shard in one.document.shards if split in (None, shard.split)]
     if split is not None and not shards:
-        names = sorted({shard.split for shard in document.shards if shard.split})
+        names = sorted({shard.split for one in read for shard in one.document.shards if shard.split})
         raise UsageError(f"there is no split {split!r}", hint=f"splits: {', '.join(names) or 'none'}")
     return shards
+
+
+def together(read: Sequence[Read]) -> tuple[dict[str, dict[str, Any]], int]:
+    """Return the features that the examples of several manifests have in common, and the number of their records.
+
+    A length that differs is unknown, and a feature that some of them lack is optional.
+
+    Raises:
+        UsageError: when a feature is of another kind or rank in one of them, or only some describe their features.
+    """
+    if len(read) == 1:
+        return read[0].document.features, read[0].document.records
+    whole, schema = [one for one in read if one.document.records], Schema()
+    for one in whole:
+        if bool(one.document.features) != bool(whole[0].document.features):
+            raise UsageError("describes no features, but others do", shard=without_secrets(one.path))
+        try:
+            schema.update(_schema(one.document.features))
+        except SampleError as error:
+            hint = "convert them with the same ops and types, or read them one by one"
+            raise UsageError(error.message, shard=without_secrets(one.path), hint=hint) from None
+    features = schema.describe()
+    for name, feature in features.items():
+        counts = [one.document.features[name].get("count") for one in whole if name in one.document.features]
+        feature["count"] = 0 if None in counts else sum(counts)
+    return features, sum(one.document.records for one in whole)
+
+
+def _schema(features: Mapping[str, Mapping[str, Any]]) -> Schema:
+    looks = {name: (item["encoding"], item["dtype"], tuple(item["shape"])) for name, item in features.items()}
+    return Schema(Counter({tuple(features): 1}), looks)
