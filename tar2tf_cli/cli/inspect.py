@@ -48,13 +48,14 @@ _MOST_EXAMPLE: Final = 60
 def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     """Show what tar and TFRecord shards contain.
 
-    BUCKET is a directory, a URL, a single shard, or - for standard input. TEMPLATE names shards in it, with bash
-    braces or a glob; by default every file whose content is a tar or a TFRecord is inspected. If all
-    arguments are existing paths, these files and folders are inspected.
+    BUCKET is a directory, a URL, a single shard, a manifest, or - for standard input. TEMPLATE names shards in it, with
+    bash braces or a glob; by default every file whose content is a tar or a TFRecord is inspected. If all arguments are
+    existing paths, these files and folders are inspected; if they are manifests, the shards of all of them.
 
     \b
     tar2tf inspect shards
     tar2tf inspect a.tar b.tar
+    tar2tf inspect parts/part*-manifest.json
     tar2tf inspect out 'train-*.record' --json
     tar2tf inspect shards/train-0000.tar -n 3
     tar2tf inspect shards/train-0000.tar --extract n01440764/18 --to look

@@ -71,11 +71,12 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
 
     BUCKET is a manifest, a directory, a single shard, the URL of any of these, or - for standard input. TEMPLATE names
     shards in it, with bash braces or a glob; by default every file whose content is a tar or a TFRecord is checked. If
-    all arguments are existing paths, these files, folders and manifests are checked.
+    all arguments are existing paths, these files and folders are checked. Several manifests are one dataset.
 
     \b
     tar2tf verify out/train-manifest.json
-    tar2tf verify s3://bucket/train-manifest.json
+    tar2tf verify parts/part*-manifest.json
+    tar2tf verify s3://bucket 'part*-manifest.json'
     tar2tf verify out
     tar2tf verify out/*.record --decode
     tar2tf verify damaged.tfrecord --salvage good.tfrecord

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,9 @@ from typing import Any
 import pytest
 
 from shards import samples, write_tar
+from tar2tf_cli import open_records, verify
+
+RECIPES = Path(__file__).parents[2] / "docs" / "recipes.md"
 
 
 def manifest(path: Path) -> Any:
@@ -67,3 +72,24 @@ def test_all_recipes_run_in_one_folder(bucket: Any, run_page: Callable[[str], Pa
 
     parts = [manifest(work / f"parts/part{number}-manifest.json") for number in range(2)]
     assert [part["totals"]["records"] for part in parts] == [120, 120]
+
+
+@pytest.mark.parametrize(
+    ("task", "tasks"), [("SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT"), ("JOB_COMPLETION_INDEX", "HOSTS")]
+)
+def test_the_tasks_of_an_array_convert_a_part_each(
+    task: str, tasks: str, data: Path, environment: dict[str, str]
+) -> None:
+    found = re.search(r'^```sh title="part\.sh"\n(.*?)^```', RECIPES.read_text(), re.MULTILINE | re.DOTALL)
+    assert found
+    script = found[1]
+    processes = []
+    for number in range(3):
+        variables = {**environment, task: str(number), tasks: "3"}
+        processes.append(subprocess.Popen(["bash", "-c", script], cwd=data, env=variables, stderr=subprocess.DEVNULL))
+    assert [process.wait(60) for process in processes] == [0, 0, 0]
+    manifests = sorted((data / "parts").glob("part*-manifest.json"))
+    assert [manifest(path)["totals"]["records"] for path in manifests] == [60, 60, 120]
+    report = verify(str(manifests[0]), [*map(str, manifests[1:])], workers=1)
+    assert (report.ok, report.records) == (True, 240)
+    assert [record["__key__"] for record in open_records(manifests)] == [b"%06d" % number for number in range(240)]
