@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -18,6 +19,7 @@ import requests
 from manifest_suite import WritableManifestSuite
 from servers import (
     AWS_MISSING,
+    Forwarder,
     Node,
     ais_cluster,
     faulty_server,
@@ -25,6 +27,7 @@ from servers import (
     knows_aws,
     moto_server,
     private_network,
+    serving,
     wait_for,
 )
 from shards import tar2tf
@@ -257,18 +260,25 @@ class TestOutages:
     """What a node that dies and comes back does to a run."""
 
     @pytest.fixture
-    def target(self, endpoint: str) -> Iterator[Node]:
+    def nodes(self, endpoint: str) -> Iterator[dict[str, Node]]:
+        """The proxy, which does not wait for its targets when it is started again, and a target."""
         if not NODES:
             pytest.skip("the cluster at AIS_ENDPOINT is not ours to kill")
-        yield NODES[1]
-        if NODES[1].process and NODES[1].process.poll() is not None:
-            NODES[1].start()
-        ready = f"{NODES[1].url}/v1/health?readiness=true"
-        wait_for(lambda: requests.get(ready, timeout=2).ok)
+        if "-skip_startup" not in NODES[0].command:
+            NODES[0].command.append("-skip_startup")
+        yield {"proxy": NODES[0], "target": NODES[1]}
+        for node in NODES[:2]:
+            if node.process and node.process.poll() is not None:
+                node.start()
+        wait_for(lambda: all(requests.get(f"{node.url}/v1/health?readiness=true", timeout=2).ok for node in NODES[:2]))
 
-    @pytest.mark.parametrize("moment", range(2))
-    def test_a_target_killed_while_shards_are_read_and_written_changes_no_byte(
-        self, ais: Any, bucket: str, target: Node, tmp_path: Path, moment: int
+    @pytest.fixture
+    def target(self, nodes: dict[str, Node]) -> Node:
+        return nodes["target"]
+
+    @pytest.mark.parametrize(("victim", "moment"), [("target", 1), ("target", 2), ("proxy", 1)])
+    def test_a_node_killed_while_shards_are_read_and_written_changes_no_byte(
+        self, ais: Any, bucket: str, nodes: dict[str, Node], tmp_path: Path, victim: str, moment: int
     ) -> None:
         (tmp_path / "in").mkdir()
         for number in range(24):
@@ -279,7 +289,7 @@ class TestOutages:
         expected = tmp_path / "out"
         assert tar2tf("convert", tmp_path / "in", "-o", f"{expected}/t-<>.record", *options).returncode == 0
         pause = random.uniform(0.05, 0.6)
-        timers = threading.Timer(pause, target.kill), threading.Timer(pause + 1, target.start)
+        timers = threading.Timer(pause, nodes[victim].kill), threading.Timer(pause + 1, nodes[victim].start)
         for timer in timers:
             timer.start()
         command = ("convert", f"{bucket}/in", "-o", f"{bucket}/out/t-<>.record", *options)
@@ -336,7 +346,29 @@ class TestOutages:
         assert store.head("x.tar") is None
 
     @pytest.mark.parametrize("message", PASSING)
-    def test_what_a_cluster_says_while_it_starts_is_passed_over(self, guard: Any, message: str) -> None:
+    def test_a_run_goes_on_when_a_cluster_has_started(
+        self, ais: Any, bucket: str, endpoint: str, tmp_path: Path, message: str
+    ) -> None:
+        """The proxy says this in answer to every other request."""
+        put(ais, "x.tar", tar_of(3))
+        turns = itertools.count()
+
+        class Starting(Forwarder):
+            url = endpoint
+
+            def do_GET(self) -> None:
+                data = self.body()
+                if next(turns) % 2:
+                    return self.forward(data)
+                return self.answer(400, {}, json.dumps({"status": 400, "message": message}).encode())
+
+        with serving(Starting) as url:
+            done = tar2tf("convert", bucket, "-o", tmp_path / "t-<>.record", "--endpoint", url)
+        assert done.returncode == 0, done.stderr
+        assert next(turns) >= 6
+
+    @pytest.mark.parametrize("message", PASSING)
+    def test_what_a_cluster_says_while_it_starts_is_repeated_when_time_is_up(self, guard: Any, message: str) -> None:
         _Guard.status, _Guard.message = 400, message
         with pytest.raises(SourceError, match="gave up after 1 attempt"):
             open_source("ais://b", endpoint=f"http://127.0.0.1:{guard.server_port}", retry_for=0).list(["*.tar"])
