@@ -8,7 +8,7 @@ import click
 
 from tar2tf_cli.cli import Group
 from tar2tf_cli.cli.options import Command, option, seconds, together, whole, words
-from tar2tf_cli.cli.output import echo, print_json
+from tar2tf_cli.cli.output import echo, message, print_json
 from tar2tf_cli.cli.table import table, terminal_width
 
 __all__ = ["command"]
@@ -46,7 +46,7 @@ def serve(spec: str | None, host: str, port: int | None, num_workers: int | None
     """
     from tar2tf_cli.engines import cpu_count
     from tar2tf_cli.errors import UsageError
-    from tar2tf_cli.ops.rules import whole
+    from tar2tf_cli.ops import rules
     from tar2tf_cli.remote.settings import ENVIRONMENT, TARGET, Settings
 
     if not os.environ.get(TARGET):
@@ -58,14 +58,17 @@ def serve(spec: str | None, host: str, port: int | None, num_workers: int | None
         raise UsageError(f"there are no settings: give --spec, or set {ENVIRONMENT}")
     settings = Settings.read(spec) if spec else Settings.load(os.environ[ENVIRONMENT])
     try:
-        port = port or whole(1, 65535)(os.environ.get("PORT", 8000), "PORT")
+        port = rules.whole(1, 65535)(port or os.environ.get("PORT", 8000), "--port" if port else "PORT")
     except ValueError as error:
         raise UsageError(str(error)) from None
     try:
-        from tar2tf_cli.remote.server import serve
+        from tar2tf_cli.remote.server import check_address, serve
     except ImportError as error:
         raise UsageError(f"there is no {error.name}", hint="pip install 'tar2tf-cli[etl]'") from None
-    serve(settings, host, port, num_workers or cpu_count())
+    check_address(host, port)
+    workers = num_workers or cpu_count()
+    message(f"{settings.name}: listening on {host}:{port}, {workers} process{'es' * (workers > 1)}")
+    serve(settings, host, port, workers)
     return 0
 
 

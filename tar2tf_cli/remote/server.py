@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -50,7 +51,7 @@ from tar2tf_cli.remote.settings import ENVIRONMENT, Asked, Settings
 from tar2tf_cli.remote.stream import text_of_error
 from tar2tf_cli.remote.transform import Transform
 
-__all__ = ["Transformer", "serve"]
+__all__ = ["Transformer", "check_address", "serve"]
 
 _AT_ONCE: Final = 4
 """How many objects a process works on; others wait, so that the memory needed does not depend on the cluster."""
@@ -61,6 +62,19 @@ _IDLE: Final = 120
 _PIECE: Final = 1 << 20
 _LOOK: Final = 0.5  # seconds between two looks whether the client is still there
 _PAUSES: Final = (0.5, 1.0, 2.0)  # seconds before a target or transformer that does not answer is asked again
+
+
+def check_address(host: str, port: int) -> None:
+    """See that a server can listen there.
+
+    Raises:
+        Tar2tfError: when it cannot.
+    """
+    try:
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError as error:  # for which uvicorn would exit with 1
+        message = f"cannot listen on {host}:{port}: {error.strerror or error}"
+        raise Tar2tfError(message, hint="choose another with --host and --port") from None
 
 
 def serve(settings: Settings, host: str, port: int, workers: int) -> None:

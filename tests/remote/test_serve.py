@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -40,6 +41,15 @@ def test_a_wrong_environment_is_refused_at_the_start(environment: dict[str, str]
     ran = tar2tf("etl", "serve", env=environment)
     assert ran.returncode == 2
     assert message in ran.stderr
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ran = tar2tf("etl", "serve", "--host", "127.0.0.1", env={**TARGET, ENVIRONMENT: SETTINGS.text, "PORT": port})
+    assert ran.returncode == 3
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in ran.stderr
+    assert tar2tf("etl", "serve", "--port", "65536", env={**TARGET, ENVIRONMENT: SETTINGS.text}).returncode == 2
 
 
 @pytest.mark.parametrize(
