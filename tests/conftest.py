@@ -67,8 +67,12 @@ GROUPS = {
         "tests/sinks/test_sinks.py::TestAzure",
         "tests/checking/test_verify_remote.py::TestAzure",
     ),
+    "pages": ("tests/docs/test_reference.py", "tests/docs/test_migrating.py", "tests/docs/test_faq.py"),
     "killed": (
         "tests/conversion/test_resume.py::test_a_run_killed_at_random",
+        "tests/conversion/test_resume.py::test_what",
+        "tests/conversion/test_resume.py::test_a_full",
+        "tests/conversion/test_resume.py::test_a_killed",
         "tests/conversion/test_resume.py::test_ctrl_c",
         "tests/pipeline/test_shards_again.py",
     ),
@@ -83,7 +87,8 @@ GROUPS = {
     ),
     "memory": ("tests/whole/test_memory.py",),
 }
-"""Tests that run one after another in one process, by what their ids begin with: they share a server, or disturb."""
+"""Tests that run one after another in one process, by what their ids begin with: they share what takes long to make,
+such as a server, or disturb others."""
 
 SERVERS = {"moto": "s3", "gcs": "gcs", "azure": "azure", "clusters": "aistore, two clusters", "etl_cluster": "etl"}
 """Fixtures that start a server, and the group of the tests that use it."""

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import simplejpeg
 import skimage.data
-import skimage.transform
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -9,8 +9,6 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-import skimage.data
-import skimage.transform
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -248,6 +246,8 @@ def test_quarter_turns_are_clockwise_and_exact(angle: float, turns: int, channel
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 6])
 @pytest.mark.parametrize("angle", [1, 30, -45, 133.7, 359])
 def test_other_angles_keep_canvas_and_dtype_and_fill_with_zero(angle: float, channels: int, dtype: str) -> None:
+    import skimage.transform
+
     image = np.ascontiguousarray(np.repeat(photo(41, 60), 2, axis=2)[..., :channels] // 2).astype(dtype)
     turned = kernels.rotate(image, angle)
     assert (turned.dtype, turned.shape) == (image.dtype, image.shape)

@@ -311,6 +311,7 @@ def _become(asked: dict[str, Any]) -> NoReturn:
         if asked["code"] is not None:
             sys.modules["__main__"] = types.ModuleType("__main__")
             exec(asked["code"], vars(sys.modules["__main__"]))
+            code = 0
         else:
             runpy.run_module("tar2tf_cli", run_name="__main__", alter_sys=True)
     except SystemExit as end:

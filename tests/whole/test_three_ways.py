@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from readme import ROOT, block
+from readme import block
 from shards import PHOTOS, examples, shards_in, tar2tf, tree
 
 
@@ -39,10 +36,7 @@ def by_script(place: Path, workers: str) -> None:
     script = block("script")
     if workers == "1":
         script = script.rstrip().removesuffix(")") + ", workers=1)\n"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=place, env=environment, capture_output=True, text=True, timeout=60
-    )
+    done = tar2tf(code=script, cwd=place)
     assert done.returncode == 0, done.stderr
 
 
@@ -60,10 +54,7 @@ options = dict(max_shard_size="100kB", num_workers={workers})
 paths = data.load("photos-{{1..3}}.tar*", path="small/photos-{{}}.record", **options)
 assert paths == [f"small/photos-{{number}}.record" for number in range(1, len(paths) + 1)], paths
 """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=place, env=environment, capture_output=True, text=True, timeout=60
-    )
+    done = tar2tf(code=script, cwd=place)
     assert done.returncode == 0, done.stderr
 
 
