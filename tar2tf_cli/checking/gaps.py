@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
@@ -15,20 +14,19 @@ _DIGITS: Final = re.compile(r"\d+")
 _OF_TOTAL: Final = re.compile(r"(\d+)(-of-(\d+))(?!.*-of-\d)")
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(NamedTuple):
     """Consecutive shards that are missing in a series.
 
     Attributes:
         first: the name of the first missing shard.
         last: the name of the last missing shard; equal to `first` if only one is missing.
-        count: number of missing shards.
+        missing: number of missing shards.
         before: the name of the shard that follows the gap; None if the gap is at the end of the series.
     """
 
     first: str
     last: str
-    count: int
+    missing: int
     before: str | None = None
 
 

@@ -87,6 +87,6 @@ def _gaps_by_folder(paths: list[str]) -> Iterator[Gap]:
 
 def _gap(source: Source, gap: Gap) -> FileReport:
     message = "this shard is missing from the numbering"
-    if gap.count > 1:
-        message = f"{gap.count:,} shards, up to {gap.last}, are missing from the numbering"
+    if gap.missing > 1:
+        message = f"{gap.missing:,} shards, up to {gap.last}, are missing from the numbering"
     return FileReport(source.locate(gap.first), "tfrecord", faults=[Fault("gap", message)], missing=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tar2tf_cli.checking.check_tfrecord import check_tfrecord
 from tar2tf_cli.checking.example_checker import Checker
@@ -52,8 +52,7 @@ class CheckContext(FileContext):
     salvage: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CheckFile:
+class CheckFile(NamedTuple):
     """Checks one file.
 
     Attributes:
@@ -173,7 +172,7 @@ class CheckRun:
             context.decoders = -(-(self.workers or cpu_count()) // max(len(tasks), 1))
         if self.salvage:
             context.salvage = self.salvage.path
-            tasks = [replace(task, part=self.salvage.next_part()) for task in tasks]
+            tasks = [task._replace(part=self.salvage.next_part()) for task in tasks]
         items = [task.item for task in tasks]
         reports: list[FileReport] = read_files(items, tasks, context, self.workers, self.events)
         for report in reports:

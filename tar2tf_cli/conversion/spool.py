@@ -6,9 +6,9 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from hashlib import blake2b
+from functools import cache
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
 from tar2tf_cli.conversion.spool_index import Lengths, SpoolIndex
 from tar2tf_cli.formats.tfrecord import crc32c_of_file
@@ -168,4 +168,11 @@ def _block_size(conversion: Conversion) -> int | None:
 
 
 def _hash(data: bytes) -> int:
-    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
+    return int.from_bytes(_blake2b()(data, digest_size=8).digest(), "big")
+
+
+@cache
+def _blake2b() -> Any:
+    from hashlib import blake2b  # loads OpenSSL
+
+    return blake2b

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.errors import SampleError, UsageError, meant
 from tar2tf_cli.formats.example import raw
@@ -22,8 +21,7 @@ Make: TypeAlias = Callable[[Sample, OpContext], dict[str, Any]]
 """Makes features from a sample, or from the values that `select` took from it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Preset:
+class Preset(NamedTuple):
     """A known set of features.
 
     Attributes:

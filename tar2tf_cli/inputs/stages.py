@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tar2tf_cli.formats.bytestream import ByteStream
@@ -34,7 +33,7 @@ class TarsSource(Source):
 
     def __init__(self, tars: Sequence[Tar], *, resumable: bool = True) -> None:
         self._tars = {_place(*tar): tar for tar in tars}
-        self._inputs = [replace(item, name=_place(source, item)) for source, item in tars]
+        self._inputs = [item._replace(name=_place(source, item)) for source, item in tars]
         self.bucket = _together(tars)
         self.seekable = all(source.seekable for source, _ in tars)
         self.repeatable = all(source.repeatable for source, _ in tars)

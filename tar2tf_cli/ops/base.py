@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import ProblemsError, SampleError, UsageError, meant
 from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS, MAX_ENTRY_SIZE, whole, whole_sample
@@ -24,8 +23,7 @@ Kind: TypeAlias = Literal["sample", "example"]
 Samples: TypeAlias = "Sample | Iterable[Sample] | None"
 
 
-@dataclass(frozen=True, slots=True)
-class OpContext:
+class OpContext(NamedTuple):
     """The settings of a conversion that an op may depend on, besides its own fields.
 
     Attributes:

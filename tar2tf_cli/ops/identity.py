@@ -6,8 +6,6 @@ import contextlib
 import re
 import sys
 from functools import partial
-from hashlib import blake2b
-from pathlib import Path, PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
@@ -31,6 +29,9 @@ def source_digest(func: Any, *, with_globals: bool = True) -> str | None:
         with_globals: whether to include globals, which a program may have set. A file that is loaded only for its
             function determines its globals.
     """
+    from hashlib import blake2b
+    from pathlib import Path
+
     inner = func.func if isinstance(func, partial) else func
     code, path = getattr(inner, "__code__", None), _file_of(inner)
     if code is None and path is None:
@@ -88,6 +89,8 @@ def _identity(value: Any, home: str | None, above: tuple[Any, ...] = ()) -> str 
         home: the module whose file is known; its functions are identified by their bound values.
         above: functions being identified, to stop recursion.
     """
+    from pathlib import PurePath
+
     if isinstance(value, (*_PLAIN, PurePath)):
         return repr(value)
     if isinstance(value, re.Pattern):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.ops.base import Kind
@@ -21,8 +20,7 @@ def move_first(sample: Sample, name: str, sources: Sequence[str]) -> bool:
     return found is not None
 
 
-@dataclass(frozen=True, slots=True)
-class NameRule:
+class NameRule(NamedTuple):
     """A rule that selects entries of a sample or features of an example by name.
 
     Attributes:

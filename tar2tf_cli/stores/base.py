@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.formats.bytestream import ByteStream
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Folder", "ObjectInfo", "Placed", "Source"]
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectInfo:
+class ObjectInfo(NamedTuple):
     """One input shard.
 
     Attributes:

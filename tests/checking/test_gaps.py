@@ -46,7 +46,7 @@ def test_a_padded_numbering_has_as_many_gaps_as_numbers_are_missing(numbers: set
     suffix = f"-of-{max(numbers) + 1:05d}" if total else ".record"
     gaps = find_gaps(f"train-{number:05d}{suffix}" for number in numbers)
     first = 0 if total else min(numbers)
-    assert sum(gap.count for gap in gaps) == max(numbers) - first + 1 - len(numbers)
+    assert sum(gap.missing for gap in gaps) == max(numbers) - first + 1 - len(numbers)
 
 
 def test_a_gap_is_a_fault_where_the_shard_should_be(tmp_path: Path, run: Callable[..., Ran]) -> None:

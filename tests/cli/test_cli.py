@@ -189,11 +189,24 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert not loaded & heavy
 
 
-def test_a_plain_conversion_imports_nothing_that_it_does_not_need(tmp_path: Path) -> None:
-    loaded = imported_by("convert", str(PHOTOS), "-o", str(tmp_path / "x.record"))
+OPS = {f"tar2tf_cli.{name}" for name in ("ops.image", "ops.fields", "ops.func", "formats.image.codecs")}
+WHAT_FEW_NEED = {
+    "convert": {"hashlib", "urllib.parse", "tar2tf_cli.features.transformations", "tar2tf_cli.conversion.dry_run"},
+    "verify": {"hashlib", "urllib.parse", "tar2tf_cli.conversion.manifest", "tar2tf_cli.checking.salvage"},
+    "inspect": {"hashlib", "urllib.parse", "tar2tf_cli.conversion.manifest", "tar2tf_cli.spec.conversion"},
+}
+"""Modules that take milliseconds to import, by the command that imports them only for some inputs and options."""
+
+
+@pytest.mark.parametrize("command", WHAT_FEW_NEED)
+def test_a_command_on_local_files_imports_nothing_that_it_does_not_need(command: str, tmp_path: Path) -> None:
+    made = str(tmp_path / "made.record")
+    convert(PHOTOS, "-o", made)
+    more = {"convert": [str(PHOTOS), "-o", str(tmp_path / "x.record")]}.get(command, [made])
+    loaded = imported_by(command, *more, "-j", "1", "-q")
     heavy = {"numpy", "tensorflow", "requests", "cv2", "simplejpeg", "pydantic", "ruamel", "aistore", "obstore"}
-    assert "tar2tf_cli.conversion.run" in loaded
-    assert not loaded & heavy
+    assert f"tar2tf_cli.cli.{command}" in loaded
+    assert not loaded & (heavy | OPS | WHAT_FEW_NEED[command] | {"humanfriendly", "urllib3", "multiprocessing"})
 
 
 def test_the_command_runs_within_a_python_program_too() -> None:
