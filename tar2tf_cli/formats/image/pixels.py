@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -284,8 +283,10 @@ def random_angle(seed: int, key: str) -> float:
 
     The first 53 bits of BLAKE2b over "SEED NUL KEY" as a fraction of 2^53, times 360.
     """
+    from hashlib import blake2b  # loads OpenSSL
+
     text = f"{seed}\0{key}".encode("utf-8", "surrogateescape")
-    bits = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 11
+    bits = int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> 11
     return bits / 2**53 * 360
 
 
