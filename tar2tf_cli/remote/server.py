@@ -59,6 +59,9 @@ _AT_ONCE: Final = 4
 _IDLE: Final = 120
 """Seconds after which an unused connection is closed: more than a target keeps it, or both would use and close it."""
 
+_BUSY: Final = 120
+"""Seconds after which a process that does not answer is replaced; an op may hold the interpreter for a while."""
+
 _PIECE: Final = 1 << 20
 _LOOK: Final = 0.5  # seconds between two looks whether the client is still there
 _PAUSES: Final = (0.5, 1.0, 2.0)  # seconds before a target or transformer that does not answer is asked again
@@ -88,6 +91,7 @@ def serve(settings: Settings, host: str, port: int, workers: int) -> None:
         workers=workers,
         log_level="warning",
         timeout_keep_alive=_IDLE,
+        timeout_worker_healthcheck=_BUSY,
     )
 
 
