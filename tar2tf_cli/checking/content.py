@@ -15,6 +15,7 @@ from tar2tf_cli.formats.magic import sniff
 __all__ = ["Look", "Stats", "example_of", "look_at", "shortened"]
 
 _MOST_JSON: Final = 1 << 20
+_WITHOUT_HEADER: Final = tuple(f"image/{name}" for name in ("avif", "heic", "jp2", "jxl", "exr", "psd"))
 _TEXT_HEAD: Final = 4096
 _MOST_CHARACTERS: Final = 200
 
@@ -33,11 +34,11 @@ class Look(NamedTuple):
     seconds: float | None = None
 
 
-def look_at(data: bytes) -> Look:
-    """Detect what bytes are from their content."""
+def look_at(data: bytes, size: int | None = None) -> Look:
+    """Detect what bytes are from their content; if that is cut, `size` is that of the whole."""
     kind = sniff(data)
     if kind and not kind.startswith("image/"):
-        found = media_header(kind, data)
+        found = media_header(kind, data, size)
         return Look(f"{kind} {found.detail}".rstrip(), found.shape, found.seconds)
     if kind:
         from tar2tf_cli.formats.image import header
@@ -46,7 +47,8 @@ def look_at(data: bytes) -> Look:
             image = header(data)
             return Look(kind, (image.width, image.height, image.channels))
         except ImageError:
-            pass
+            if kind in _WITHOUT_HEADER or (kind == "image/tiff" and (size or 0) > len(data)):
+                return Look(kind)
     if tensor := tensor_header(data):
         return Look(f"tensor {tensor.detail}", tensor.shape)
     return Look(_text_kind(data))

@@ -203,7 +203,7 @@ def _look_at_sample(contents: ShardContents, sample: Sample, looks: int) -> None
             stats = contents.stats(name)
             if stats.kinds.total() < looks:
                 head = data.head() if isinstance(data, StoredBytes) else data
-                stats.look(look_at(head), partial(example_of, head))
+                stats.look(look_at(head, len(data)), partial(example_of, head))
 
 
 def _read_records(shard: OpenShard, contents: ShardContents, looks: int) -> None:
@@ -273,7 +273,7 @@ def _look_at_feature(stats: Stats, feature: ParsedFeature) -> None:
         stats.look(Look(feature.kind), lambda: _numbers(feature.values()))
     elif feature.count == 1:
         (data,) = feature.parts()
-        stats.look(look_at(data), partial(example_of, data))
+        stats.look(look_at(data, feature.size), partial(example_of, data))
     elif feature.count:
         first = feature.parts()[0]
         look = look_at(first)

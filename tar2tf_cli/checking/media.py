@@ -27,10 +27,13 @@ class Media(NamedTuple):
     seconds: float | None = None
 
 
-def media_header(kind: str, data: bytes) -> Media:
-    """Read the header of a value of this kind; empty if it is damaged, or for another kind."""
+def media_header(kind: str, data: bytes, size: int | None = None) -> Media:
+    """Read the header of a value of this kind; if `data` is only its beginning, `size` is that of the whole.
+
+    It is empty if it is damaged, or for another kind.
+    """
     try:
-        return _READERS[kind](data) if kind in _READERS else Media()
+        return _READERS[kind](data, len(data) if size is None else size) if kind in _READERS else Media()
     except (ValueError, LookupError, struct.error, ZeroDivisionError):
         return Media()
 
@@ -40,28 +43,51 @@ def _audio(rate: int, channels: int, samples: float) -> Media:
     return Media(f"{rate} Hz {named}", (), samples / rate if samples else None)
 
 
-def _wav(data: bytes) -> Media:
+def _wav(data: bytes, whole: int) -> Media:
     """RIFF chunks: https://www.mmsp.ece.mcgill.ca/Documents/AudioFormats/WAVE/WAVE.html."""
-    position, form = 12, b""
+    position, form, samples = 12, b"", 0.0
     while position + 8 <= len(data):
         name, size = struct.unpack_from("<4sI", data, position)
         if name == b"fmt ":
             form = data[position + 8 : position + 24]
+        if name == b"fact":
+            (samples,) = struct.unpack_from("<I", data, position + 8)
         if name == b"data":
-            _, channels, rate, _, align, _ = struct.unpack("<HHIIHH", form)
-            return _audio(rate, channels, min(size, len(data) - position - 8) / align)
+            code, channels, rate, _, align, _ = struct.unpack("<HHIIHH", form)
+            if code in _UNCOMPRESSED:  # the size is unknown to writers of pipes
+                samples = min(size, whole - position - 8) / align
+            return _audio(rate, channels, samples)
         position += 8 + size + size % 2
     return Media()
 
 
-def _flac(data: bytes) -> Media:
+_UNCOMPRESSED: Final = (1, 3, 6, 7, 0xFFFE)  # PCM, floats, A-law, mu-law, extensible
+
+
+def _ogg(data: bytes, whole: int) -> Media:
+    """The first packet, of Vorbis or Opus, and the position of the last page: RFC 3533, section 6; RFC 7845."""
+    packet = data[28:48]
+    if packet.startswith(b"\x01vorbis"):
+        channels, rate = struct.unpack_from("<BI", packet, 11)
+        clock, skipped = rate, 0
+    elif packet.startswith(b"OpusHead"):
+        channels, skipped, rate = struct.unpack_from("<BHI", packet, 9)
+        clock = 48_000
+    else:
+        return Media()
+    (end,) = struct.unpack_from("<q", data, data.rfind(b"OggS") + 6)
+    known = len(data) == whole and end > skipped
+    return _audio(rate, channels, 0)._replace(seconds=(end - skipped) / clock if known else None)
+
+
+def _flac(data: bytes, whole: int) -> Media:
     """The STREAMINFO block: RFC 9639, section 8.2."""
     packed = int.from_bytes(data[18:26], "big")
     rate, channels, samples = packed >> 44, (packed >> 41 & 7) + 1, packed & (1 << 36) - 1
     return _audio(rate, channels, samples)
 
 
-def _npy(data: bytes) -> Media:
+def _npy(data: bytes, whole: int) -> Media:
     (descr, _, shape), _ = read_header(data)
     return Media(_numpy_name(descr), shape)
 
@@ -72,10 +98,11 @@ def _numpy_name(code: object) -> str:
     return f"{named[text[0]]}{8 * int(text[1:])}" if text[:1] in named else {"b1": "bool"}.get(text, text)
 
 
-def _mp4(data: bytes) -> Media:
-    """Boxes of ISO/IEC 14496-12: moov/mvhd has the duration, moov/trak/tkhd the size of a track."""
+def _mp4(data: bytes, whole: int) -> Media:
+    """Boxes of ISO/IEC 14496-12: moov/mvhd has the duration, moov/trak/tkhd the size of a track, and mp4a its sound."""
     seconds: float | None = None
     shape: tuple[int, ...] = ()
+    sound = ""
     for name, start, end in _boxes(data, 0, len(data)):
         if name != b"moov":
             continue
@@ -83,12 +110,22 @@ def _mp4(data: bytes) -> Media:
             if inner == b"mvhd":
                 form, skip = (">IQ", 20) if data[first] else (">II", 12)
                 scale, duration = struct.unpack_from(form, data, first + skip)
-                seconds = duration / scale
+                seconds = duration / scale or None  # fragments have durations of their own
             elif inner == b"trak":
+                sound = sound or _sound(data[first:last])
                 ends = [stop for box, _, stop in _boxes(data, first, last) if box == b"tkhd"]
                 sizes = (struct.unpack_from(">II", data, stop - 8) for stop in ends)
                 shape = next(((wide >> 16, high >> 16) for wide, high in sizes if wide and high), shape)
-    return Media("", shape, seconds)
+    return Media(sound, shape, seconds)
+
+
+def _sound(track: bytes) -> str:
+    """Rate and channels by a track's AudioSampleEntry in stsd; empty for a track of another kind."""
+    entry = track.find(b"mp4a", track.find(b"stsd"))
+    if entry < 0 or b"stsd" not in track:
+        return ""
+    channels, rate = struct.unpack_from(">H6xH", track, entry + 20)
+    return _audio(rate, channels, 0).detail
 
 
 def _boxes(data: bytes, position: int, end: int) -> Iterator[tuple[bytes, int, int]]:
@@ -105,6 +142,8 @@ def _boxes(data: bytes, position: int, end: int) -> Iterator[tuple[bytes, int, i
 _READERS: Final = {
     "audio/wav": _wav,
     "audio/flac": _flac,
+    "audio/ogg": _ogg,
+    "audio/mp4": _mp4,
     "npy": _npy,
     "video/mp4": _mp4,
 }

@@ -27,6 +27,7 @@ _MAGIC: Final = (
     (b"OggS", "audio/ogg"),
     (b"ID3", "audio/mpeg"),
     (b"\x1aE\xdf\xa3", "video/webm"),
+    (b".snd", "audio/basic"),
     (b"\x80\x04\x95", "pickle"),
     (b"%PDF-", "application/pdf"),
     (b"\x04\x22\x4d\x18", "lz4"),
@@ -58,8 +59,9 @@ _ADVICE: Final = {
 """What a file is that is not a tar, and what to do with it."""
 
 _ZLIB: Final = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
-_RIFF: Final = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
+_RIFF: Final = {b"WEBP": "image/webp", b"WAVE": "audio/wav", b"AVI ": "video/x-msvideo"}
 _BRANDS: Final = {
+    b"M4A ": "audio/mp4",
     b"avif": "image/avif",
     b"avis": "image/avif",
     b"heic": "image/heic",
@@ -72,9 +74,11 @@ def sniff(data: bytes) -> str | None:
     """The format of a file by its first bytes: `image/jpeg`, `npy`, `gzip`, …; None when it is unknown."""
     for magic, kind in _MAGIC:
         if data.startswith(magic):
-            return kind
-    if data.startswith(b"RIFF"):
+            return "video/x-matroska" if kind == "video/webm" and b"matroska" in data[:64] else kind
+    if data.startswith((b"RIFF", b"RF64")):
         return _RIFF.get(data[8:12])
+    if data.startswith(b"FORM") and data[8:12] in (b"AIFF", b"AIFC"):
+        return "audio/aiff"
     return _BRANDS.get(data[8:12], "video/mp4") if data[4:8] == b"ftyp" else None
 
 

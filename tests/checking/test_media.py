@@ -51,7 +51,47 @@ def a_tensor(value: object) -> bytes:
     return bytes(tf.io.serialize_tensor(value).numpy())
 
 
+def riff(form: bytes, *chunks: tuple[bytes, bytes], unknown: bool = False) -> bytes:
+    """A RIFF file; of unknown size as one that was written to a pipe."""
+    sizes = [0xFFFFFFFF if unknown and name == b"data" else len(content) for name, content in chunks]
+    body = b"".join(
+        struct.pack("<4sI", name, size) + content for (name, content), size in zip(chunks, sizes, strict=True)
+    )
+    return form + struct.pack("<I", 0xFFFFFFFF if unknown else len(body) + 4) + b"WAVE" + body
+
+
+PCM = (b"fmt ", struct.pack("<HHIIHH", 1, 1, 8000, 16_000, 2, 16))
+ADPCM = (b"fmt ", struct.pack("<HHIIHHH", 2, 1, 8000, 4096, 256, 4, 32))
+SECOND = (b"data", bytes(16_000))
+
+
+def ogg(packet: bytes, end: int) -> bytes:
+    """Two pages, of which the last ends at a position."""
+    pages = [(0, packet.ljust(60, b"\0")), (end, bytes(90))]
+    return b"".join(b"OggS\0\0" + struct.pack("<q", at) + bytes(12) + b"\1" + bytes([len(x)]) + x for at, x in pages)
+
+
+def an_m4a(brand: bytes = b"M4A ") -> bytes:
+    entry = box(b"mp4a", bytes(16) + struct.pack(">HHII", 2, 16, 0, 48_000 << 16))
+    mvhd = box(b"mvhd", bytes(12) + struct.pack(">II", 1000, 3000) + bytes(80))
+    sound = box(b"mdia", box(b"minf", box(b"stbl", box(b"stsd", bytes(8) + entry))))
+    return box(b"ftyp", brand + bytes(12)) + box(b"moov", mvhd + box(b"trak", sound))
+
+
 DESCRIBED = {
+    "audio/wav 8000 Hz mono 1 s": [
+        riff(b"RIFF", PCM, SECOND, unknown=True),
+        riff(b"RF64", (b"ds64", bytes(28)), PCM, SECOND, unknown=True),
+        riff(b"RIFF", ADPCM, (b"fact", struct.pack("<I", 8000)), (b"data", bytes(4096))),
+    ],
+    "audio/ogg 44100 Hz stereo 2 s": [ogg(b"\x01vorbis" + struct.pack("<IBI", 0, 2, 44_100), 88_200)],
+    "audio/ogg 16000 Hz mono 2 s": [ogg(b"OpusHead\1" + struct.pack("<BHI", 1, 312, 16_000), 96_312)],
+    "audio/mp4 48000 Hz stereo 3 s": [an_m4a()],
+    "video/mp4 48000 Hz stereo 3 s": [an_m4a(b"isom")],
+    "video/mp4 320x240": [an_mp4(0)],
+    "audio/aiff": [b"FORM\0\0\0\x04AIFF"],
+    "video/x-matroska": [b"\x1aE\xdf\xa3\x93\x42\x82\x88matroska"],
+    "image/heic": [b"\0\0\0\x18ftypheic"],
     "audio/wav 16000 Hz stereo 0.5 s": [a_wav()],
     "audio/wav 16000 Hz mono 1-2.5 s": [a_wav(1, channels=1), a_wav(2.5, channels=1)],
     "audio/flac 44100 Hz mono 2 s": [a_flac()],
@@ -83,3 +123,11 @@ def test_a_header_cut_anywhere_is_no_error(kind: str) -> None:
 def test_any_bytes_have_a_header_or_none(data: bytes, kind: str) -> None:
     media_header(kind, data)
     tensor_header(data)
+
+
+def test_the_duration_of_a_long_recording_does_not_need_all_of_it() -> None:
+    whole = a_wav(600, 8000, 1)
+    assert media_header("audio/wav", whole[:1000], len(whole)).seconds == 600
+    music = DESCRIBED["audio/ogg 44100 Hz stereo 2 s"][0]
+    assert media_header("audio/ogg", music[:120], len(music)).seconds is None
+    assert look_at(b"II*\0\xff\0\0\0", 1 << 30).kind == "image/tiff"
