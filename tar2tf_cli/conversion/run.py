@@ -69,12 +69,15 @@ def convert(
     plan = make_plan(conversion, endpoint=endpoint, source=source)
     if place.shared and not plan.source.repeatable:
         raise UsageError("cannot be read on other machines", shard=plan.source.bucket, hint="write it to a file first")
+    records = _where_records_are_made(plan, events)
     target = target or _target(plan, events, endpoint=endpoint, overwrite=overwrite, update=update, apart=apart)
     with contextlib.closing(place):
-        return _run(plan, target, place, workers, events)
+        return _run(plan, records, target, place, workers, events)
 
 
-def _run(plan: Plan, target: Target, place: Place, workers: int | None, events: Events) -> Summary:
+def _run(
+    plan: Plan, records: Records, target: Target, place: Place, workers: int | None, events: Events
+) -> Summary:
     manifest = plan.manifest()
     with target:
         if target.up_to_date:
@@ -85,7 +88,7 @@ def _run(plan: Plan, target: Target, place: Place, workers: int | None, events: 
         inputs = [path for path in plan.source.paths([plan.inputs[0], plan.inputs[-1]]) if not is_remote(path)]
         engine = place.engine(readers + beside, carries=target.reads_shards, inputs=inputs)
         tally = Tally(plan, events)
-        with _where_records_are_made(plan, events) as read:
+        with records as read:
             worker = Worker(plan.work, read, plan.inputs, target.folder, place.threads(plan.threads(cpus)))
             worker.compared = frozenset(target.former.touched) if target.former else frozenset()
             worker.direct = not (target.reads_shards or plan.conversion.output.index)

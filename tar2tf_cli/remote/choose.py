@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tar2tf_cli.errors import RemoteError, SourceError, Tar2tfError, UsageError
@@ -18,12 +18,18 @@ from tar2tf_cli.stores.retries import Transient, persist
 
 __all__ = ["where_records_are_made"]
 
+_END_SECONDS = 10.0  # in which a transformer is deleted at the end of a run
 
-@contextlib.contextmanager
+MadeOf = Mapping[str, Any]
+"""What a transformer was made of."""
+
+
 def where_records_are_made(
     conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo], events: Events
-) -> Iterator[Source]:
-    """Yield the source to read: one that gives records made in the cluster, if that is wanted and possible.
+) -> contextlib.AbstractContextManager[Source]:
+    """Return a context that gives the source to read: one of records made in the cluster, if it can make them.
+
+    What is known at once to be impossible is reported at once; a transformer is made when the context is entered.
 
     Args:
         conversion: what to convert; says whether the cluster should do it.
@@ -31,97 +37,128 @@ def where_records_are_made(
         inputs: their list.
         events: notified of the choice, and why the cluster cannot do what it was asked to.
     """
-    with contextlib.ExitStack() as stack:
-        try:
-            chosen = _Choice(conversion, source, inputs, events).source(stack) if inputs else None
-        except RemoteError as error:
+    wanted = bool(conversion.remote_exec or conversion.etl)
+    try:
+        transformers = source.transformers()
+        if transformers is None and wanted:
+            raise RemoteError("only an AIStore cluster makes records of its objects", shard=source.bucket)
+        if transformers is None or conversion.remote_exec is False or not inputs:
+            return contextlib.nullcontext(source)
+        transformer = _Transformer(transformers, _settings(conversion))
+        if wanted and conversion.etl:
+            transformer.use(conversion.etl)
+        elif wanted:
+            transformer.look()
+        elif not transformer.is_there():
+            return contextlib.nullcontext(source)
+    except RemoteError as error:
+        if wanted:
             events.not_remote(error)
-            chosen = None
-        yield chosen or source
+        return contextlib.nullcontext(source)
+    return _source(transformer, source, inputs, events)
 
 
-class _Choice:
-    """Finds or makes the transformer of a conversion."""
+@contextlib.contextmanager
+def _source(
+    transformer: _Transformer, source: Source, inputs: Sequence[ObjectInfo], events: Events
+) -> Iterator[Source]:
+    """The source of a transformer, which is made if there is none; the given one if it cannot be made."""
+    try:
+        with contextlib.ExitStack() as stack:
+            made_of = transformer.entered(inputs, lambda: stack.callback(transformer.delete, events))
+            settings, cluster = transformer.settings, transformer.cluster
+            events.note(f"note: the cluster makes the records, with its transformer {made_of['name']}")
+            rest = stack.pop_all()
+    except RemoteError as error:
+        events.not_remote(error)
+        yield source
+        return
+    with rest:
+        yield RemoteSource(cluster, settings, made_of, inputs[0])
 
-    def __init__(self, conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo], events: Events) -> None:
-        self._conversion = conversion
-        self._source = source
-        self._inputs = inputs
-        self._events = events
 
-    def source(self, stack: contextlib.ExitStack) -> Source | None:
-        """The source that gives the records; None to make them here.
+class _Transformer:
+    """The transformer of a conversion, which may have to be made.
 
-        Args:
-            stack: closed at the end of the run.
+    Args:
+        cluster: the transformers of the cluster.
+        settings: what it does.
+    """
+
+    def __init__(self, cluster: Transformers, settings: Settings) -> None:
+        self.cluster = cluster
+        self.settings = settings
+        self._made_of: MadeOf = {}
+        self._stage: str | None = None
+
+    def use(self, name: str) -> None:
+        """Use one that the user names.
 
         Raises:
-            RemoteError: when the cluster should make the records and cannot.
+            RemoteError: when it is not running, or of another spec.
         """
-        spec = self._conversion
-        transformers = None if spec.remote_exec is False else self._source.transformers()
-        if transformers is None:
-            if spec.remote_exec or spec.etl:
-                raise RemoteError("only an AIStore cluster makes records of its objects", shard=self._source.bucket)
-            return None
-        if not (spec.remote_exec or spec.etl):
-            return self._running(transformers)
-        settings = _settings(spec)
-        if spec.etl:
-            return self._of_name(transformers, settings, spec.etl)
-        return self._made(transformers, settings, stack)
-
-    def _running(self, transformers: Transformers) -> Source | None:
-        """The source where a transformer of this very spec runs: one request finds out."""
-        try:
-            settings = _settings(self._conversion)
-            if transformers.stages().get(settings.name) != "Running":
-                return None
-            return self._given(transformers, settings, transformers.message(settings.name))
-        except (Tar2tfError, Transient):
-            return None
-
-    def _of_name(self, transformers: Transformers, settings: Settings, name: str) -> Source:
-        """The source of a transformer that the user names."""
-        made_of = transformers.store.persist(lambda: transformers.message(name), shard=transformers.where)
-        if not made_of:
-            hint = "tar2tf etl list shows those that are; tar2tf etl init makes one"
-            raise RemoteError(f"there is no running transformer {name!r}", shard=transformers.where, hint=hint)
-        if deploy.settings_of(made_of) != settings.text:
+        self._made_of = self._ask(lambda: self.cluster.message(name))
+        if not self._made_of:
+            hint = "tar2tf etl list shows those that there are; tar2tf etl init makes one"
+            raise RemoteError(f"there is no running transformer {name!r}", shard=self.cluster.where, hint=hint)
+        if deploy.settings_of(self._made_of) != self.settings.text:
+            what = f"the transformer {name!r} is of another spec or version"
             hint = f"tar2tf etl init --spec SPEC --name {name} makes one of this spec; or leave out --etl"
-            raise RemoteError(
-                f"the transformer {name!r} is of another spec or version", shard=transformers.where, hint=hint
-            )
-        return self._given(transformers, settings, made_of)
+            raise RemoteError(what, shard=self.cluster.where, hint=hint)
 
-    def _made(self, transformers: Transformers, settings: Settings, stack: contextlib.ExitStack) -> Source:
-        """The source of this spec's transformer, which is made if there is none, and then deleted at the end."""
-        ask = transformers.store.persist
-        stage = ask(transformers.stages, shard=transformers.where).get(settings.name)
-        if deploy.ready(transformers, settings.name, stage):
-            made_of = ask(lambda: transformers.message(settings.name), shard=transformers.where)
-        else:
-            seconds = deploy.object_seconds(self._inputs)
-            made_of = deploy.message(settings, seconds=seconds, for_a_run=True)
-            stack.callback(self._delete, transformers, settings.name)  # first, as Ctrl-C may come while it is made
-            deploy.init(transformers, made_of)
-            return self._given(transformers, settings, made_of)
-        if deploy.FOR_A_RUN in deploy.variables_of(made_of):  # left by a run that was killed
-            stack.callback(self._delete, transformers, settings.name)
-        return self._given(transformers, settings, made_of)
+    def look(self) -> None:
+        """See in which stage the transformer of these settings is.
 
-    def _given(self, transformers: Transformers, settings: Settings, made_of: Mapping[str, Any]) -> Source:
-        self._events.note(f"note: the cluster makes the records, with its transformer {made_of['name']}")
-        return RemoteSource(transformers, settings, made_of, self._inputs[0])
+        Raises:
+            RemoteError: when the cluster has no transformers.
+        """
+        self._stage = self._ask(self.cluster.stages).get(self.settings.name)
 
-    def _delete(self, transformers: Transformers, name: str) -> None:
-        """Delete a transformer that was made for this run."""
+    def is_there(self) -> bool:
+        """Whether it is running: one request finds out, and one more of what it is made."""
         try:
-            persist(lambda: transformers.delete(name), 10, shard=transformers.where)
+            if self.cluster.stages().get(self.settings.name) == "Running":
+                self._made_of = self.cluster.message(self.settings.name)
+        except (Tar2tfError, Transient):
+            return False
+        return bool(self._made_of)
+
+    def entered(self, inputs: Sequence[ObjectInfo], at_the_end: Callable[[], object]) -> MadeOf:
+        """Make it unless it is there, and return what it is made of.
+
+        Args:
+            inputs: the objects that it will read.
+            at_the_end: has it deleted at the end of the run; called before it is made, as Ctrl-C may come meanwhile.
+
+        Raises:
+            RemoteError: when it cannot be made.
+        """
+        if self._made_of:
+            return self._made_of
+        name = self.settings.name
+        if deploy.ready(self.cluster, name, self._stage):
+            self._made_of = self._ask(lambda: self.cluster.message(name))
+            if deploy.FOR_A_RUN in deploy.variables_of(self._made_of):  # left by a run that was killed
+                at_the_end()
+        if not self._made_of:
+            at_the_end()
+            seconds = deploy.object_seconds(inputs)
+            self._made_of = deploy.message(self.settings, seconds=seconds, for_a_run=True)
+            deploy.init(self.cluster, self._made_of)
+        return self._made_of
+
+    def delete(self, events: Events) -> None:
+        """Delete it at the end of a run."""
+        name = self.settings.name
+        try:
+            persist(lambda: self.cluster.delete(name), _END_SECONDS, shard=self.cluster.where)
         except RemoteError:
             return  # it was not made, or is gone
         except SourceError as error:
-            self._events.note(f"note: {error}; delete the transformer with: tar2tf etl delete {name}")
+            events.note(f"note: {error}; delete the transformer with: tar2tf etl delete {name}")
+
+    def _ask(self, request: Callable[[], Any]) -> Any:
+        return self.cluster.store.persist(request, shard=self.cluster.where)
 
 
 def _settings(conversion: Conversion) -> Settings:

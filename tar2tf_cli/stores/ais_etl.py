@@ -61,16 +61,14 @@ class Transformers:
 
     def stages(self) -> dict[str, str]:
         """Return the stage of each transformer by its name: Initializing, Running or Aborted."""
-        found = json.loads(self._ask("GET", "").read())
-        return {each["id"]: str(each["stage"]) for each in found or ()}
+        return {each["id"]: str(each["stage"]) for each in self._get("") or ()}
 
     def message(self, name: str) -> Mapping[str, Any]:
         """Return what a transformer was made of; an empty mapping while it is not running."""
         try:
-            document = json.loads(self._ask("GET", f"/{name}").read())
+            return dict(self._get(f"/{name}").get("init_msg") or {})
         except _NoSuchTransformerError:
             return {}
-        return dict(document.get("init_msg") or {})
 
     def make(self, message: Mapping[str, Any], seconds: float) -> None:
         """Make a transformer, and wait until each of its pods is ready.
@@ -98,7 +96,7 @@ class Transformers:
 
     def logs(self, name: str) -> dict[str, str]:
         """Return what the pod of each target has written, by the target's name."""
-        pods = json.loads(self._ask("GET", f"/{name}/logs", wait=_SLOW).read())
+        pods = self._get(f"/{name}/logs")
         return {pod["target_id"]: base64.b64decode(pod["logs"]).decode("utf-8", "replace") for pod in pods}
 
     def fetch(self, name: str, item: ObjectInfo, seconds: float, error_of: ErrorOf, **query: str) -> Body:
@@ -134,13 +132,20 @@ class Transformers:
         if response.status == 404 and _GONE.search(message):
             raise NotRunning(f"the transformer {name} is not running", self.where, hint=hint)
         if response.status == 400 and _LATE.search(message):
-            longer = "make it with a longer time for each object: tar2tf etl init --timeout SECONDS"
+            longer = "make it with a longer time for each object: tar2tf etl init --object-timeout SECONDS"
             raise SourceError(f"the transformer {name} did not answer in time", shard=where, hint=longer)
         try:
             self.store.refuse(response, text, node, where)
         except Transient as fault:
             fault.hint = hint
             raise
+
+    def _get(self, path: str) -> Any:
+        text = self._ask("GET", path, wait=_SLOW).read()
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise SourceError(f"the endpoint is not an AIStore cluster: {error}", shard=self.where) from None
 
     def _ask(self, method: str, path: str, message: Mapping[str, Any] | None = None, wait: float = 0) -> Response:
         """Send a request about transformers to the proxy."""
@@ -163,15 +168,20 @@ class Transformers:
         if status in (401, 403):
             raise self._cannot(f"the cluster does not let you use transformers ({status}): {message}", LOGIN)
         if status == 404 and name and message:
-            raise _NoSuchTransformerError(
-                f"there is no running transformer {name!r}{meant(name, self.stages())}",
-                shard=self.where,
-                hint="tar2tf etl list shows those that there are",
-            )
+            raise self._no_such(name, self.stages())
         if status == 409:
             raise self._cannot(f"{message} (409)", "tar2tf etl list shows it, tar2tf etl delete removes it")
         if status == 400 and (state := _STATE.search(message)):
             raise self._cannot(*_pod_failure(message, state))
+
+    def _no_such(self, name: str, stages: Mapping[str, str]) -> RemoteError:
+        what, hint = (
+            f"there is no transformer {name!r}{meant(name, stages)}",
+            "tar2tf etl list shows those that there are",
+        )
+        if name in stages:
+            what, hint = f"the transformer {name!r} is {stages[name]}", "tar2tf etl init makes it again"
+        return _NoSuchTransformerError(what, shard=self.where, hint=hint)
 
     def _cannot(self, message: str, hint: str = LOCALLY) -> RemoteError:
         return RemoteError(message, shard=self.where, hint=hint)

@@ -1,0 +1,201 @@
+"""Where records are made: what a cluster's answers mean, without a cluster."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tar2tf_cli import Events
+from tar2tf_cli.errors import RemoteError, SourceError, UsageError
+from tar2tf_cli.remote import deploy
+from tar2tf_cli.remote.choose import where_records_are_made
+from tar2tf_cli.remote.settings import Settings
+from tar2tf_cli.spec.conversion import Conversion
+from tar2tf_cli.stores import ObjectInfo, Source, open_source
+
+OBJECT = ObjectInfo("a.tar", 10_000_000, "1")
+
+
+class Cluster(BaseHTTPRequestHandler):
+    """A proxy that gives the answers of a test, by method and path; each is asked for as often as it has to be."""
+
+    protocol_version = "HTTP/1.1"
+    answers: dict[str, tuple[int, Any]]
+    asked: list[tuple[str, Any]]
+
+    def _answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        request = f"{self.command} {self.path}"
+        self.asked.append((request, json.loads(body) if body else None))
+        status, document = self.answers.get(request, (200, []))
+        if status >= 400:
+            document = {"message": document, "status": status}
+        data = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_PUT = do_DELETE = do_POST = _answer
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Cluster)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def cluster(server: str) -> type[Cluster]:
+    Cluster.answers, Cluster.asked = {}, []
+    return Cluster
+
+
+@pytest.fixture
+def source(server: str, cluster: type[Cluster]) -> Source:
+    return open_source("ais://b", endpoint=server, retry_for=0.0)
+
+
+class Noted(Events):
+    """Keeps what it is notified of, and refuses to make records here."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+    def not_remote(self, error: Exception) -> None:
+        raise error
+
+
+def spec(**options: Any) -> Conversion:
+    return Conversion("ais://b", "out/<>.record", **options)
+
+
+def chosen(source: Source, conversion: Conversion, events: Events | None = None) -> Source:
+    with where_records_are_made(conversion, source, [OBJECT], events or Noted()) as found:
+        return found
+
+
+REASONS = [
+    (501, "cannot use ETL in a build without ETL support", "was built without ETL"),
+    (400, "the operation requires Kubernetes", "does not run on Kubernetes"),
+    (400, "k8s client is not initialized (non-Kubernetes deployment?)", "does not run on Kubernetes"),
+    (401, "token expired", r"does not let you use transformers \(401\): token expired"),
+    (403, "no permission", r"does not let you use transformers \(403\)"),
+]
+
+
+@pytest.mark.parametrize(("status", "message", "reason"), REASONS)
+def test_a_cluster_without_transformers_says_why(
+    source: Source, cluster: type[Cluster], status: int, message: str, reason: str
+) -> None:
+    cluster.answers = {"GET /v1/etl": (status, message), "GET /v1/etl/photos": (status, message)}
+    for wanted in ({"remote_exec": True}, {"etl": "photos"}):
+        with pytest.raises(RemoteError, match=reason) as caught:
+            chosen(source, spec(**wanted))
+        assert caught.value.hint
+        with pytest.warns(UserWarning, match=reason):
+            assert chosen(source, spec(**wanted), Events()) is source
+    assert chosen(source, spec()) is source
+
+
+def test_without_a_flag_one_request_finds_out(source: Source, cluster: type[Cluster]) -> None:
+    assert chosen(source, spec()) is source
+    assert cluster.asked == [("GET /v1/etl", None)]
+    assert chosen(source, spec(remote_exec=False)) is source
+    assert chosen(source, spec(ops=["func:os:getcwd"])) is source
+    assert len(cluster.asked) == 1
+
+
+@pytest.mark.parametrize("stage", ["Running", "Aborted"])
+def test_without_a_flag_a_running_transformer_of_this_spec_is_used(
+    source: Source, cluster: type[Cluster], stage: str
+) -> None:
+    settings, events = Settings.of(spec()), Noted()
+    made_of = deploy.message(settings, seconds=10)
+    cluster.answers["GET /v1/etl"] = 200, [{"id": settings.name, "stage": stage}]
+    cluster.answers[f"GET /v1/etl/{settings.name}"] = 200, {"init_msg": made_of}
+    assert (chosen(source, spec(), events) is not source) == (stage == "Running")
+    assert [settings.name in note for note in events.notes] == [True] * (stage == "Running")
+    assert {request.partition(" ")[0] for request, _ in cluster.asked} == {"GET"}
+
+
+def test_one_that_ended_is_deleted_before_it_is_made_and_at_the_end(source: Source, cluster: type[Cluster]) -> None:
+    name = Settings.of(spec()).name
+    cluster.answers["GET /v1/etl"] = 200, [{"id": name, "stage": "Aborted"}]
+    assert chosen(source, spec(remote_exec=True)) is not source
+    changes = [request for request, _ in cluster.asked if not request.startswith("GET")]
+    assert changes == [f"DELETE /v1/etl/{name}", "PUT /v1/etl", f"DELETE /v1/etl/{name}"]
+    (made_of,) = [body for request, body in cluster.asked if request == "PUT /v1/etl"]
+    assert made_of["obj_timeout"] == "125s"
+    assert deploy.settings_of(made_of) == Settings.of(spec()).text
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SourceError])
+def test_it_is_deleted_after_errors_too(source: Source, cluster: type[Cluster], error: Any) -> None:
+    with pytest.raises(error), where_records_are_made(spec(remote_exec=True), source, [OBJECT], Noted()):
+        raise error("stop")
+    assert cluster.asked[-1][0].startswith("DELETE")
+
+
+def test_a_pod_that_ends_shows_its_last_lines(source: Source, cluster: type[Cluster]) -> None:
+    state = 'pod_status="container: n, state: Terminated, reason: Error, message: no\\nspace left\\n, exitCode: 3"]'
+    cluster.answers["PUT /v1/etl"] = 400, f"[t[a],pod=n,{state} context canceled"
+    with pytest.raises(RemoteError, match="ended with 3: no; space left"):
+        chosen(source, spec(remote_exec=True))
+    cluster.answers["PUT /v1/etl"] = 400, 'pod_status="container: n, state: Waiting, reason: ImagePullBackOff"'
+    with pytest.raises(RemoteError, match=r"not ready in time; its state is Waiting \(ImagePullBackOff\)"):
+        chosen(source, spec(remote_exec=True))
+
+
+def test_a_transformer_of_a_name_has_to_be_of_this_spec(source: Source, cluster: type[Cluster]) -> None:
+    made_of = deploy.message(Settings.of(spec()), name="photos", seconds=10)
+    cluster.answers["GET /v1/etl/photos"] = 200, {"init_msg": made_of}
+    assert chosen(source, spec(etl="photos")) is not source
+    with pytest.raises(RemoteError, match="'photos' is of another spec or version"):
+        chosen(source, spec(etl="photos", limit=3))
+    cluster.answers["GET /v1/etl/photos"] = 404, "photos does not exist"
+    with pytest.raises(RemoteError, match="no running transformer 'photos'"):
+        chosen(source, spec(etl="photos"))
+
+
+def test_only_a_cluster_makes_records(tmp_path: Path) -> None:
+    with pytest.raises(RemoteError, match="only an AIStore cluster"):
+        chosen(open_source(str(tmp_path)), spec(remote_exec=True))
+    with pytest.raises(UsageError, match="leave out one of them"):
+        spec(etl="photos", remote_exec=False)
+
+
+@pytest.mark.parametrize("name", ["a", "Tar2tf-x", "tar2tf_x", "-abcdef", "a" * 33])
+def test_a_name_that_a_cluster_refuses_is_refused_before(name: str) -> None:
+    with pytest.raises(RemoteError, match="cannot be the name"):
+        deploy.message(Settings.of(spec()), name=name, seconds=1)
+
+
+def test_kubernetes_does_not_replace_what_looks_like_a_variable() -> None:
+    settings = Settings.of(spec(ops=["rename:$(HOME)=jpg"]))
+    made_of = deploy.message(settings, seconds=1)
+    assert "$(" not in json.dumps(made_of["runtime"])
+    assert deploy.settings_of(made_of) == settings.text
+    assert Settings.load(deploy.variables_of(made_of)["TAR2TF_ETL_SETTINGS"]) == settings
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("45s", 45), ("1m30s", 90), ("2h0m0.5s", 7200.5), ("500ms", 0.5)])
+def test_durations_are_read_as_go_writes_them(text: str, seconds: float) -> None:
+    assert deploy.seconds_of(text) == seconds
