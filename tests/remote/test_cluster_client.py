@@ -1,0 +1,167 @@
+"""The command line with a real cluster: transformers come and go, records are made there, and kills leave no trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checked import Ran
+from etl import EtlCluster
+from makers import tar_of
+from shards import samples, tree, write_tar
+from tar2tf_cli import Dataset
+from tar2tf_cli.cli import main
+from tar2tf_cli.remote import deploy
+from tar2tf_cli.remote.source import RemoteSource
+from tar2tf_cli.stores import retries
+
+BUCKET = "ais://client"
+
+
+@pytest.fixture(scope="module")
+def shards(etl_cluster: EtlCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtlCluster]:
+    """A bucket with four shards, and a fifth one in a folder whose third sample is faulty."""
+    folder = tmp_path_factory.mktemp("client")
+    made = {f"{n}.tar": write_tar(folder / f"{n}.tar", samples(40, first=40 * n)).read_bytes() for n in range(4)}
+    entries = [("0.cls", b"1"), ("0.jpg", b"x"), ("1.cls", b"2"), ("2.cls", b"three"), ("3.cls", b"4")]
+    with etl_cluster.network():
+        etl_cluster.bucket("client", {**made, "faulty/größe.tar": tar_of(entries)})
+    return etl_cluster
+
+
+@pytest.fixture
+def run(
+    etl: EtlCluster, shards: EtlCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Ran]:
+    """The command line in this process and the cluster's network."""
+    monkeypatch.setenv("AIS_ENDPOINT", etl.endpoint)
+    monkeypatch.setenv("TAR2TF_NUM_WORKERS", "1")
+
+    def call(*words: object) -> Ran:
+        with pytest.raises(SystemExit) as ended:
+            main([*map(str, words)])
+        assert isinstance(ended.value.code, int)
+        return Ran(ended.value.code, *capsys.readouterr())
+
+    return call
+
+
+def stages(run: Callable[..., Ran]) -> dict[str, str]:
+    document = json.loads(run("etl", "list", "--json").out)
+    return {each["name"]: each["stage"] for each in document["transformers"] if each["name"].startswith("client")}
+
+
+def test_a_transformer_is_made_used_stopped_made_again_and_deleted(run: Callable[..., Ran], tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(f"input: {{bucket: '{BUCKET}', template: '{{0..3}}.tar'}}\noutput: {{path: {tmp_path}/a.record}}\n")
+    assert run("etl", "init", "--spec", spec, "--name", "client-x").out == "client-x\n"
+    assert stages(run) == {"client-x": "Running"}
+    again = run("etl", "init", "--spec", spec, "--name", "client-x")
+    assert (again.code, "already exists" in again.err) == (2, True)
+    used = run("convert", "--spec", spec, "--etl", "client-x")
+    assert (used.code, "with its transformer client-x" in used.err) == (0, True)
+    assert "faulty" not in run("etl", "logs", "client-x").err
+    assert run("etl", "stop", "client-x").code == 0
+    assert stages(run) == {"client-x": "Aborted"}
+    assert "'client-x' is Aborted" in run("etl", "logs", "client-x").err
+    assert run("convert", "--spec", spec, "--etl", "client-x", "--overwrite").code == 2
+    made = json.loads(run("etl", "init", "--spec", spec, "--name", "client-x", "--comm", "hpull", "--json").out)
+    assert made == {"name": "client-x", "image": deploy.default_image(), "init_seconds": 300, "object_seconds": 120}
+    pulled = run("convert", "--spec", spec, "--etl", "client-x", "--overwrite")
+    assert pulled.code == 0, pulled.err
+    assert run("etl", "delete", "client-x", "--json").out == '{\n "name": "client-x",\n "stage": null\n}\n'
+    assert stages(run) == {}
+
+
+def test_errors_are_those_of_a_run_here_and_nothing_is_left(run: Callable[..., Ran], tmp_path: Path) -> None:
+    words = ["convert", f"{BUCKET}/faulty", "--type", "cls=int64"]
+    skip = ["--on-error", "skip", "--errors"]
+    results = []
+    for how in ("--no-remote-exec", "--remote-exec"):
+        out = tmp_path / how
+        out.mkdir()
+        failed = run(*words, "-o", out / "a.record", how)
+        skipped = run(*words, "-o", out / "b.record", *skip, out / "errors.jsonl", how)
+        too_many = run(*words, "-o", out / "c.record", "--on-error", "skip", "--max-errors", "0", how)
+        for path in (".a-manifest.tar2tf", ".c-manifest.tar2tf"):
+            for name in os.listdir(out / path):
+                os.unlink(out / path / name)
+        said = [
+            line for ran in (failed, skipped, too_many) for line in ran.err.splitlines() if "transformer" not in line
+        ]
+        results.append(
+            ([ran.code for ran in (failed, skipped, too_many)], [s.replace(how, "") for s in said], tree(out))
+        )
+    here, there = results
+    assert there == here
+    assert here[0] == [3, 1, 3]
+    assert not [
+        name for name in json.loads(run("etl", "list", "--json").out)["transformers"] if "tar2tf" in name["name"]
+    ]
+
+
+def test_a_pod_that_is_killed_is_started_again(
+    run: Callable[..., Ran], etl: EtlCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("convert", BUCKET, "{0..3}.tar", "-o", tmp_path / "here" / "<>.record", "--no-remote-exec").code == 0
+    fetch, asked = RemoteSource._fetch, []
+
+    def fetch_and_kill(source: Any, item: Any) -> Any:
+        if asked.append(item) or len(asked) == 2:
+            kill_pods(etl.folder)
+        return fetch(source, item)
+
+    monkeypatch.setattr(RemoteSource, "_fetch", fetch_and_kill)
+    ran = run("convert", BUCKET, "{0..3}.tar", "-o", tmp_path / "there" / "<>.record", "--remote-exec")
+    assert ran.code == 0, ran.err
+    assert len(asked) > 4
+    assert tree(tmp_path / "there") == tree(tmp_path / "here")
+
+
+def test_a_transformer_that_stays_away_names_its_log(
+    run: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "FIRST_PAUSE", 0.01)
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(f"input: {{bucket: '{BUCKET}', template: '{{0..3}}.tar'}}\noutput: {{path: {tmp_path}/a.record}}\n")
+    name = run("etl", "init", "--spec", spec).out.strip()
+    fetch = RemoteSource._fetch
+
+    def delete_and_fetch(source: Any, item: Any) -> Any:
+        if source._transformers.stages().get(name):
+            source._transformers.delete(name)
+        return fetch(source, item)
+
+    monkeypatch.setattr(RemoteSource, "_fetch", delete_and_fetch)
+    ran = run("convert", "--spec", spec, "--retry-for", "0.1")
+    assert ran.code == 3
+    assert f"the transformer {name} is not running" in ran.err
+    assert f"tar2tf etl logs {name}" in ran.err
+    monkeypatch.undo()
+
+
+def kill_pods(folder: Path) -> None:
+    """End the pods of a cluster, as the kernel does where memory runs out."""
+    for line in (folder / "pids").read_text().splitlines():
+        pid = int(line.split()[0])
+        try:
+            if b"serve" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                os.kill(pid, signal.SIGKILL)
+        except OSError:
+            pass
+
+
+def test_dataset_has_the_records_made_there(run: Callable[..., Ran], etl: EtlCluster, tmp_path: Path) -> None:
+    made = []
+    for remote_exec in (False, True):
+        data = Dataset("client", etl.endpoint, [], ["jpg", "cls"], remote_exec=remote_exec)
+        folder = tmp_path / str(remote_exec)
+        data.load("{0..3}.tar", str(folder / "x.record"), num_workers=1)
+        made.append(tree(folder))
+    assert made[0] == made[1]
