@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from tar2tf_cli.conversion.claim import Claim, finished, journal_entry
 from tar2tf_cli.conversion.former import Former
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
+from tar2tf_cli.conversion.placing import Placing
 from tar2tf_cli.conversion.sharding import Origin, Shard
 from tar2tf_cli.conversion.takeover import OVERWRITE, Takeover
 from tar2tf_cli.conversion.tasks import ShardReport
@@ -19,6 +20,7 @@ from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.errors import OutputExistsError, write_errors
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.record_file import write_whole
+from tar2tf_cli.stores import Source
 
 __all__ = ["Publisher"]
 
@@ -99,6 +101,21 @@ class Publisher:
     def reads_shards(self) -> bool:
         """Whether finished shards are read again, for example to upload them."""
         return not self._sink.renames
+
+    def placing(self, read: Source, stems: Sequence[str]) -> Placing | None:
+        """How a cluster stores the shards at their final places itself, one for each input; None where it cannot.
+
+        Args:
+            read: gives the records.
+            stems: the stem of each input.
+        """
+        store, claim = self._sink.store, self._claim
+        if self.former or store is None or not read.places_in(store):
+            return None
+        paths = [claim.path(Shard(stem, 0)) for stem in stems]
+        self._working_folder.note({"paths": [path.removeprefix(claim.prefix) for path in paths]})
+        self._begin_to_replace()
+        return Placing(store, paths, frozenset(self._found))
 
     def unsynced(self, shard: Shard) -> list[str]:
         """Local files that must be flushed to disk before a shard may be sealed."""

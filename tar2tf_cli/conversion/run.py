@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from typing import Any
+from typing import Any, TypeAlias
 
 from tar2tf_cli.conversion.claim import NO_MANIFEST, make_claim
 from tar2tf_cli.conversion.manifest import Manifest
+from tar2tf_cli.conversion.placing import may_be_placed
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.publish import Publisher
 from tar2tf_cli.conversion.schedule import ConversionSchedule
@@ -24,6 +25,10 @@ from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import Source
 
 __all__ = ["Summary", "convert"]
+
+
+Records: TypeAlias = "contextlib.AbstractContextManager[Source]"
+"""Where the records are made, as a context that gives the source to read."""
 
 
 def convert(
@@ -75,9 +80,7 @@ def convert(
         return _run(plan, records, target, place, workers, events)
 
 
-def _run(
-    plan: Plan, records: Records, target: Target, place: Place, workers: int | None, events: Events
-) -> Summary:
+def _run(plan: Plan, records: Records, target: Target, place: Place, workers: int | None, events: Events) -> Summary:
     manifest = plan.manifest()
     with target:
         if target.up_to_date:
@@ -91,6 +94,8 @@ def _run(
         with records as read:
             worker = Worker(plan.work, read, plan.inputs, target.folder, place.threads(plan.threads(cpus)))
             worker.compared = frozenset(target.former.touched) if target.former else frozenset()
+            if may_be_placed(plan.conversion.output):
+                worker.placing = target.placing(read, [item.stem for item in plan.inputs])
             worker.direct = not (target.reads_shards or plan.conversion.output.index)
             with contextlib.closing(ConversionSchedule(plan, worker, readers, target, tally, events)) as schedule:
                 run_tasks(schedule, engine, worker)
@@ -100,7 +105,7 @@ def _run(
     return tally.summary
 
 
-def _where_records_are_made(plan: Plan, events: Events) -> contextlib.AbstractContextManager[Source]:
+def _where_records_are_made(plan: Plan, events: Events) -> Records:
     """The source to read: the plan's own, or one whose records are made in its cluster."""
     spec = plan.conversion
     if not (spec.remote_exec or spec.etl) and plan.source.transformers() is None:

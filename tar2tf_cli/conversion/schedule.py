@@ -101,6 +101,7 @@ class ConversionSchedule(Schedule):
         if left := self._next_left():
             return left
         most = SMALL_INPUTS if self._plan.source.remote or (waiting and is_small(inputs[waiting[0]])) else 1
+        most = 1 if self._worker.placing else most
         room = len(inputs) if self._holds_all else _AHEAD * most * self._readers - self._ahead
         urgent = self._urgent
         if room < 1 and urgent is not None and urgent in waiting:  # all else waits for it
@@ -148,7 +149,8 @@ class ConversionSchedule(Schedule):
         elif error:
             raise error
         elif isinstance(task, WriteShard):
-            self._flusher.submit(self._target.unsynced(task.shard), (task.shard, result))
+            unsynced = [] if result.placed else self._target.unsynced(task.shard)
+            self._flusher.submit(unsynced, (task.shard, result))
 
     def settle(self, timeout: float) -> None:
         """Seal the shards that have been flushed to disk."""

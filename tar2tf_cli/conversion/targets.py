@@ -6,17 +6,19 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tar2tf_cli.conversion.former import Former
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
+from tar2tf_cli.conversion.placing import Placing
 from tar2tf_cli.conversion.sharding import Shard
 from tar2tf_cli.conversion.tasks import ShardReport
 from tar2tf_cli.errors import OutputExistsError, SinkError, UsageError, write_errors, write_failed
 from tar2tf_cli.formats.record_file import sync
 from tar2tf_cli.formats.record_stream import RecordStream
 from tar2tf_cli.formats.tfrecord import crc32c_of_file, length_crc
+from tar2tf_cli.stores import Source
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -48,6 +50,9 @@ class Target(Protocol):
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *exception: object) -> None: ...
+
+    def placing(self, read: Source, stems: Sequence[str]) -> Placing | None:
+        """How a cluster stores the shards at their final places itself, one for each input; None where it cannot."""
 
     def unsynced(self, shard: Shard) -> list[str]:
         """Local files that must be flushed to disk before a shard may be sealed."""
@@ -93,6 +98,10 @@ class _WithoutManifest:
         except OSError as error:
             hint = "set TMPDIR to a folder with free space"
             raise SinkError(f"there is no temporary folder: {error.strerror}", hint=hint) from None
+
+    def placing(self, read: Source, stems: Sequence[str]) -> Placing | None:
+        """None: what has no manifest is written here."""
+        return None
 
     def unsynced(self, shard: Shard) -> list[str]:
         """The shard itself."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.conversion.group import Group, group_file, load_group, save_group
 from tar2tf_cli.conversion.sharding import Piece, Shard
@@ -26,6 +26,9 @@ from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.sinks import RecordFile, shard_file
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source
+
+if TYPE_CHECKING:
+    from tar2tf_cli.conversion.placing import Placing
 
 __all__ = ["ReadInputs", "ShardReport", "Worker", "WriteShard", "copied"]
 
@@ -48,6 +51,7 @@ class Worker:
         scratch: the folder to write them to; empty if that is the working folder itself.
         threads: how many threads work on one input.
         direct: whether shards are written without the page cache, as nothing reads them soon afterwards.
+        placing: where a cluster stores the shards itself; None where they are written here.
         compared: numbers of inputs whose records are compared with former shards, and so need spools.
         on_bytes: called with the number of stored bytes after each read of an input.
     """
@@ -58,6 +62,7 @@ class Worker:
     folder: str
     threads: int = 1
     direct: bool = False
+    placing: Placing | None = None
     compared: frozenset[int] = frozenset()
     on_bytes: Callable[[int], None] | None = None
     scratch: str = ""
@@ -106,7 +111,10 @@ class ReadInputs:
         left = load_group(worker.path(self.numbers[0], "index"))
         if left and left.numbers == self.numbers and _has_spool(worker, left):
             return left
-        group = _measured(worker, self.numbers) or _spooled(worker, self.numbers)
+        if worker.placing:
+            group = worker.placing.place(worker.source, self.numbers, worker.inputs)
+        else:
+            group = _measured(worker, self.numbers) or _spooled(worker, self.numbers)
         if group.reports:
             save_group(worker.made(group.number, "index"), group)
         return group
@@ -203,11 +211,12 @@ def _append(worker: Worker, number: int, spool: Spool, *, regroup: bool = False)
 
 @dataclass(frozen=True, slots=True)
 class ShardReport:
-    """A shard as written: bytes on disk, records, CRC-32C of the file."""
+    """A shard as written: bytes on disk, records, CRC-32C of the file; whether it is at its final place already."""
 
     size: int
     records: int
     crc: int
+    placed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +240,8 @@ class WriteShard:
             SourceError: when an input changed after it was measured.
             SinkError: when the shard cannot be written.
         """
+        if worker.placing and (placed := self._placed(worker, worker.placing)):
+            return placed
         path = self.shard.part(worker.scratch or worker.folder)
         report = self._written(worker, path)
         if worker.scratch:  # perhaps on another machine than the flusher
@@ -251,6 +262,13 @@ class WriteShard:
         if output.index:
             write_offsets(path)
         return ShardReport(file.size, self.shard.records, file.crc)
+
+    def _placed(self, worker: Worker, placing: Placing) -> ShardReport | None:
+        """The shard that the cluster stored, if that is still there; None if it did not."""
+        group = load_group(worker.path(self.shard.pieces[0].group, "index"))
+        if group is None or group.spool_crc is None or not (group.reports[0].placed and placing.is_there(self.shard)):
+            return None
+        return ShardReport(self.shard.size, self.shard.records, group.spool_crc, placed=True)
 
     def _taken_over(self, worker: Worker, path: str) -> ShardReport | None:
         """Rename a spool to the shard if it holds exactly the shard's bytes; otherwise None."""

@@ -25,6 +25,7 @@ class InputReport:
         archives: number of tar archives in the input, end to end.
         split_differs: a member that the other key rule would name differently, if any.
         not_adjacent: number of samples whose members are not adjacent and were put together.
+        placed: whether the records are a shard at its final place already.
     """
 
     samples: int = 0
@@ -36,6 +37,7 @@ class InputReport:
     split_differs: str | None = None
     not_adjacent: int = 0
     faulty_before: int = 0
+    placed: bool = False
 
     @property
     def faulty(self) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from tar2tf_cli.errors import Problem, UsageError
 from tar2tf_cli.spec import yaml_file
@@ -129,22 +129,27 @@ class Asked:
 
     Attributes:
         first: the object is the conversion's first input: a typed feature that none of its samples has is wrong usage.
+        part: "records" for a file of records, which the cluster stores, and "end" for the end record that they would
+            have had; by default both, one after the other.
     """
 
     first: bool = False
+    part: Literal["", "records", "end"] = ""
 
     @classmethod
     def load(cls, text: str) -> Asked:
         """What `text` returned as text; anything else in it is meant for other transformers."""
         try:
-            return cls(bool(json.loads(text)["tar2tf"]["first"]))
-        except (ValueError, KeyError, TypeError):
+            asked = json.loads(text)["tar2tf"]
+            return cls(bool(asked.get("first")), asked.get("part", ""))
+        except (ValueError, KeyError, TypeError, AttributeError):
             return cls()
 
     @property
     def text(self) -> str:
         """The request as JSON; empty if it asks for nothing."""
-        return json.dumps({"tar2tf": {"first": True}}, separators=(",", ":")) if self.first else ""
+        given = {name: value for name, value in asdict(self).items() if value}
+        return json.dumps({"tar2tf": given}, separators=(",", ":")) if given else ""
 
 
 def _refuse_python(spec: Mapping[str, Any]) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
-from tar2tf_cli.errors import changed
+from tar2tf_cli.errors import SinkError, changed
 from tar2tf_cli.formats.bytestream import ByteStream
+from tar2tf_cli.formats.tfrecord import crc32c
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.remote.deploy import revive, seconds_of
 from tar2tf_cli.remote.settings import Asked, Settings
@@ -16,12 +18,17 @@ from tar2tf_cli.remote.stream import StreamReader, error_of
 from tar2tf_cli.samples.batches import Batch
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.ais_etl import NotRunning, Transformers
-from tar2tf_cli.stores.objects import ObjectSource
+from tar2tf_cli.stores.objects import ObjectSource, Store
 from tar2tf_cli.stores.transfer import Body, ResumingStream
 
 __all__ = ["RemoteSource"]
 
 _SECONDS: Final = "45s"  # where a transformer does not say how long it may take
+_BLOCK: Final = 1 << 20
+_AGAIN: Final = "run the same command again"
+
+Part: TypeAlias = Literal["", "records", "end"]
+T = TypeVar("T")
 
 
 class RemoteSource(ObjectSource):
@@ -50,18 +57,64 @@ class RemoteSource(ObjectSource):
         reader = StreamReader(stream := self.open(item), self.locate(item.name), self._settings.digest)
         return RemoteReading(stream, reader, lambda: self._finished(item, reader.size, on_bytes))
 
-    def _stream(self, item: ObjectInfo) -> ResumingStream:
-        """The transformer's answer, whose size and version are not those of the object."""
-        whole = ObjectInfo(item.name, None, None)
-        return ResumingStream(lambda _: self._fetch(item), whole, self.locate(item.name), self._store.retry_for)
+    def places_in(self, store: Store) -> bool:
+        """Whether a bucket is in the same cluster."""
+        theirs = store.transformers()
+        return theirs is not None and theirs.where == self._transformers.where
 
-    def _fetch(self, item: ObjectInfo) -> Body:
-        """Request an input from the beginning, as a transformer knows no ranges; see that there is a transformer."""
-        asked = Asked(first=item == self._first).text
-        query = {"etl_args": asked} if asked else {}
-        seconds = seconds_of(self._made_of.get("obj_timeout") or _SECONDS)
+    def place(self, item: ObjectInfo, target: Store, path: str) -> tuple[InputReport, Sequence[int], int]:
+        """Have the cluster store an input's records as a shard, which is checked there.
+
+        Args:
+            item: the input.
+            target: a bucket of the same cluster.
+            path: the shard's name there.
+
+        Returns:
+            The report of the input, the sizes in bytes of the first record and of all others together, and the shard's
+            CRC-32C.
+
+        Raises:
+            SinkError: when the cluster stored something else.
+            Tar2tfError: what stopped the making of the records.
+        """
+        where, shard = self.locate(item.name), target.locate(path)
+        self._store.persist(lambda: self._store_as(item, target, path), shard=where)
+        stream = self._stream(item, "end")
         try:
-            return self._transformers.fetch(self._made_of["name"], item, seconds, error_of, **query)
+            end = StreamReader(stream, where, self._settings.digest).end()
+        finally:
+            stream.close()
+        found = target.persist(lambda: target.head(path), shard=shard)
+        if found is None or found.size != end["bytes"] or not _has_checksum(target, found, end):
+            target.persist(lambda: target.remove(path), shard=shard)
+            raise SinkError("the cluster stored other bytes than its transformer sent", shard=shard, hint=_AGAIN)
+        if not end["bytes"]:
+            target.persist(lambda: target.remove(path), shard=shard)
+        self._finished(item, end["size"], None)
+        report = InputReport.from_json(end["report"])
+        report.placed = True
+        return report, [size for size in (end["first"], end["bytes"] - end["first"]) if size], end["crc32c"]
+
+    def _store_as(self, item: ObjectInfo, target: Any, path: str) -> None:
+        self._alive(lambda name, how: self._transformers.store_as(name, item, target, path, **how), item, "records")
+
+    def _stream(self, item: ObjectInfo, part: Part = "") -> ResumingStream:
+        """The transformer's answer, whose size and version are not those of the object."""
+        whole, where = ObjectInfo(item.name, None, None), self.locate(item.name)
+        return ResumingStream(lambda _: self._fetch(item, part), whole, where, self._store.retry_for)
+
+    def _fetch(self, item: ObjectInfo, part: Part) -> Body:
+        """Request an input from the beginning, as a transformer knows no ranges."""
+        return self._alive(lambda name, how: self._transformers.fetch(name, item, **how), item, part)
+
+    def _alive(self, request: Callable[[str, dict[str, Any]], T], item: ObjectInfo, part: Part) -> T:
+        """Send a request to the transformer, and see that it runs again when it does not."""
+        asked = Asked(item == self._first, part).text
+        seconds = seconds_of(self._made_of.get("obj_timeout") or _SECONDS)
+        how = {"seconds": seconds, "error_of": error_of, **({"etl_args": asked} if asked else {})}
+        try:
+            return request(self._made_of["name"], how)
         except NotRunning:
             revive(self._transformers, self._made_of)
             raise
@@ -74,6 +127,19 @@ class RemoteSource(ObjectSource):
             raise changed(where)
         if on_bytes:
             on_bytes(size or 0)
+
+
+def _has_checksum(store: Store, found: ObjectInfo, end: Mapping[str, Any]) -> bool:
+    """Whether an object has the checksum that an end record gives; it is read where the cluster's own is another."""
+    known = {"xxhash": end.get("xxh64"), "xxhash2": end.get("xxh64"), "crc32c": f"{end['crc32c']:08x}"}
+    kind, value = found.checksum or ("", "")
+    if expected := known.get(kind):
+        return value.lower() == str(expected)
+    crc = 0
+    with contextlib.closing(store.open(found)) as stream:
+        while data := stream.read(_BLOCK):
+            crc = crc32c(data, crc)
+    return crc == int(end["crc32c"])
 
 
 class RemoteReading:

@@ -9,15 +9,17 @@ serialised message can begin with one (it would be a tag of field 0):
 | `\\0end ` and a JSON object | the end: what was sent, and the report of the input |
 
 The end record has `records` and `bytes`, the number of examples and of all bytes before the end record; `crc32c`, of
-the same bytes; `size`, that of the input as stored; `settings`, the digest of the transformer's settings; and
-`report`, an `InputReport`, which is equal to that of a conversion that reads the input itself.
+the same bytes; `first`, the size of the first record; `size`, that of the input as stored; `settings`, the digest of
+the transformer's settings; and `report`, an `InputReport`, which is equal to that of a conversion that reads the input
+itself. Where the cluster stores the records as a shard, the end record is asked for alone, and has their `xxh64`, too.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import tar2tf_cli.errors as errors
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from tar2tf_cli.formats.record_file import RecordFile
     from tar2tf_cli.samples.batches import Batch
 
-__all__ = ["StreamReader", "StreamWriter", "error_of", "text_of_error"]
+__all__ = ["StreamReader", "StreamWriter", "end_record", "error_of", "text_of_error"]
 
 _KEY: Final = b"\0key "
 _END: Final = b"\0end "
@@ -50,19 +52,22 @@ class StreamWriter:
         self._file = file
         self._keys = keys
         self._settings = settings
+        self._first = 0
 
     def add(self, key: str, parts: Iterable[bytes], size: int) -> None:
         """Append one framed record of `size` bytes."""
+        self._first = self._first or size
         if self._keys:
             self._control(_KEY + key.encode("utf-8", "surrogateescape"))
         self._file.write(parts, size)
 
     def take(self, batch: Batch) -> None:
         """Append a batch of records, whose keys nobody asked for."""
+        self._first = self._first or int.from_bytes(batch.sizes[:8], sys.byteorder)
         self._file.write([batch.data], len(batch.data))
 
-    def finish(self, report: InputReport, size: int | None) -> None:
-        """Append the end record.
+    def finish(self, report: InputReport, size: int | None) -> dict[str, Any]:
+        """Append the end record, and return what it says.
 
         Args:
             report: what was read.
@@ -73,14 +78,23 @@ class StreamWriter:
             "records": report.samples,
             "bytes": self._file.size,
             "crc32c": self._file.crc,
+            "first": self._first,
             "size": size,
             "settings": self._settings,
             "report": report.to_json(),
         }
-        self._control(_END + json.dumps(end).encode("ascii"))
+        data = end_record(end)
+        self._file.write([data], len(data))
+        return end
 
     def _control(self, data: bytes) -> None:
         self._file.write(frame([data], len(data)), len(data) + FRAMING)
+
+
+def end_record(end: Mapping[str, Any]) -> bytes:
+    """An end record, framed."""
+    data = _END + json.dumps(end).encode("ascii")
+    return b"".join(frame([data], len(data)))
 
 
 class StreamReader:
@@ -134,6 +148,18 @@ class StreamReader:
             else:
                 yield key, self._pieces(size), size
             count += 1
+
+    def end(self) -> dict[str, Any]:
+        """What the end record says, where nothing else was asked for.
+
+        Raises:
+            DamagedShardError: when there is something else.
+            SourceError: as from `records`.
+        """
+        control = self._checked(self._whole(self._length() + FRAMING))
+        if not control.startswith(_END):
+            raise self._damage("the cluster's answer is not an end record", "damaged")
+        return self._accepted(control)
 
     def _length(self) -> int:
         """The length of the next record's data."""
@@ -189,13 +215,7 @@ class StreamReader:
     def _end(self, control: bytes, size: int, count: int) -> None:
         """Compare what came with what the end record says was sent."""
         self._leave(self._position - size)
-        end: dict[str, Any] = json.loads(control[len(_END) :])
-        if end["settings"] != self._settings:
-            raise SourceError(
-                "the cluster's transformer has other settings than this conversion",
-                shard=self._name,
-                hint="start one with: tar2tf etl init --spec SPEC",
-            )
+        end = self._accepted(control)
         if (end["records"], end["bytes"]) != (count, self._bytes):
             sent = f"{end['records']:,} records in {end['bytes']:,} bytes"
             raise self._damage(f"the cluster sent {sent}, but {count:,} in {self._bytes:,} arrived", "truncated")
@@ -204,8 +224,19 @@ class StreamReader:
         if len(self._buffer) > size or self._stream.read(1):
             raise self._damage("the cluster's answer goes on after its end record", "damaged")
         self.report, self.size = InputReport.from_json(end["report"]), end["size"]
-        for fault in self.report.errors:
+
+    def _accepted(self, control: bytes) -> dict[str, Any]:
+        """What an end record says, if it comes from a transformer with these settings."""
+        end: dict[str, Any] = json.loads(control[len(_END) :])
+        if end["settings"] != self._settings:
+            raise SourceError(
+                "the cluster's transformer has other settings than this conversion",
+                shard=self._name,
+                hint="start one with: tar2tf etl init --spec SPEC",
+            )
+        for fault in end["report"].get("errors", ()):
             fault["shard"] = self._name
+        return end
 
     def _damage(self, message: str, kind: str) -> DamagedShardError:
         place = self._bytes + self._position

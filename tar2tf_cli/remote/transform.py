@@ -10,6 +10,7 @@ from tar2tf_cli.errors import NotAdjacentError
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.record_file import RecordFile
+from tar2tf_cli.remote.ends import EndKept
 from tar2tf_cli.remote.settings import Asked, Settings
 from tar2tf_cli.remote.stream import StreamWriter
 from tar2tf_cli.stores import ObjectInfo, Source
@@ -70,15 +71,22 @@ class Transform:
         Raises:
             Tar2tfError: as in a conversion; the file is of no use then.
         """
+        kept = EndKept(name, self._settings.digest)
+        if asked.part == "end" and kept.give(answer):
+            return
         source = _Object(path, name, seekable=self._conversion.limit is None)
         try:
-            self._write(source, asked, answer, check)
+            end = self._write(source, asked, answer, check)
         except NotAdjacentError:
-            self._write(source, asked, answer, check, regroup=True)
+            end = self._write(source, asked, answer, check, regroup=True)
+        if asked.part:
+            kept.keep(answer, end)
+        if asked.part == "end":
+            kept.give(answer)
 
     def _write(
         self, source: _Object, asked: Asked, answer: str, check: Callable[[], None], *, regroup: bool = False
-    ) -> None:
+    ) -> dict[str, Any]:
         most = self._conversion.limit
         (item,) = source.list()
         options: dict[str, Any] = {
@@ -93,4 +101,4 @@ class Transform:
                 for key, parts, size in islice(reading.records(take), most):
                     check()
                     writer.add(key, parts, size)
-            writer.finish(reading.report, item.size)
+            return writer.finish(reading.report, item.size)

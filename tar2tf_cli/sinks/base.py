@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from tar2tf_cli.stores.objects import Store
 
 __all__ = ["Sink"]
 
@@ -16,12 +19,16 @@ class Sink(Protocol):
 
     Attributes:
         renames: whether publishing is a rename, so that a finished file is not read again.
+        store: the bucket; None for folders.
 
     Raises:
         SinkError: from every method, when the place cannot be read or written.
     """
 
     renames: bool
+
+    @property
+    def store(self) -> Store | None: ...
 
     def inside(self, path: str) -> str:
         """Convert an output path, as the user wrote it, to a path of this sink."""

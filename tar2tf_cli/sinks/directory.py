@@ -17,6 +17,7 @@ class DirectorySink:
     """The local file system; the working folder is beside the output, so that a rename publishes."""
 
     renames = True
+    store: None = None
 
     def inside(self, path: str) -> str:
         """Return the path itself."""

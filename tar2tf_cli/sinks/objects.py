@@ -38,7 +38,7 @@ class ObjectSink:
     renames = False
 
     def __init__(self, store: Store, url: str) -> None:
-        self._store = store
+        self._store = self.store = store
         self._url = url
         self._begins = ""
         self._staging = ".tar2tf/"

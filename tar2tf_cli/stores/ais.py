@@ -186,8 +186,11 @@ class AisStore(Store):
 
     def copy(self, name: str, target: str) -> None:
         """Copy within the cluster."""
-        uname = f"{self._provider}/{self._namespace}/{self._name}/{self.root}{target}"
-        self._request("PUT", name, object_to=uname)[0].drain_conn()
+        self._request("PUT", name, object_to=self.uname(target))[0].drain_conn()
+
+    def uname(self, name: str) -> str:
+        """Return the name of an object that is unique in the cluster."""
+        return f"{self._provider}/{self._namespace}/{self._name}/{self.root}{name}"
 
     def remove(self, name: str) -> None:
         """Send a DELETE."""

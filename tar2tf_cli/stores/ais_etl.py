@@ -120,6 +120,25 @@ class Transformers:
         size = int(length) if length is not None else None
         return Body(_held_back(response, node, size), response.close, 0, size, f"{name} {item.version}")
 
+    def store_as(
+        self, name: str, item: ObjectInfo, target: AisStore, path: str, seconds: float, error_of: ErrorOf, **query: str
+    ) -> None:
+        """Have the cluster store what a transformer makes of an object.
+
+        Args:
+            name: the transformer.
+            item: the object.
+            target: a bucket of the same cluster.
+            path: the name there.
+            seconds: how long it may take.
+            error_of: as for `fetch`, which raises the same errors.
+            query: more parameters of the request.
+        """
+        url = self.store.url(item.name, etl_name=name, object_to=target.uname(path), **query)
+        response, node = self.store.client.follow("PUT", url, wait=seconds + _SLACK)
+        self._accept(response, node, name, self.store.locate(item.name), error_of)
+        response.drain_conn()
+
     def _accept(self, response: Response, node: str, name: str, where: str, error_of: ErrorOf) -> None:
         """Raise the error of a response that is not what a transformer made."""
         if response.status < 400:

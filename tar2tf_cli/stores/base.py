@@ -15,6 +15,7 @@ from tar2tf_cli.spec.urls import is_remote
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.ais_etl import Transformers
+    from tar2tf_cli.stores.objects import Store
     from tar2tf_cli.stores.ranges import Ranges
 
 __all__ = ["Folder", "ObjectInfo", "Placed", "Source"]
@@ -166,6 +167,21 @@ class Source(Protocol):
             Tar2tfError: what stopped their making, as a `Reading` raises it.
         """
         return None
+
+    def places_in(self, store: Store) -> bool:
+        """Whether `place` can store records in a bucket."""
+        return False
+
+    def place(self, item: ObjectInfo, target: Store, path: str) -> tuple[Any, Sequence[int], int]:
+        """Have an input's records stored as a shard by whoever makes them; only where `places_in` says so.
+
+        Returns:
+            The InputReport, the sizes in bytes of the first record and of all others together, and the shard's CRC-32C.
+
+        Raises:
+            UsageError: where they are made here.
+        """
+        raise UsageError("the records are made where the command runs", shard=self.bucket)
 
     def ranges(self) -> Ranges:
         """Return a reader of ranges of the inputs, for this process.
