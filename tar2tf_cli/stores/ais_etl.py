@@ -186,7 +186,7 @@ class Transformers:
             raise self._cannot("the cluster does not run on Kubernetes, which transformers need (400)")
         if status in (401, 403):
             raise self._cannot(f"the cluster does not let you use transformers ({status}): {message}", LOGIN)
-        if status == 404 and name and message:
+        if status == 404 and name:
             raise self._no_such(name, self.stages())
         if status == 409:
             raise self._cannot(f"{message} (409)", "tar2tf etl list shows it, tar2tf etl delete removes it")

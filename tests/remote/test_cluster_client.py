@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from tar2tf_cli import Dataset
 from tar2tf_cli.cli import main
 from tar2tf_cli.remote import deploy
 from tar2tf_cli.remote.source import RemoteSource
+from tar2tf_cli.sinks.objects import ObjectSink
 from tar2tf_cli.stores import retries
 
 BUCKET = "ais://client"
@@ -106,16 +109,38 @@ def test_errors_are_those_of_a_run_here_and_nothing_is_left(run: Callable[..., R
     ]
 
 
+def test_a_run_that_is_killed_is_continued_and_its_transformer_deleted(
+    run: Callable[..., Ran], etl: EtlCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["convert", BUCKET, "{0..3}.tar", "--records-per-shard", "40", "--remote-exec", "-o"]
+    words.append(str(tmp_path / "there" / "<>.record"))
+    fetch, asked = RemoteSource._fetch, []
+    if not (child := os.fork()):
+        monkeypatch.setattr(RemoteSource, "_finished", lambda *_: asked.append(1) or len(asked) < 3 or os._exit(9))
+        main(words)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert '"name": "tar2tf-' in run("etl", "list", "--json").out
+    monkeypatch.setattr(RemoteSource, "_fetch", lambda *given: asked.append(given) or fetch(*given))
+    ran = run(*words)
+    assert (ran.code, len(asked)) == (0, 2), ran.err
+    assert '"name": "tar2tf-' not in run("etl", "list", "--json").out
+    words[-3:] = ["--no-remote-exec", "-o", str(tmp_path / "here" / "<>.record")]
+    assert run(*words).code == 0
+    assert tree(tmp_path / "there") == tree(tmp_path / "here")
+
+
 def test_a_pod_that_is_killed_is_started_again(
     run: Callable[..., Ran], etl: EtlCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run("convert", BUCKET, "{0..3}.tar", "-o", tmp_path / "here" / "<>.record", "--no-remote-exec").code == 0
     fetch, asked = RemoteSource._fetch, []
 
-    def fetch_and_kill(source: Any, item: Any) -> Any:
+    def fetch_and_kill(source: Any, item: Any, *part: str) -> Any:
         if asked.append(item) or len(asked) == 2:
             kill_pods(etl.folder)
-        return fetch(source, item)
+            while "Aborted" not in source._transformers.stages().values():
+                time.sleep(0.2)  # until then, targets try for half a minute to reach the pods
+        return fetch(source, item, *part)
 
     monkeypatch.setattr(RemoteSource, "_fetch", fetch_and_kill)
     ran = run("convert", BUCKET, "{0..3}.tar", "-o", tmp_path / "there" / "<>.record", "--remote-exec")
@@ -131,12 +156,13 @@ def test_a_transformer_that_stays_away_names_its_log(
     spec = tmp_path / "spec.yaml"
     spec.write_text(f"input: {{bucket: '{BUCKET}', template: '{{0..3}}.tar'}}\noutput: {{path: {tmp_path}/a.record}}\n")
     name = run("etl", "init", "--spec", spec).out.strip()
-    fetch = RemoteSource._fetch
+    fetch, lock = RemoteSource._fetch, threading.Lock()
 
-    def delete_and_fetch(source: Any, item: Any) -> Any:
-        if source._transformers.stages().get(name):
-            source._transformers.delete(name)
-        return fetch(source, item)
+    def delete_and_fetch(source: Any, item: Any, *part: str) -> Any:
+        with lock:
+            if source._transformers.stages().get(name):
+                source._transformers.delete(name)
+        return fetch(source, item, *part)
 
     monkeypatch.setattr(RemoteSource, "_fetch", delete_and_fetch)
     ran = run("convert", "--spec", spec, "--retry-for", "0.1")
@@ -144,6 +170,37 @@ def test_a_transformer_that_stays_away_names_its_log(
     assert f"the transformer {name} is not running" in ran.err
     assert f"tar2tf etl logs {name}" in ran.err
     monkeypatch.undo()
+
+
+def objects(etl: EtlCluster, bucket: str) -> dict[str, bytes]:
+    """The objects of a bucket by name."""
+    found = etl.sdk.bucket(bucket)
+    return {each.name: found.object(each.name).get_reader().read_all() for each in found.list_all_objects()}
+
+
+def test_from_bucket_to_bucket_the_cluster_stores_the_shards(
+    run: Callable[..., Ran], etl: EtlCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["convert", BUCKET, "**/*.tar", "--on-error", "skip", "--type", "cls=int64"]
+    upload, results = ObjectSink._upload, []
+
+    def only_the_manifest(sink: ObjectSink, part: str, path: str) -> None:
+        assert path.endswith("manifest.json")
+        upload(sink, part, path)
+
+    for how in ("--no-remote-exec", "--remote-exec"):
+        etl.bucket("placed")
+        if how == "--remote-exec":
+            monkeypatch.setattr(ObjectSink, "_upload", only_the_manifest)
+        ran = run(*words, "-o", "ais://placed/of/<input>.record", how)
+        assert ran.code == 1, ran.err
+        results.append(objects(etl, "placed"))
+    assert results[1] == results[0]
+    assert len(results[0]) == 6
+    assert run(*words, "-o", "ais://placed/of/<input>.record", "--remote-exec").err.startswith("up to date")
+    etl.sdk.bucket("placed").object("of/manifest.json").delete()
+    refused = run(*words, "-o", "ais://placed/of/<input>.record", "--remote-exec")
+    assert (refused.code, "no manifest of this conversion lists it" in refused.err) == (2, True)
 
 
 def kill_pods(folder: Path) -> None:
