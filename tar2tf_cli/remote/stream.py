@@ -135,18 +135,16 @@ class StreamReader:
         while True:
             length = self._length()
             size = length + FRAMING
-            if length <= _CHUNK:
-                framed = self._whole(size)
-                if framed[12:13] == b"\0":
-                    control = self._checked(framed)
-                    if control.startswith(_END):
-                        self._end(control, size, count)
-                        return
-                    key = control[len(_KEY) :].decode("utf-8", "surrogateescape")
-                    continue
-                yield key, [framed], size
-            else:
-                yield key, self._pieces(size), size
+            if length and self._buffer[self._position + 12 : self._position + 13] == b"\0":
+                control = self._checked(self._whole(size))  # an end record has all errors of an input, and may be large
+                if control.startswith(_END):
+                    self._end(control, size, count)
+                    return
+                if not control.startswith(_KEY):
+                    raise self._damage("the cluster's answer has a record of an unknown kind", "damaged")
+                key = control[len(_KEY) :].decode("utf-8", "surrogateescape")
+                continue
+            yield key, [self._whole(size)] if length <= _CHUNK else self._pieces(size), size
             count += 1
 
     def end(self) -> dict[str, Any]:
@@ -162,9 +160,9 @@ class StreamReader:
         return self._accepted(control)
 
     def _length(self) -> int:
-        """The length of the next record's data."""
-        if len(self._buffer) - self._position < 12:
-            self._fill(12)
+        """The length of the next record's data, of which the first byte is in the buffer, too."""
+        if len(self._buffer) - self._position < 13:
+            self._fill(13)
         header = self._buffer[self._position : self._position + 12]
         try:
             return record_length(header)

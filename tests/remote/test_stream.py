@@ -93,6 +93,23 @@ def test_large_records_come_in_pieces(tmp_path: Path) -> None:
     assert len(pieces) == 2
 
 
+def test_an_end_record_with_ten_thousand_faulty_samples_arrives(tmp_path: Path) -> None:
+    fault = {"shard": "b/o.tar", "key": "k" * 40, "member": None, "offset": 512, "message": "not a JPEG"}
+    report = InputReport(samples=1, errors=[dict(fault) for _ in range(10_000)])
+    with RecordFile(str(tmp_path / "stream")) as file:
+        writer = StreamWriter(file, keys=True, settings="5e77")
+        writer.add("a", frame([b"\x0a\0"], 2), 2 + FRAMING)
+        writer.finish(report, None)
+    reader, records = read((tmp_path / "stream").read_bytes())
+    assert len(reader.report.errors) == 10_000
+    assert len(records) == 1
+
+
+def test_a_record_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DamagedShardError, match="record of an unknown kind"):
+        read(framed(b"\0new ") + stream_of(tmp_path, RECORDS))
+
+
 @pytest.mark.parametrize("keys", [True, False])
 def test_a_cut_at_any_byte_is_noticed(tmp_path: Path, keys: bool) -> None:
     data = stream_of(tmp_path, RECORDS, keys=keys)
