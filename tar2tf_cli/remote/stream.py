@@ -17,7 +17,6 @@ itself. Where the cluster stores the records as a shard, the end record is asked
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -225,8 +224,12 @@ class StreamReader:
 
     def _accepted(self, control: bytes) -> dict[str, Any]:
         """What an end record says, if it comes from a transformer with these settings."""
-        end: dict[str, Any] = json.loads(control[len(_END) :])
-        if end["settings"] != self._settings:
+        try:
+            end: dict[str, Any] = json.loads(control[len(_END) :])
+            settings = end["settings"]
+        except (ValueError, KeyError, TypeError):
+            raise self._damage("the end record of the cluster's answer is not one", "damaged") from None
+        if settings != self._settings:
             raise SourceError(
                 "the cluster's transformer has other settings than this conversion",
                 shard=self._name,
@@ -258,13 +261,15 @@ def error_of(text: str, name: str) -> Tar2tfError | None:
         text: the body of the answer, or the message that the cluster made of it.
         name: the input's path or URL.
     """
-    found = re.search(rf"{_MARK}(\{{.*\}})", text)
-    if found is None:
-        return None
-    parts: dict[str, Any] = json.loads(found[1])
-    kind = getattr(errors, parts.pop("error"), None)
+    _, mark, rest = text.partition(_MARK)
+    try:
+        parts, _ = json.JSONDecoder().raw_decode(rest)
+        message = parts["message"]
+    except (ValueError, KeyError, TypeError):
+        return SourceError(text.strip(), shard=name) if mark else None
+    kind = getattr(errors, parts.pop("error", ""), None)
     if not (isinstance(kind, type) and issubclass(kind, Tar2tfError)):
         kind = SourceError
-    error: Tar2tfError = kind(parts["message"])
+    error: Tar2tfError = kind(message)
     vars(error).update(parts, shard=name)
     return error

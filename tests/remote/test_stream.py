@@ -110,6 +110,12 @@ def test_a_record_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
         read(framed(b"\0new ") + stream_of(tmp_path, RECORDS))
 
 
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b"7", b"\xff"])
+def test_an_end_record_of_something_else_is_refused(text: bytes) -> None:
+    with pytest.raises(DamagedShardError, match="the end record of the cluster's answer is not one"):
+        read(framed(b"\0end " + text))
+
+
 @pytest.mark.parametrize("keys", [True, False])
 def test_a_cut_at_any_byte_is_noticed(tmp_path: Path, keys: bool) -> None:
     data = stream_of(tmp_path, RECORDS, keys=keys)
@@ -180,6 +186,8 @@ def test_an_error_that_only_a_room_knows_travels_as_the_kind_it_is() -> None:
 def test_other_text_is_not_an_error_of_a_transformer() -> None:
     assert error_of('{"message":"no such object"}', "x") is None
     assert type(error_of(' tar2tf-error:{"error": "exit", "message": "m"}', "x")) is SourceError
+    assert str(error_of('not a JPEG tar2tf-error:{"error": "Samp', "x")).startswith("x: not a JPEG")  # cut by a cluster
+    assert type(error_of(' tar2tf-error:{"error": "SampleError", "message": "m"}","status":4}', "x")) is SampleError
 
 
 def test_the_crc_is_that_of_all_bytes_before_the_end(tmp_path: Path) -> None:
