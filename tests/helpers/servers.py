@@ -349,7 +349,8 @@ def moto_server() -> Iterator[str]:
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    environment = {**os.environ, "MOTO_S3_DEFAULT_MAX_KEYS": "100"}  # on a page of a listing, instead of 1,000
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_for(lambda: requests.get(f"{url}/moto-api/", timeout=2).ok, process)
         yield url
