@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.features.tf_example import TFExample, unfit
 from tar2tf_cli.flow.missing import MissingFeatures
-from tar2tf_cli.flow.sample_flow import Faults, OnFault, Steps, context_of, feature_map_of, flow
+from tar2tf_cli.flow.sample_flow import Faults, Steps, context_of, feature_map_of, flow
 from tar2tf_cli.formats.compression import open_stream
 from tar2tf_cli.formats.example import Encoder, Features, Part
 from tar2tf_cli.formats.stored import whole_sample
@@ -20,7 +20,7 @@ from tar2tf_cli.samples.batches import Batch
 from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source
-from tar2tf_cli.stores.base import Placed
+from tar2tf_cli.stores.base import OnBytes, OnFault, Placed
 
 __all__ = ["Making", "Reading"]
 
@@ -92,7 +92,7 @@ class Reading:
         source: Source,
         item: ObjectInfo,
         *,
-        on_bytes: Callable[[int], None] | None = None,
+        on_bytes: OnBytes = None,
         sizes_only: bool = False,
         trusted: bool = False,
         ahead: bool = False,
@@ -239,7 +239,7 @@ class _Tar(TarSamples):
         rules: TarRules,
         source: Source,
         item: ObjectInfo,
-        fault: Callable[[SampleError], None],
+        fault: OnFault,
         on_bytes: Callable[[int], None] | None,
         *,
         loaded: bool,
@@ -286,7 +286,7 @@ class _List:
     count = None
     offset = 0
 
-    def __init__(self, samples: Generator[Placed, None, None]) -> None:
+    def __init__(self, samples: Placed) -> None:
         self.place: Mapping[str, Any] = {}
         self._samples = samples
 

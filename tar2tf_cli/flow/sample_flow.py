@@ -25,11 +25,9 @@ from tar2tf_cli.formats.stored import whole_sample
 from tar2tf_cli.ops.base import Op, OpContext, apply_ops
 from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.spec.conversion import Conversion
+from tar2tf_cli.stores.base import OnFault
 
 __all__ = ["Faults", "OnFault", "Steps", "check_most", "context_of", "feature_map_of", "flow"]
-
-OnFault: TypeAlias = Callable[[Any], None]
-"""Called with the error of each faulty sample; when it returns, the sample is skipped."""
 
 Where: TypeAlias = Callable[[], Mapping[str, Any]]
 """Returns where the last sample read came from: shard, member and offset, as far as they are known."""

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Literal
 
-from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.bytestream import ByteStream
-from tar2tf_cli.stores.base import ObjectInfo, Placed, Source
+from tar2tf_cli.stores.base import ObjectInfo, OnBytes, OnFault, Placed, Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
@@ -29,13 +27,7 @@ class ListSource(Source):
         self.skipped: Counter[str] = Counter()
 
     @abstractmethod
-    def samples(
-        self,
-        item: ObjectInfo,
-        report: InputReport,
-        fault: Callable[[SampleError], None],
-        on_bytes: Callable[[int], None] | None = None,
-    ) -> Generator[Placed, None, None]:
+    def samples(self, item: ObjectInfo, report: InputReport, fault: OnFault, on_bytes: OnBytes = None) -> Placed:
         """Yield the samples of an input, each with its file or row as `member`."""
 
     def open(self, item: ObjectInfo) -> ByteStream:

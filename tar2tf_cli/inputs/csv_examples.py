@@ -7,7 +7,7 @@ import inspect
 import io
 import os
 from array import array
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
@@ -17,7 +17,7 @@ from tar2tf_cli.inputs.chunks import divided, shuffled
 from tar2tf_cli.inputs.example_class import Example, IgnoreExample, find_class
 from tar2tf_cli.ops.identity import source_digest
 from tar2tf_cli.samples.grouping import KEY, Sample
-from tar2tf_cli.stores.base import ObjectInfo, Placed
+from tar2tf_cli.stores.base import ObjectInfo, OnBytes, OnFault, Placed
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
@@ -100,13 +100,7 @@ class ExamplesSource(ListSource):
         self._chunks = {item.name: array("Q", chain.from_iterable(chunk)) for item, chunk in inputs}
         return [item for item, _ in inputs]
 
-    def samples(
-        self,
-        item: ObjectInfo,
-        report: InputReport,
-        fault: Callable[[SampleError], None],
-        on_bytes: Callable[[int], None] | None = None,
-    ) -> Generator[Placed, None, None]:
+    def samples(self, item: ObjectInfo, report: InputReport, fault: OnFault, on_bytes: OnBytes = None) -> Placed:
         """Yield the samples of each row, if any: the row number from 1, and the attributes in declared order.
 
         The report gets rows from which the same examples can be made again.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -15,7 +15,7 @@ from tar2tf_cli.inputs.chunks import divided, shuffled
 from tar2tf_cli.inputs.labels import Labels, load_labels, number_classes, to_bytes
 from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.spec.templates import resolve
-from tar2tf_cli.stores.base import ObjectInfo, Placed
+from tar2tf_cli.stores.base import ObjectInfo, OnBytes, OnFault, Placed
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
@@ -111,13 +111,7 @@ class ImageFolderSource(ListSource):
         self._chunks = {item.name: "\0".join(file.name for file in chunk) for item, chunk in inputs}
         return [item for item, _ in inputs]
 
-    def samples(
-        self,
-        item: ObjectInfo,
-        report: InputReport,
-        fault: Callable[[SampleError], None],
-        on_bytes: Callable[[int], None] | None = None,
-    ) -> Generator[Placed, None, None]:
+    def samples(self, item: ObjectInfo, report: InputReport, fault: OnFault, on_bytes: OnBytes = None) -> Placed:
         """Yield a sample for each file: bytes as `image`, class as `label`, `synset` and `text`, and `filename`."""
         total = 0
         for name in self._chunks[item.name].split("\0"):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
-from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SampleError, SourceError, UsageError
+from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError
 from tar2tf_cli.formats.bytestream import ByteStream, read_into
 from tar2tf_cli.formats.compression import PlainStream, open_stream
 from tar2tf_cli.formats.tar_header import BLOCK, is_header
@@ -15,6 +15,7 @@ from tar2tf_cli.formats.tfrecord import length_crc
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import ObjectInfo, Source
+from tar2tf_cli.stores.base import OnBytes, OnFault
 
 __all__ = ["Format", "OpenShard", "is_folder", "list_files", "nothing_found", "sniff"]
 
@@ -77,7 +78,7 @@ class OpenShard:
         self,
         source: Source,
         item: ObjectInfo,
-        on_bytes: Callable[[int], None] | None = None,
+        on_bytes: OnBytes = None,
         wrap: Callable[[ByteStream], ByteStream] = lambda raw: raw,
     ) -> None:
         self.name = source.locate(item.name)
@@ -111,7 +112,7 @@ class OpenShard:
         """The stream, when it can be read by offset."""
         return self.plain if self._source.seekable else None
 
-    def samples(self, rules: TarRules, fault: Callable[[SampleError], None], **options: Any) -> TarSamples:
+    def samples(self, rules: TarRules, fault: OnFault, **options: Any) -> TarSamples:
         """The samples of a tar; `options` are those of TarSamples."""
         return TarSamples(self._source, self._item, self.seekable or self, rules, fault, **options)
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.inputs.base import ListSource
 from tar2tf_cli.spec.urls import without_secrets
-from tar2tf_cli.stores.base import ObjectInfo, Placed, Source
+from tar2tf_cli.stores.base import ObjectInfo, OnBytes, OnFault, Placed, Source
 
 if TYPE_CHECKING:
-    from tar2tf_cli.errors import SampleError
     from tar2tf_cli.inputs.report import InputReport
 
 __all__ = ["StagesSource", "Tar", "TarsSource"]
@@ -19,7 +18,7 @@ __all__ = ["StagesSource", "Tar", "TarsSource"]
 Tar: TypeAlias = tuple[Source, ObjectInfo]
 """A tar, and its source."""
 
-Open: TypeAlias = "Callable[[InputReport, Callable[[SampleError], None]], Generator[Placed, None, None]]"
+Open: TypeAlias = "Callable[[InputReport, OnFault], Placed]"
 """Starts the stages, which yield samples or examples; adds skips to the report and calls the function with failures."""
 
 
@@ -115,13 +114,7 @@ class StagesSource(ListSource):
         text = repr(self.identity["tars"]).encode("utf-8", "surrogateescape")
         return [ObjectInfo(self.bucket, sum(size or 0 for size in sizes), blake2b(text, digest_size=16).hexdigest())]
 
-    def samples(
-        self,
-        item: ObjectInfo,
-        report: InputReport,
-        fault: Callable[[SampleError], None],
-        on_bytes: Callable[[int], None] | None = None,
-    ) -> Generator[Placed, None, None]:
+    def samples(self, item: ObjectInfo, report: InputReport, fault: OnFault, on_bytes: OnBytes = None) -> Placed:
         """Yield the output of the stages."""
         return self._open(report, fault)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
 
-from tar2tf_cli.errors import DamagedShardError, NotAdjacentError, SampleError
+from tar2tf_cli.errors import DamagedShardError, NotAdjacentError
 from tar2tf_cli.formats.bytestream import ByteStream, Readable
 from tar2tf_cli.formats.compression import PlainStream
 from tar2tf_cli.formats.stored import MAX_ENTRY_SIZE, LargeEntries
@@ -17,7 +17,7 @@ from tar2tf_cli.inputs.seekable_tar import FileView, SeekableTar
 from tar2tf_cli.samples.batches import with_batches
 from tar2tf_cli.samples.grouping import Grouper, KeySplit, Sample, no_samples
 from tar2tf_cli.samples.regrouping import Runs
-from tar2tf_cli.stores.base import ObjectInfo, Source
+from tar2tf_cli.stores.base import ObjectInfo, OnBytes, OnFault, Source
 
 __all__ = ["TarRules", "TarSamples"]
 
@@ -66,7 +66,7 @@ class TarSamples:
         item: ObjectInfo,
         stream: ByteStream,
         rules: TarRules,
-        fault: Callable[[SampleError], None],
+        fault: OnFault,
         *,
         sizes_only: bool = False,
         every_byte: bool = False,
@@ -74,7 +74,7 @@ class TarSamples:
         ahead: int = 0,
         most: int = MAX_ENTRY_SIZE,
         heads_only: bool = False,
-        on_bytes: Callable[[int], None] | None = None,
+        on_bytes: OnBytes = None,
         loaded: bool = False,
     ) -> None:
         self._name = name = source.locate(item.name)

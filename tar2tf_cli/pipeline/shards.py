@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -131,7 +131,7 @@ def _as_one(recipe: Recipe, output: Output, target: Target) -> PipelineSummary:
     if not recipe.by_tar:
         return _summary(_convert(conversion, _stages_source(recipe, tars), 1, target=target))
 
-    def samples(report: InputReport, on_fault: OnFault) -> Generator[Placed, None, None]:
+    def samples(report: InputReport, on_fault: OnFault) -> Placed:
         run = Run(report, on_fault, recipe.context.max_entry_size, stores=True)
         for sample in recipe.begin.run(tars, run):
             yield {"shard": run.shard}, sample
@@ -166,7 +166,7 @@ def _with_stages(conversion: Conversion, recipe: Recipe) -> Conversion:
 def _stages_source(recipe: Recipe, tars: Sequence[Tar], *, repeatable: bool = False) -> StagesSource:
     """The output of the stages as the only input of a conversion."""
 
-    def examples(report: InputReport, on_fault: OnFault) -> Generator[Placed, None, None]:
+    def examples(report: InputReport, on_fault: OnFault) -> Placed:
         with closing(recipe.examples(Run(report, on_fault, recipe.context.max_entry_size), tars)) as made:
             for example in made:
                 yield {}, example

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
-from tar2tf_cli.errors import SampleError, UsageError
+from tar2tf_cli.errors import UsageError
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.samples.grouping import Sample
 from tar2tf_cli.spec.urls import is_remote
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tar2tf_cli.stores.objects import Store
     from tar2tf_cli.stores.ranges import Ranges
 
-__all__ = ["Folder", "ObjectInfo", "Placed", "Source"]
+__all__ = ["Folder", "ObjectInfo", "OnBytes", "OnFault", "Placed", "Source"]
 
 
 class ObjectInfo(NamedTuple):
@@ -46,8 +46,14 @@ class ObjectInfo(NamedTuple):
         return base
 
 
-Placed: TypeAlias = "tuple[Mapping[str, str | None], Sample]"
-"""A sample and its origin, as errors name it: a file or row as `member`, a tar as `shard`."""
+Placed: TypeAlias = "Generator[tuple[Mapping[str, str | None], Sample], None, None]"
+"""Samples and the origin of each, as errors name it: a file or row as `member`, a tar as `shard`."""
+
+OnBytes: TypeAlias = "Callable[[int], None] | None"
+"""Called with the number of bytes after each read."""
+
+OnFault: TypeAlias = Callable[[Any], None]
+"""Called with the error of each faulty sample; when it returns, the sample is skipped."""
 
 
 class Source(Protocol):
@@ -110,13 +116,7 @@ class Source(Protocol):
         """Whether just this object was asked for, by its name or a template, and not all that is in a folder."""
         return bool(templates) or not (os.path.isdir(self.bucket) or is_remote(self.bucket))
 
-    def samples(
-        self,
-        item: ObjectInfo,
-        report: Any,
-        fault: Callable[[SampleError], None],
-        on_bytes: Callable[[int], None] | None = None,
-    ) -> Generator[Placed, None, None] | None:
+    def samples(self, item: ObjectInfo, report: Any, fault: OnFault, on_bytes: OnBytes = None) -> Placed | None:
         """Yield the samples of an input, each with its origin; None for a tar.
 
         Args:
@@ -160,7 +160,7 @@ class Source(Protocol):
         """Return what makes records of the inputs where they are; None where there is nothing of the kind."""
         return None
 
-    def records(self, item: ObjectInfo, on_bytes: Callable[[int], None] | None = None) -> Any | None:
+    def records(self, item: ObjectInfo, on_bytes: OnBytes = None) -> Any | None:
         """Open the records of an input that are made elsewhere, like a `Reading`; None to make them of samples here.
 
         Raises:
