@@ -99,10 +99,10 @@ class PathTemplate:
 
     def own_manifest(self) -> str:
         """The path of a manifest that no other template has, such as `train-N.record-manifest.json`."""
-        folder = self.manifest().rpartition("/")[0]
-        base = self.text.removeprefix(f"{folder}/") if folder else self.text
+        folder, slash, _ = self.manifest().rpartition("/")
+        base = self.text.removeprefix(folder + slash)
         base = _FIELD.sub(lambda field: field[1] if field[1] in _NAMED else "N", base).replace("/", "-")
-        return f"{folder}{'/' if folder else ''}{base}-manifest.json"
+        return f"{folder}{slash}{base}-manifest.json"
 
     def beside(self, name: str) -> str:
         """Return the path of another document beside the manifest: `labels.json` becomes `train-labels.json`."""

@@ -83,6 +83,20 @@ def test_the_manifest_s_path_is_that_of_the_design(template, manifest):
 
 
 @pytest.mark.parametrize(
+    ("template", "manifest"),
+    [
+        ("train-<>.record", "train-N.record-manifest.json"),
+        ("out/train-<000>.record", "out/train-N.record-manifest.json"),
+        ("a/<split>/<>.record", "a/split-N.record-manifest.json"),
+        ("a/b/<split>-<input>.gz", "a/b/split-input.gz-manifest.json"),
+        ("/<split>/x-<>", "/split-x-N-manifest.json"),
+    ],
+)
+def test_the_manifest_that_no_other_template_has_names_all_of_its_own(template, manifest):
+    assert PathTemplate.parse(template).own_manifest() == manifest
+
+
+@pytest.mark.parametrize(
     ("template", "message"),
     [
         ("<totl>-<>", "a field <totl> that does not exist; did you mean '<total>'?"),

@@ -1,0 +1,33 @@
+"""Rules for single values: what they take at their limits, and what they refuse beyond."""
+
+from __future__ import annotations
+
+import pytest
+
+from tar2tf_cli.ops.rules import text, whole
+
+
+@pytest.mark.parametrize("value", [2, 5, "2", "5"])
+def test_a_whole_number_may_be_either_limit(value: int | str) -> None:
+    assert whole(2, 5)(value, "n") == int(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (1, "n must be 2 or more, not 1"),
+        (6, "n must be 5 or less, not 6"),
+        (True, "n must be a whole number, not True"),
+        (2.0, "n must be a whole number, not 2.0"),
+        (None, "n must be a whole number, not None"),
+    ],
+)
+def test_what_lies_beyond_a_limit_or_is_not_whole_is_refused(value: object, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        whole(2, 5)(value, "n")
+
+
+@pytest.mark.parametrize("value", ["", 7, None, b"x"])
+def test_text_is_not_empty(value: object) -> None:
+    with pytest.raises(ValueError, match=r"^n must be text or a path, not "):
+        text(value, "n")
