@@ -179,11 +179,9 @@ def test_a_range_of_characters_that_runs_backwards_is_refused():
         glob_regex("[z-a]*.tar")
 
 
-@pytest.mark.parametrize(
-    ("pattern", "name"), [("[[]a.tar", "[a.tar"), ("[a||b].tar", "|.tar"), ("[a&&b].tar", "&.tar")]
-)
-def test_what_may_become_set_operations_of_python_is_characters(pattern, name):
-    assert glob_regex(pattern).match(name)
+@pytest.mark.parametrize("pattern", ["[[-].tar", "[-||b].tar", "[-&&b].tar", "[--a].tar"])
+def test_what_may_become_set_operations_of_python_is_characters(pattern):
+    assert glob_regex(pattern).match("-.tar")
 
 
 @given(st.text("ab*?[]!^-\\.{}()|+$/\n", max_size=10), st.text("ab*?[]!^-\\./\n", max_size=10))
