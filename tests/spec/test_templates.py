@@ -179,7 +179,7 @@ def test_a_range_of_characters_that_runs_backwards_is_refused():
         glob_regex("[z-a]*.tar")
 
 
-@pytest.mark.parametrize("pattern", ["[[-].tar", "[-||b].tar", "[-&&b].tar", "[--a].tar"])
+@pytest.mark.parametrize("pattern", ["[[-].tar", "[-||b].tar", "[-&&b].tar", "[+--].tar"])
 def test_what_may_become_set_operations_of_python_is_characters(pattern):
     assert glob_regex(pattern).match("-.tar")
 
