@@ -18,6 +18,7 @@ __all__ = ["write_page"]
 
 T = TypeVar("T")
 
+_NOT_SHOWN: Final = ("image/", "audio/", "video/", "npy")  # their first bytes say nothing that their kind does not
 _MOST_ROWS: Final = 100
 _MOST_CLASSES: Final = 20
 _MOST_COLUMNS: Final = 92
@@ -128,7 +129,7 @@ def _entries(contents: Contents) -> Iterator[str]:
         show = size if stats.unit == "bytes" else lambda value: f"{value:,.4g}"
         missing = contents.lacking(stats)
         sizes = (show(value) for value in (stats.least, stats.mean, stats.most))
-        example = _cut(stats.example or "", 60)
+        example = "" if stats.kind.startswith(_NOT_SHOWN) else _cut(stats.example or "", 60)
         rows.append((_cut(name), number(stats.count), number(missing) if missing else "", stats.kind, *sizes, example))
     heading = ("name", "count", "missing", "kind", "min", "mean", "max", "example")
     title = "Features" if contents.format == "tfrecord" else "Entries"
@@ -152,9 +153,7 @@ def _shards(contents: Contents) -> Iterator[str]:
     heights = [sum(shard.bytes for shard in group) / len(group) for group in groups]
     titles = [f"{_cut(group[0].name, 60)}: {size(height)}" for group, height in zip(groups, heights, strict=True)]
     largest = size(max(shard.bytes for shard in shards))
-    chart = columns(
-        heights, titles, (_cut(shards[0].name, 40), _cut(shards[-1].name, 40)), "Sizes of shards", wide=1000
-    )
+    chart = columns(heights, titles, (_cut(shards[0].name, 40), _cut(shards[-1].name, 40)), "Sizes of shards")
     rows = [(_cut(shard.name), number(shard.samples), size(shard.bytes)) for shard in shards[:_MOST_ROWS]]
     listing = table(("name", "samples", "size"), rows, (1, 2))
     more = f'<p class="soft">and {len(shards) - _MOST_ROWS:,} more</p>' if len(shards) > _MOST_ROWS else ""

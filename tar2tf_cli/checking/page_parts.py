@@ -47,17 +47,20 @@ th { text-align: left; font-weight: 600; color: var(--soft); white-space: nowrap
 th, td { padding: 6px 16px 6px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 tr:last-child td { border-bottom: 0; } .r { text-align: right; font-variant-numeric: tabular-nums;
   white-space: nowrap; }
-td { overflow-wrap: anywhere; } td:first-child { min-width: 108px; }
-svg { display: block; width: 100%; height: auto; } svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
-svg rect { fill: var(--fill); } svg rect:hover { fill: var(--accent); }
-.bar { display: grid; grid-template-columns: minmax(64px, 26%) 1fr auto; gap: 10px; align-items: center;
-  font-size: 13.5px; padding: 3px 0; }
-.bar span:first-child { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.bar svg { height: 12px; border-radius: 3px; }
+td { overflow-wrap: anywhere; } td:not(.r) { min-width: 112px; } td:nth-child(n+6):not(.r) { min-width: 200px; }
+svg { display: block; width: 100%; } svg rect { fill: var(--fill); } svg rect:hover { fill: var(--accent); }
+.chart { margin-bottom: 14px; } .chart svg { height: 132px; }
+.axis { display: flex; justify-content: space-between; gap: 16px; margin: 4px 0 0; font-size: 12px; color: var(--soft);
+  overflow-wrap: anywhere; }
+.bars { display: grid; grid-template-columns: fit-content(38%) 1fr auto; gap: 6px 12px; align-items: center;
+  font-size: 13.5px; }
+.bars span { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.bars svg { height: 12px; border-radius: 3px; }
 code { font: 13px ui-monospace, monospace; overflow-wrap: anywhere; } footer { margin-top: 24px; font-size: 13px;
   color: var(--soft); }
-@media (max-width: 480px) { main { padding: 20px 14px 40px; } section { padding: 14px; } .wide { margin: 0 -14px;
-  padding: 0 14px; } }
+@media (max-width: 480px) { .facts { grid-template-columns: repeat(3, 1fr); gap: 8px; }
+  td:nth-child(n+6):not(.r) { white-space: nowrap; } .facts div { padding: 10px 12px; } .facts b { font-size: 17px; }
+  main { padding: 20px 14px 40px; } section { padding: 14px; } .wide { margin: 0 -14px; padding: 0 14px; } }
 """
 
 
@@ -74,36 +77,31 @@ def size(value: float) -> str:
     return f"{value:.3g} {_UNITS[power]}"
 
 
-def columns(
-    heights: Sequence[float], titles: Sequence[str], labels: tuple[str, str], what: str, *, wide: int = 460
-) -> str:
+def columns(heights: Sequence[float], titles: Sequence[str], labels: tuple[str, str], what: str) -> str:
     """A chart of columns as inline SVG, with a label at either end of its axis."""
-    high, most = 130, max(heights, default=0) or 1
-    step = min(wide / max(len(heights), 1), 40)
-    end = min(round(step * len(heights)), wide)
+    high, most = 100, max(heights, default=0) or 1
     rects = []
     for place, (height, title) in enumerate(zip(heights, titles, strict=True)):
-        tall = max(height / most * high, 1.5) if height else 0
-        box = f'x="{place * step:.1f}" y="{high - tall:.1f}" width="{max(step - 1.5, 0.6):.1f}" height="{tall:.1f}"'
-        rects.append(f'<rect {box} rx="1.5"><title>{escape(title)}</title></rect>')
-    first, last = map(escape, labels)
-    if end < wide // 2:  # there is no room for a label at either end
-        first, last = f"{first} to {last}", ""
+        tall = max(height / most * high, 1) if height else 0
+        box = f'x="{place * 10}" y="{high - tall:.1f}" width="9" height="{tall:.1f}"'
+        rects.append(f"<rect {box}><title>{escape(title)}</title></rect>")
+    axis = "".join(f"<span>{escape(label)}</span>" for label in dict.fromkeys(labels))
+    wide = len(heights) * 10 - 1
     return (
-        f'<svg viewBox="0 0 {wide} {high + 18}" role="img" aria-label="{escape(what)}">{"".join(rects)}'
-        f'<text x="0" y="{high + 14}">{first}</text>'
-        f'<text x="{end}" y="{high + 14}" text-anchor="end">{last}</text></svg>'
+        f'<div class="chart" style="max-width:{max(len(heights) * 44, 220)}px">'
+        f'<svg viewBox="0 0 {wide} {high}" preserveAspectRatio="none" role="img" aria-label="{escape(what)}">'
+        f'{"".join(rects)}</svg><p class="axis">{axis}</p></div>'
     )
 
 
 def bars(rows: Sequence[tuple[str, int]]) -> str:
     """Horizontal bars, each with its name and number."""
     most = max((count for _, count in rows), default=1) or 1
-    return "".join(
-        f'<div class="bar"><span title="{escape(name)}">{escape(name)}</span>{_bar(count / most)}'
-        f'<span class="r">{count:,}</span></div>'
+    lines = (
+        f'<span title="{escape(name)}">{escape(name)}</span>{_bar(count / most)}<span class="r">{count:,}</span>'
         for name, count in rows
     )
+    return f'<div class="bars">{"".join(lines)}</div>'
 
 
 def _bar(share: float) -> str:
