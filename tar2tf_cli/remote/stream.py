@@ -261,12 +261,12 @@ def error_of(text: str, name: str) -> Tar2tfError | None:
         text: the body of the answer, or the message that the cluster made of it.
         name: the input's path or URL.
     """
-    _, mark, rest = text.partition(_MARK)
+    shown, mark, rest = text.partition(_MARK)
     try:
         parts, _ = json.JSONDecoder().raw_decode(rest)
         message = parts["message"]
     except (ValueError, KeyError, TypeError):
-        return SourceError(text.strip(), shard=name) if mark else None
+        return SourceError(shown.strip(), shard=name) if mark else None
     kind = getattr(errors, parts.pop("error", ""), None)
     if not (isinstance(kind, type) and issubclass(kind, Tar2tfError)):
         kind = SourceError
