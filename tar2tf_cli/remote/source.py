@@ -102,7 +102,7 @@ class RemoteSource(ObjectSource):
     def _stream(self, item: ObjectInfo, part: Part = "") -> ResumingStream:
         """The transformer's answer, whose size and version are not those of the object."""
         whole, where = ObjectInfo(item.name, None, None), self.locate(item.name)
-        return ResumingStream(lambda _: self._fetch(item, part), whole, where, self._store.retry_for)
+        return ResumingStream(lambda *_: self._fetch(item, part), whole, where, self._store.retry_for)
 
     def _fetch(self, item: ObjectInfo, part: Part) -> Body:
         """Request an input from the beginning, as a transformer knows no ranges."""

@@ -9,12 +9,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import NothingFoundError, SourceError
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.spec.templates import expand, is_glob, is_numbered, resolve
 from tar2tf_cli.stores.base import ObjectInfo, Source
+from tar2tf_cli.stores.parallel import ParallelStream
 from tar2tf_cli.stores.ranges import ObjectRanges
 from tar2tf_cli.stores.retries import NoSuchObject, persist
 from tar2tf_cli.stores.transfer import Body, FetchThreads, ResumingStream
@@ -149,11 +151,11 @@ class Store(ABC):
 
     def open(self, item: ObjectInfo) -> ResumingStream:
         """Return a stream of an object's bytes, which resumes after failures."""
-        return ResumingStream(lambda start: self._fetch(item, start), item, self.locate(item.name), self.retry_for)
+        return ParallelStream(partial(self._fetch, item), item, self.locate(item.name), self.retry_for)
 
-    def _fetch(self, item: ObjectInfo, start: int) -> Body:
+    def _fetch(self, item: ObjectInfo, start: int, size: int | None) -> Body:
         try:
-            return self.fetch(item, start)
+            return self.fetch(item, start, size)
         except NoSuchObject as error:
             if item.version is None:
                 raise

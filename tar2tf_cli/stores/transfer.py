@@ -6,16 +6,17 @@ import contextlib
 import hashlib
 import queue
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from tar2tf_cli.errors import SourceError, Tar2tfError, changed
 from tar2tf_cli.formats.tfrecord import crc32c
 from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.retries import Patience, Transient
 
-__all__ = ["Body", "FetchThreads", "ResumingStream", "hasher"]
+__all__ = ["Body", "Fetch", "FetchThreads", "ResumingStream", "hasher"]
 
 
 @dataclass(slots=True)
@@ -37,6 +38,9 @@ class Body:
     size: int | None
     version: str | None
     checksum: tuple[str, str] | None = None
+
+
+Fetch: TypeAlias = Callable[[int, "int | None"], Body]
 
 
 class Hasher(Protocol):
@@ -111,7 +115,7 @@ class ResumingStream:
     """The bytes of an object, fetched ahead by a thread that starts at the first read.
 
     Args:
-        fetch: requests the object from an offset on; raises `Transient` or SourceError.
+        fetch: requests the object from an offset on, or that many bytes of it; raises `Transient` or SourceError.
         item: the object; fields that are None are taken from the first response.
         name: its name in errors.
         retry_for: as in `Patience`; each new byte is progress.
@@ -120,10 +124,10 @@ class ResumingStream:
     BLOCK: Final = 1 << 18
     MOST_AHEAD: Final = 32  # blocks
 
-    def __init__(self, fetch: Callable[[int], Body], item: ObjectInfo, name: str, retry_for: float) -> None:
+    def __init__(self, fetch: Fetch, item: ObjectInfo, name: str, retry_for: float) -> None:
         self._fetch = fetch
         self._closed = threading.Event()
-        self._patience = Patience(retry_for, self._closed.wait)
+        self._retry_for = retry_for
         self._item = item
         self._name = name
         self._size = item.size
@@ -136,6 +140,7 @@ class ResumingStream:
         self._pending = b""
         self._begun = False
         self._ended: BaseException | bytes | None = None
+        self._waited = 0.0  # seconds that the reader waited for blocks
 
     def read(self, size: int, /) -> bytes:
         """Return at most `size` bytes; b"" only after all of them were received and match the checksum.
@@ -164,7 +169,7 @@ class ResumingStream:
 
     def _next(self) -> bytes:
         self.begin()
-        block = self._ended if self._ended is not None else self._blocks.get()
+        block = self._ended if self._ended is not None else self._received()
         if isinstance(block, BaseException):
             self._ended = block
             raise block
@@ -175,6 +180,15 @@ class ResumingStream:
             self._granted += 1
             self._permits.release()
         return block
+
+    def _received(self) -> bytes | BaseException:
+        try:
+            return self._blocks.get_nowait()
+        except queue.Empty:
+            began = time.monotonic()
+            block = self._blocks.get()
+            self._waited += time.monotonic() - began
+            return block
 
     def _run(self) -> None:
         try:
@@ -190,32 +204,44 @@ class ResumingStream:
             self._blocks.put(SourceError(f"{type(error).__name__}: {error}", shard=self._name))
 
     def _download(self) -> Iterator[bytes]:
+        """Yield the blocks of the object in order, and compare their checksum."""
         offset = 0
-        while not self._closed.is_set():
-            try:
-                with contextlib.closing(self._attach(offset)) as body:
-                    self._skip_known(body, offset)
-                    while data := body.read(self.BLOCK):
-                        offset += len(data)
-                        if self._hasher:
-                            self._hasher.update(data)
-                        self._patience.renew()
-                        yield data
-                if self._size is None or offset == self._size:
-                    break
-                if offset > self._size:
-                    raise self._error(f"is longer than its {self._size:,} bytes", offset)
-                raise Transient(f"the transfer ended after {offset:,} of {self._size:,} bytes")
-            except Transient as fault:
-                self._patience.wait(fault, shard=self._name, offset=offset)
-        else:
+        for block in self._in_order():
+            offset += len(block)
+            if self._hasher:
+                self._hasher.update(block)
+            yield block
+        if self._closed.is_set() or not self._hasher:
             return
-        if self._hasher and (found := self._hasher.hexdigest()) != self._checksum:
+        if (found := self._hasher.hexdigest()) != self._checksum:
             raise self._error(f"the bytes received have the checksum {found}, the object has {self._checksum}", offset)
 
-    def _attach(self, offset: int) -> Body:
-        """Request the rest of the object, and check that it is still the same one."""
-        body = self._fetch(offset)
+    def _in_order(self) -> Iterator[bytes]:
+        return self._from(0)
+
+    def _from(self, offset: int, end: int | None = None) -> Generator[bytes, None, None]:
+        """Yield what lies between two offsets in blocks, with retries."""
+        patience = Patience(self._retry_for, self._closed.wait)
+        while not self._closed.is_set():
+            try:
+                with contextlib.closing(self._attach(offset, end)) as body:
+                    self._skip_known(body, offset)
+                    while data := body.read(self.BLOCK if end is None else min(self.BLOCK, end - offset)):
+                        offset += len(data)
+                        patience.renew()
+                        yield data
+                goal = self._size if end is None else end
+                if goal is None or offset == goal:
+                    return
+                if offset > goal:
+                    raise self._error(f"is longer than its {goal:,} bytes", offset)
+                raise Transient(f"the transfer ended after {offset:,} of {goal:,} bytes")
+            except Transient as fault:
+                patience.wait(fault, shard=self._name, offset=offset)
+
+    def _attach(self, offset: int, end: int | None) -> Body:
+        """Request the rest of the object, or what comes before `end`, and check that it is still the same one."""
+        body = self._fetch(offset, None if end is None else end - offset)
         same_size = self._size is None or body.size in (self._size, None)
         same_version = self._version is None or body.version in (self._version, None)
         blind = offset > 0 and body.size is None and body.version is None

@@ -1,0 +1,157 @@
+"""Large objects over several connections."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from io import BytesIO
+
+import pytest
+
+from tar2tf_cli.errors import SourceError
+from tar2tf_cli.stores.base import ObjectInfo
+from tar2tf_cli.stores.parallel import ParallelStream
+from tar2tf_cli.stores.retries import Transient
+from tar2tf_cli.stores.transfer import Body, ResumingStream
+
+DATA = random.Random(7).randbytes(6_000_000)
+
+
+class Server:
+    """An object that each connection sends slowly.
+
+    Attributes:
+        asked: first byte and number of bytes of each request.
+        most: how many requests were answered at the same time.
+    """
+
+    def __init__(self, pause: float = 0.002, *, version: str | None = "v", ranges: bool = True) -> None:
+        self.asked: list[tuple[int, int | None]] = []
+        self.most = 0
+        self.version = self.listed = version
+        self.checksum: tuple[str, str] | None = None
+        self.fault: Callable[[int], None] = lambda start: None
+        self._pause = pause
+        self._ranges = ranges
+        self._open: set[object] = set()
+        self._lock = threading.Lock()
+
+    def fetch(self, start: int, size: int | None) -> Body:
+        self.fault(start)
+        with self._lock:
+            self.asked.append((start, size))
+            self._open.add(token := object())
+            self.most = max(self.most, len(self._open))
+        begin = start if self._ranges else 0
+        stream = BytesIO(DATA[begin : None if size is None or not self._ranges else start + size])
+
+        def read(count: int) -> bytes:
+            time.sleep(self._pause)
+            return stream.read(count)
+
+        return Body(read, lambda: self._open.discard(token), begin, len(DATA), self.version, self.checksum)
+
+    def stream(self) -> ResumingStream:
+        return ParallelStream(self.fetch, ObjectInfo("x", len(DATA), self.listed), "x", 0.2)
+
+    def read(self, pause: float = 0) -> bytes:
+        with closing(self.stream()) as stream:
+            data = b""
+            while more := stream.read(1 << 18):
+                time.sleep(pause)
+                data += more
+        return data
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ParallelStream, "BLOCK", 1 << 16)
+    monkeypatch.setattr(ParallelStream, "PART", 1 << 18)
+
+
+def test_a_reader_that_waits_for_one_connection_gets_several() -> None:
+    server = Server()
+    assert server.read() == DATA
+    assert server.most > 2
+    (first, size), *others = server.asked
+    assert (first, size) == (0, None)
+    begins = sorted(begin for begin, _ in others)
+    assert begins[0] <= 3 << 18
+    assert all(size is not None and size <= 1 << 18 for _, size in others)
+    assert len(begins) == len(set(begins))
+
+
+def test_a_slow_reader_has_one_connection() -> None:
+    server = Server(pause=0)
+    assert server.read(pause=0.004) == DATA
+    assert server.asked == [(0, None)]
+
+
+@pytest.mark.parametrize("version", [None, "v"])
+def test_parts_are_only_put_together_if_a_replacement_would_be_noticed(version: str | None) -> None:
+    server = Server(version=version)
+    assert server.read() == DATA
+    assert (len(server.asked) == 1) == (version is None)
+
+
+def test_a_server_without_ranges_is_read_in_order() -> None:
+    server = Server(ranges=False)
+    assert server.read() == DATA
+    assert len(server.asked) <= 1 + ParallelStream.CONNECTIONS + 1
+
+
+def test_the_checksum_of_the_whole_object_is_compared() -> None:
+    server = Server()
+    server.checksum = "md5", "0" * 32
+    with pytest.raises(SourceError, match="checksum"):
+        server.read()
+
+
+def test_an_object_that_is_replaced_meanwhile_is_an_error() -> None:
+    server = Server()
+
+    def replace(start: int) -> None:
+        if start > 2_000_000:
+            server.version = "w"
+
+    server.fault = replace
+    with pytest.raises(SourceError, match="changed"):
+        server.read()
+
+
+def test_parts_are_requested_again_after_a_failure_and_then_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tar2tf_cli.stores.retries.FIRST_PAUSE", 0.001)
+    server, failed = Server(), set[int]()
+
+    def fail_once(start: int) -> None:
+        if start and start not in failed:
+            failed.add(start)
+            raise Transient("reset", "server")
+
+    server.fault = fail_once
+    assert server.read() == DATA
+    assert failed
+
+    def fail(start: int) -> None:
+        if start > 3_000_000:
+            raise Transient("reset", "server")
+
+    server.fault = fail
+    with pytest.raises(SourceError, match="server: reset; gave up") as caught:
+        server.read()
+    assert (caught.value.offset or 0) > 3_000_000
+
+
+def test_closing_ends_the_threads() -> None:
+    server = Server(pause=0.01)
+    stream = server.stream()
+    for _ in range(12):
+        stream.read(1 << 16)
+    stream.close()
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline and len(server.asked) and server._open:
+        time.sleep(0.01)
+    assert not server._open
