@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pods import forking, install
 from readme import ROOT
 from servers import built_with, go_command, network_of
 from tar2tf_cli.remote.settings import ENVIRONMENT, Settings
@@ -78,10 +79,12 @@ def etl_cluster_in(folder: Path, *options: str) -> Iterator[EtlCluster]:
     if binary is None or not ("--no-k8s" in options or built_with("etl")):
         raise FileNotFoundError(ETL_MISSING)
     tool = [sys.executable, str(Path(__file__).with_name("ais_etl_cluster.py"))]
-    pods = ["--pod-env", f"PYTHONPATH={ROOT}", "--pod-env", "TAR2TF_NUM_WORKERS=1"]
+    python = install(folder.with_name(f"{folder.name}-pods"))
+    pods = ["--pod-env", f"PYTHONPATH={ROOT}", "--pod-env", "TAR2TF_NUM_WORKERS=1", "--python", str(python)]
     command = [*tool, "start", "--dir", str(folder), "--aisnode", binary, *pods, *options]
     started = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=120)
     try:
-        yield EtlCluster(folder, started.stdout.strip().partition("=")[2])
+        with forking(python.parent, [*tool, "exec", "--dir", str(folder)]):
+            yield EtlCluster(folder, started.stdout.strip().partition("=")[2])
     finally:
         subprocess.run([*tool, "stop", "--dir", str(folder)], check=True, timeout=60)
