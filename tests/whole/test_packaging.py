@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email
 import os
 import re
 import shutil
@@ -65,6 +66,18 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with tarfile.open(built("sdist", folder)) as tar:
         tar.extractall(folder, filter="data")
     return folder / f"tar2tf_cli-{__version__}"
+
+
+def test_the_description_says_nothing_that_pypi_cannot_show(wheel: Path) -> None:
+    files = zipfile.ZipFile(wheel)
+    (name,) = [name for name in files.namelist() if name.endswith("METADATA")]
+    described = email.message_from_bytes(files.read(name))
+    assert described["Description-Content-Type"] == "text/markdown"
+    text = files.read(name).decode().partition("\n\n")[2]
+    assert text.startswith("# tar2tf\n")
+    assert "```text\n$ tar2tf inspect shards\n" in text
+    assert "\nwhole: 3 files, 24 records, " in text
+    assert not re.findall(r"\]\((?!https?://)", text)
 
 
 def test_the_wheel_has_the_whole_package(wheel: Path) -> None:
