@@ -55,7 +55,7 @@ class Lineage:
 
     def report(self, number: int) -> InputReport:
         """What reading an input reported."""
-        from tar2tf_cli.features.feature_map import Schema
+        from tar2tf_cli.features.schema import Schema
         from tar2tf_cli.inputs.report import InputReport
 
         given = self.inputs[number]

@@ -13,7 +13,7 @@ from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.events import Events
-from tar2tf_cli.features.feature_map import Schema
+from tar2tf_cli.features.schema import Schema
 from tar2tf_cli.flow.sample_flow import check_most
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.samples.grouping import split_name

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.datasets.decode import Decoder
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError
-from tar2tf_cli.features.feature_map import Schema
+from tar2tf_cli.features.schema import Schema
 from tar2tf_cli.inputs.open_shard import list_files
 from tar2tf_cli.spec.templates import is_glob
 from tar2tf_cli.spec.urls import is_remote, without_secrets

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from tar2tf_cli.features.feature_map import Schema
+from tar2tf_cli.features.schema import Schema
 
 __all__ = ["InputReport"]
 

@@ -23,7 +23,8 @@ from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.run import Summary, convert
 from tar2tf_cli.datasets.parse import feature_description
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
-from tar2tf_cli.features.feature_map import FeatureMap, Schema
+from tar2tf_cli.features.feature_map import FeatureMap
+from tar2tf_cli.features.schema import Schema
 from tar2tf_cli.formats.example import bytes_list, float_list, int64_list, scalar
 from tar2tf_cli.ops import Func
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
