@@ -45,7 +45,7 @@ def _skip_others(source: Source, templates: Sequence[str], names: list[str], rep
     shapes = {_shape(name) for name, found in zip(names, report.files, strict=True) if _is_shard(found)}
     kept = []
     for name, found in zip(names, report.files, strict=True):
-        asked_for = source.asked_for(name, templates)
+        asked_for = source.asked_for(name, templates) and (name in templates or not _is_marker(name))
         if found.format == "manifest" and not asked_for:
             report.manifest = report.manifest or found.path
         elif asked_for or _is_shard(found) or _shape(name) in shapes or _has_name_of_shard(name):
@@ -58,6 +58,11 @@ def _skip_others(source: Source, templates: Sequence[str], names: list[str], rep
 
 def _is_shard(found: FileReport) -> bool:
     return found.format in ("tar", "tfrecord")
+
+
+def _is_marker(name: str) -> bool:
+    """Whether a file is one that Hadoop and Spark write beside shards, such as _SUCCESS."""
+    return os.path.basename(name).startswith("_")
 
 
 def _has_name_of_shard(name: str) -> bool:

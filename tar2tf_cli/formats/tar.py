@@ -178,7 +178,7 @@ class TarReader(Blocks):
             message = "is a sparse file, which tar2tf does not read"
             raise self._damage(message, "sparse", offset, member=name, hint="make the shard again without --sparse")
         if "size" in pax:
-            if not pax["size"].isdecimal() or len(pax["size"]) > _SIZE_DIGITS:
+            if not pax["size"].isdecimal() or len(pax["size"].lstrip("0")) > _SIZE_DIGITS:
                 raise self._damage(
                     f"the pax size is not a number: {pax['size'][:40]!r}", "bad_header", offset, member=name
                 )

@@ -288,3 +288,15 @@ def test_neither_tensorflow_nor_numpy_nor_requests_is_imported(command: str) -> 
     arguments = [sys.executable, "-c", code, command, str(PHOTOS), "-j", "1"]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "[]")
+
+
+def test_what_spark_writes_beside_its_shards_is_skipped(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    for label in (1, 2):
+        write(tmp_path / f"label={label}" / "part-r-00000", framed(*some_examples(3)))
+        write(tmp_path / f"label={label}" / ".part-r-00000.crc", b"crc\0")
+    write(tmp_path / "_SUCCESS", b"")
+    write(tmp_path / "_committed_1", b"{}")
+    ran = run(tmp_path, "**/*", "--json")
+    assert (ran.code, [file["records"] for file in ran.json["files"]]) == (0, [3, 3])
+    assert "2 files skipped (neither tar nor TFRecord): _SUCCESS, _committed_1" in ran.err
+    assert run(tmp_path, "_SUCCESS").code == 1

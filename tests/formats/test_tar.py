@@ -325,6 +325,11 @@ def test_a_malformed_pax_header_is_damage(body):
     assert (error.kind, error.offset) == ("bad_header", BLOCK)
 
 
+def test_a_pax_size_may_begin_with_zeros():
+    data = pax({"size": "0" * 30 + "5"}) + member(b"a.txt", b"words")
+    assert files(data + END) == [("a.txt", b"words")]
+
+
 @pytest.mark.parametrize("size", ["-1", "1.5", "", "x", "9" * 5000], ids=lambda size: size[:9])
 def test_a_pax_size_that_is_none_is_damage(size):
     assert damage(pax({"size": size}) + member(b"a.jpg") + END).kind == "bad_header"
