@@ -14,7 +14,7 @@ from tar2tf_cli.engines.ray_cluster import RayCluster, last_line
 from tar2tf_cli.engines.ray_worker import Attempt, Setup, SharedContext, run_attempt
 from tar2tf_cli.errors import SinkError, UsageError, WorkerError, write_errors
 
-__all__ = ["RayEngine"]
+__all__ = ["Meters", "RayEngine"]
 
 _RETRIES: Final = 3  # of a task whose process or node was lost
 _SHORT_RUN: Final = 3.0  # seconds; a run that is shorter shows no progress within tasks
@@ -54,7 +54,7 @@ class RayEngine:
         self._carries = False
         self._running: dict[Any, tuple[int, Task]] = {}
         self._submitted = 0
-        self._meters = _Meters(cluster.ray)
+        self._meters = Meters(cluster.ray)
 
     @property
     def free(self) -> int:
@@ -176,7 +176,7 @@ class _Counts:
         return self._sizes
 
 
-class _Meters:
+class Meters:
     """The number of bytes read: by tasks that ended and, once a run has lasted a while, by those that are running."""
 
     def __init__(self, ray: Any) -> None:

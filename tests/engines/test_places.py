@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
 from shards import tar2tf, tree
 from tar2tf_cli import Conversion, Input, Output, convert
-from tar2tf_cli.engines import place_of
+from tar2tf_cli.engines import place_of, ray_engine
+from tar2tf_cli.engines.ray_engine import Meters
 from tar2tf_cli.errors import UsageError, WorkerError
 
 
@@ -49,3 +52,49 @@ def test_an_address_needs_the_engine_that_it_is_for(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr == "error: --address is that of a Ray cluster\n  use it with --engine ray\n"
     assert tree(tmp_path) == {}
+
+
+class FakeRay(ModuleType):
+    """As much of Ray as counts bytes: an actor in this process."""
+
+    class exceptions:
+        RayError = ValueError
+
+    def __init__(self) -> None:
+        super().__init__("ray")
+        self.actors: list[Any] = []
+
+    def remote(self, kind: Any) -> Any:
+        def start() -> Any:
+            counts = kind()
+            self.actors.append(counts)
+            return SimpleNamespace(sizes=SimpleNamespace(remote=counts.sizes))
+
+        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=start))
+
+    def wait(self, asked: list[Any], timeout: float) -> tuple[list[Any], list[Any]]:
+        return asked, []
+
+    def get(self, answer: Any) -> Any:
+        return answer
+
+    def kill(self, actor: Any) -> None:
+        self.actors.clear()
+
+
+def test_progress_counts_tasks_that_ended_and_later_those_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = FakeRay()
+    meters = Meters(ray)
+    meters.begin("run")
+    meters.finished = 100
+    assert meters.total([1, 2]) == 100
+    assert not ray.actors, "a short run starts no process more"
+    monkeypatch.setattr(ray_engine, "_SHORT_RUN", 0)
+    meters.total([1, 2])
+    (counts,) = ray.actors
+    counts.note(1, 7)
+    counts.note(1, 20)
+    counts.note(3, 1000)
+    assert [meters.total([1, 2]), meters.total([1, 2])][-1] == 120
+    meters.close()
+    assert not ray.actors
