@@ -70,11 +70,15 @@ def convert(
     if update and (target or conversion.output.is_stream):
         raise UsageError(NO_MANIFEST)
     events = events or Events()
+    if engine != "local" and (conversion.remote_exec or conversion.etl):
+        raise UsageError(
+            f"--engine {engine} and --remote-exec each have other machines make the records: use one of them"
+        )
     place = place_of(engine, address)
     plan = make_plan(conversion, endpoint=endpoint, source=source)
     if place.shared and not plan.source.repeatable:
         raise UsageError("cannot be read on other machines", shard=plan.source.bucket, hint="write it to a file first")
-    records = _where_records_are_made(plan, events)
+    records = contextlib.nullcontext(plan.source) if place.shared else _where_records_are_made(plan, events)
     target = target or _target(plan, events, endpoint=endpoint, overwrite=overwrite, update=update, apart=apart)
     with contextlib.closing(place):
         return _run(plan, records, target, place, workers, events)

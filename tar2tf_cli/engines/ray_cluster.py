@@ -139,7 +139,7 @@ class RayCluster:
         before = signal.getsignal(signal.SIGTERM)
         try:
             self.ray.init(address=self._address, logging_level="ERROR", log_to_driver=False)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (ConnectionError, RuntimeError, ValueError, self.ray.exceptions.RayError) as error:
             where = f" at {self._address}" if self._address else ""
             raise WorkerError(f"there is no Ray cluster{where}: {last_line(error)}", hint=_START) from None
         finally:

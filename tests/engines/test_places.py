@@ -47,6 +47,12 @@ def test_an_engine_that_there_is_not(tmp_path: Path) -> None:
         convert(Conversion(Input(str(tmp_path)), Output(str(tmp_path / "x.record"))), engine="spark")
 
 
+def test_records_are_made_by_one_cluster_only(tmp_path: Path) -> None:
+    done = tar2tf("convert", "ais://in", "-o", tmp_path / "x.record", "--engine", "ray", "--remote-exec")
+    assert done.returncode == 2
+    assert "--engine ray and --remote-exec each have other machines make the records: use one of them" in done.stderr
+
+
 def test_an_address_needs_the_engine_that_it_is_for(tmp_path: Path) -> None:
     done = tar2tf("convert", tmp_path, "-o", tmp_path / "x.record", "--address", "head:6379")
     assert done.returncode == 2

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import pytest
 
 RAY = shutil.which("ray", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
 
@@ -53,6 +54,12 @@ class Node:
         assert self.ready.wait(120), "".join(self.log)
         assert any("Ray runtime started" in line for line in self.log), "".join(self.log)
 
+    def said(self, pattern: str) -> str:
+        """What it printed, as the group of a pattern."""
+        found = re.search(pattern, "".join(self.log))
+        assert found, "".join(self.log)
+        return found[1]
+
     def end(self) -> None:
         self.process.terminate()
         try:
@@ -68,7 +75,7 @@ _PATIENT = {"RAY_raylet_start_wait_time_s": "120"}
 def start_node(*arguments: str, before: Sequence[str] = (), **variables: str) -> Node:
     command = [*before, str(RAY), "start", "--block", "--num-cpus=1", "--object-store-memory=100000000"]
     process = subprocess.Popen(
-        [*command, "--disable-usage-stats", f"--dashboard-agent-listen-port={free_port()}", *arguments],
+        [*command, "--disable-usage-stats", "--dashboard-agent-listen-port=0", *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -96,11 +103,6 @@ class Cluster:
     doomed: Node
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 @contextlib.contextmanager
 def ray_cluster(apart: Path) -> Iterator[Cluster]:
     """Start the nodes, and end them.
@@ -108,17 +110,18 @@ def ray_cluster(apart: Path) -> Iterator[Cluster]:
     Args:
         apart: an empty folder, which the second node is to have for itself.
     """
-    port, dashboard = free_port(), free_port()
     hide = may_hide()
     with contextlib.ExitStack() as stack:
+        stack.enter_context(pytest.MonkeyPatch.context()).setenv("RAY_AUTH_MODE", "disabled")  # whatever is in ~/.ray
         temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True))
-        head = start_node("--head", f"--port={port}", f"--dashboard-port={dashboard}", f"--temp-dir={temporary}")
+        head = start_node("--head", "--port=0", f"--temp-dir={temporary}")
         stack.callback(head.end)
         head.wait()
-        join = f"--address=127.0.0.1:{port}"
+        address = head.said(r"--address='([\d.:]+)'")
+        join = f"--address={address}"
         hiding = (*hide, "sh", "-c", f'mount -t tmpfs none "{apart}" && exec "$@"', "-") if hide else ()
         for before, variables in ((hiding, {}), ((), {"DOOMED": "1"})):  # both at once take longer
             node = start_node(join, before=before, **variables)
             stack.callback(node.end)
             node.wait()
-        yield Cluster(f"127.0.0.1:{port}", f"http://127.0.0.1:{dashboard}", apart if hide else None, node)
+        yield Cluster(address, head.said(r"(http://127[\d.:]+)"), apart if hide else None, node)
