@@ -24,7 +24,7 @@ from tar2tf_cli.stores.web import WebClient, server_of
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.ais_etl import Transformers
-    from tar2tf_cli.stores.http_wire import Response
+    from tar2tf_cli.stores.curl import Response
 
 __all__ = ["AisStore", "message_of", "parsed"]
 

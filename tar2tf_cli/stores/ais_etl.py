@@ -21,7 +21,7 @@ from tar2tf_cli.stores.transfer import Body
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.ais import AisStore
-    from tar2tf_cli.stores.http_wire import Response
+    from tar2tf_cli.stores.curl import Response
 
 __all__ = ["LOCALLY", "NotRunning", "Transformers"]
 

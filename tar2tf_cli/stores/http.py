@@ -15,7 +15,7 @@ from tar2tf_cli.stores.transfer import Body
 from tar2tf_cli.stores.web import WebClient
 
 if TYPE_CHECKING:
-    from tar2tf_cli.stores.http_wire import Response
+    from tar2tf_cli.stores.curl import Response
 
 __all__ = ["HttpStore"]
 

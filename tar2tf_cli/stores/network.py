@@ -1,4 +1,4 @@
-"""HTTP failures as our errors, for every store: statuses, broken connections, rejected certificates."""
+"""Responses of every HTTP server: statuses as our errors, ranges, checksums."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +16,7 @@ from tar2tf_cli.stores.retries import NoSuchObject, Transient
 from tar2tf_cli.stores.transfer import Body
 
 if TYPE_CHECKING:
-    from tar2tf_cli.stores.http_wire import Response
+    from tar2tf_cli.stores.curl import Response
 
 __all__ = [
     "CONNECT_SECONDS",
@@ -27,7 +27,6 @@ __all__ = [
     "check_status",
     "crc32c_of",
     "file_of",
-    "network_errors",
     "text_of",
     "wrong_scheme",
 ]
@@ -41,8 +40,6 @@ READ_SECONDS: Final = 10.0
 HTTP_TO_HTTPS: Final = re.compile("HTTP request to an HTTPS server|plain HTTP request was sent to HTTPS port")
 """What servers written in Go, and nginx, answer to HTTP where they speak HTTPS."""
 
-_NOT_TLS: Final = re.compile("wrong version number|record layer failure|unknown protocol|http request", re.IGNORECASE)
-_TLS_ALERT: Final = "\x15\x03"
 _MOST_TEXT: Final = 1 << 16
 _TRANSIENT: Final = (408, 425, 429, *(status for status in range(500, 600) if status not in (501, 505)))
 _MEANING: Final = {
@@ -118,48 +115,6 @@ def file_of(variable: str) -> str | None:
     if path and not os.path.exists(os.path.expanduser(path)):
         raise UsageError(f"{variable} is set to {path}, which does not exist")
     return path or None
-
-
-@contextlib.contextmanager
-def network_errors(server: str, tls_hint: str = "set REQUESTS_CA_BUNDLE to the server's CA") -> Iterator[None]:
-    """Convert exceptions of urllib3 to `Transient` or one of our errors.
-
-    Args:
-        server: the server's URL, which every error names.
-        tls_hint: what to do when a certificate is rejected.
-    """
-    from urllib3.exceptions import HTTPError, LocationParseError, NewConnectionError, SSLError
-    from urllib3.exceptions import TimeoutError as LateError
-
-    try:
-        yield
-    except SSLError as error:
-        reason = _reason(error)
-        if _NOT_TLS.search(reason):
-            raise wrong_scheme(server, "http") from None
-        raise SourceError(f"TLS failed: {reason}", shard=server, hint=tls_hint) from None
-    except LocationParseError:
-        raise UsageError(f"{server!r}, or what it redirects to, is not a valid URL") from None  # may repeat secrets
-    except (HTTPError, OSError) as error:
-        if _TLS_ALERT in str(error):
-            raise wrong_scheme(server, "https") from None
-        late = isinstance(error, (TimeoutError, LateError)) and not isinstance(error, NewConnectionError)  # a LateError
-        raise Transient("no answer in time" if late else _reason(error), server) from None
-
-
-def _reason(error: BaseException) -> str:
-    """Return the root cause of nested errors, in the system's words if there are any."""
-    seen: set[int] = set()
-    found: BaseException = error
-    while id(found) not in seen:
-        seen.add(id(found))
-        inner = getattr(found, "reason", None)
-        nested = (inner, *found.args, found.__cause__, found.__context__)
-        found = next((part for part in nested if isinstance(part, BaseException) and id(part) not in seen), found)
-    if isinstance(found, OSError) and found.strerror:
-        return found.strerror
-    text = re.sub(r"^.*?: (?=Failed|\[Errno)|<[^>]*>[:,]? ?", "", str(found)).strip() or type(found).__name__
-    return re.sub(r"^IncompleteRead.*|.*[Rr]emote end closed.*|^Connection broken.*", "the connection broke off", text)
 
 
 def text_of(response: Response) -> str:

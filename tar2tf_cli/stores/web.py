@@ -1,43 +1,29 @@
-"""HTTP requests over connections that stay open, for every store that speaks plain HTTP.
+"""HTTP requests for every store that speaks plain HTTP: the settings of a server, redirects, credentials.
 
-urllib3 sends them, as requests takes three times its CPU for a small object; proxies, CAs and .netrc are those that
-requests would use.
+Proxies, CAs and .netrc are those that requests would use.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from urllib.parse import urljoin
 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.stores import network
-from tar2tf_cli.stores.network import file_of, network_errors
+from tar2tf_cli.stores.network import file_of
 
 if TYPE_CHECKING:
-    from tar2tf_cli.stores.http_wire import Response
+    from tar2tf_cli.stores.curl import Response
 
 __all__ = ["WebClient", "server_of"]
 
-_CONNECTIONS: Final = 64
 _REDIRECTS: Final = 20
 _URL: Final = re.compile(r"(https?://)([^/?#]*@)?([^/?#]+)([^#]*)(?:#.*)?", re.DOTALL | re.IGNORECASE)
-
-
-class _Route(NamedTuple):
-    """How requests get to one server.
-
-    Attributes:
-        send: sends a request, like `urlopen` of urllib3.
-        base: what the URL in a request begins with: nothing, or the server where a proxy has to know it.
-        headers: sent with each request.
-    """
-
-    send: Callable[..., Any]
-    base: str
-    headers: dict[str, str]
+_SUPPRESS_CONNECT_HEADERS: Final = 265  # CURLOPT_SUPPRESS_CONNECT_HEADERS, for which pycurl has no name
+_BUFFER: Final = 1 << 18  # bytes that libcurl receives or sends at once
 
 
 class WebClient:
@@ -60,11 +46,14 @@ class WebClient:
         timeout: tuple[float, float] | None = None,
         tls_hint: str = "set REQUESTS_CA_BUNDLE to the server's CA",
     ) -> None:
+        from tar2tf_cli.stores.curl import Connections
+
         self._headers = dict(headers or {})
         self._verify, self._cert = verify, cert
         self._connect, self._read = timeout or (network.CONNECT_SECONDS, network.READ_SECONDS)
         self._tls_hint = tls_hint
-        self._routes: dict[str, _Route] = {}
+        self._connections = Connections()
+        self._settings: dict[str, dict[int, Any]] = {}
 
     def send(
         self,
@@ -89,24 +78,19 @@ class WebClient:
             SourceError: when its certificate is rejected, or it speaks HTTP instead of HTTPS or the reverse.
             UsageError: when the URL is not valid.
         """
-        from urllib3 import Timeout
-
         scheme, user, host, rest = _parts(url)
         origin = scheme + user + host
-        with network_errors(scheme + host, self._tls_hint):
-            route = self._routes.get(origin) or self._routes.setdefault(origin, self._route(origin))
-            response: Response = route.send(
-                method,
-                route.base + (rest if rest.startswith("/") else f"/{rest}"),
-                body=body,
-                headers={**route.headers, **(headers or {})},
-                timeout=Timeout(connect=self._connect, read=max(self._read, wait)),
-                retries=False,
-                redirect=False,
-                preload_content=False,
-            )
-        response.server = scheme + host
-        return response
+        options = self._settings.get(origin) or self._settings.setdefault(origin, self._options(origin))
+        return self._connections.request(
+            method,
+            scheme + host + (rest if rest.startswith("/") else f"/{rest}"),
+            {**self._headers, **(headers or {})},
+            body,
+            options,
+            wait=max(self._read, wait),
+            server=scheme + host,
+            tls_hint=self._tls_hint,
+        )
 
     def follow(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, *, wait: float = 0
@@ -125,29 +109,29 @@ class WebClient:
             url = urljoin(url, location)
         raise SourceError("the server redirects in a loop")
 
-    def _route(self, origin: str) -> _Route:
+    def _options(self, origin: str) -> dict[int, Any]:
+        """Options of libcurl for requests to a server."""
+        import pycurl
         from requests.utils import get_auth_from_url, get_environ_proxies, get_netrc_auth, select_proxy
-        from urllib3 import PoolManager, ProxyManager, make_headers
 
-        from tar2tf_cli.stores.http_wire import POOLS
-
+        proxy = select_proxy(origin, get_environ_proxies(origin)) or ""
+        options: dict[int, Any] = {
+            pycurl.NOSIGNAL: 1,
+            pycurl.TCP_NODELAY: 1,
+            pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_1_1,
+            pycurl.HTTP09_ALLOWED: 1,  # so that an answer that is not HTTP can be looked at
+            _SUPPRESS_CONNECT_HEADERS: 1,
+            pycurl.BUFFERSIZE: _BUFFER,
+            pycurl.UPLOAD_BUFFERSIZE: _BUFFER,
+            pycurl.CONNECTTIMEOUT_MS: int(self._connect * 1000),
+            pycurl.PROXY: proxy,
+        }
+        if "https://" in (origin[:8].lower(), proxy[:8].lower()):
+            options |= _tls(self._verify, self._cert)
         auth = get_netrc_auth(origin) or get_auth_from_url(origin)
-        headers = {**make_headers(basic_auth=":".join(auth) if any(auth) else None), **self._headers}
-        server = server_of(origin)
-        proxy = select_proxy(origin, get_environ_proxies(origin))
-        settings: dict[str, Any] = {"maxsize": _CONNECTIONS}
-        if "https://" in (origin[:8].lower(), (proxy or "")[:8].lower()):
-            settings |= _tls(self._verify, self._cert)
-        if not proxy:
-            manager = PoolManager(**settings)
-            manager.pool_classes_by_scheme = POOLS
-            return _Route(manager.connection_from_url(server).urlopen, "", headers)
-        proxy = proxy if "://" in proxy else f"http://{proxy}"
-        user = ":".join(get_auth_from_url(proxy))
-        own = make_headers(proxy_basic_auth=user) if user != ":" else None
-        manager = ProxyManager(proxy, proxy_headers=own, **settings)
-        manager.pool_classes_by_scheme = POOLS
-        return _Route(manager.urlopen, server, headers)
+        if any(auth) and "Authorization" not in self._headers:
+            options |= {pycurl.USERNAME: auth[0], pycurl.PASSWORD: auth[1]}
+        return options
 
 
 def server_of(url: str) -> str:
@@ -168,16 +152,14 @@ def _parts(url: str) -> Sequence[str]:
     return found.groups("")
 
 
-def _tls(verify: bool | str, cert: tuple[str, str] | None) -> dict[str, Any]:
-    """Return urllib3's settings for TLS; the CAs are requests' own where no others are given."""
+def _tls(verify: bool | str, cert: tuple[str, str] | None) -> dict[int, Any]:
+    """Options of libcurl for TLS; the CAs are requests' own where no others are given."""
+    import pycurl
     from requests.utils import DEFAULT_CA_BUNDLE_PATH
-    from urllib3 import disable_warnings
-    from urllib3.exceptions import InsecureRequestWarning
 
-    settings: dict[str, Any] = dict(zip(("cert_file", "key_file"), cert or (), strict=False))
+    options: dict[int, Any] = dict(zip((pycurl.SSLCERT, pycurl.SSLKEY), cert or (), strict=False))
     if not verify:
-        disable_warnings(InsecureRequestWarning)  # the user has said so
-        return {**settings, "cert_reqs": "CERT_NONE", "assert_hostname": False}
+        return {**options, pycurl.SSL_VERIFYPEER: 0, pycurl.SSL_VERIFYHOST: 0}
     bundle = verify if isinstance(verify, str) else None
     bundle = bundle or file_of("REQUESTS_CA_BUNDLE") or file_of("CURL_CA_BUNDLE") or DEFAULT_CA_BUNDLE_PATH
-    return {**settings, "cert_reqs": "CERT_REQUIRED", "ca_cert_dir" if os.path.isdir(bundle) else "ca_certs": bundle}
+    return {**options, pycurl.CAPATH if os.path.isdir(bundle) else pycurl.CAINFO: bundle}
