@@ -35,6 +35,7 @@ link = Link(float(sys.argv[3])) if len(sys.argv) > 3 else None
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # as web servers do
 
     def do_HEAD(self) -> None:
         self.answer(body=False)

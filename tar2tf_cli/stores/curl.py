@@ -8,17 +8,30 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any, BinaryIO, Final, NoReturn
-
-import pycurl
 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.stores.network import wrong_scheme
 from tar2tf_cli.stores.retries import Transient
 
-__all__ = ["Connections", "Response"]
+__all__ = ["Connections", "Response", "pycurl"]
+
+
+def _imported() -> Any:
+    """Import pycurl with the libcurl of its wheel; TensorFlow, if loaded before, has one that would be found first."""
+    flags = sys.getdlopenflags()
+    sys.setdlopenflags(flags | getattr(os, "RTLD_DEEPBIND", 0))
+    try:
+        import pycurl
+    finally:
+        sys.setdlopenflags(flags)
+    return pycurl
+
+
+pycurl: Final = _imported()
 
 _TLS: Final = (
     pycurl.E_SSL_CONNECT_ERROR,

@@ -111,8 +111,9 @@ class WebClient:
 
     def _options(self, origin: str) -> dict[int, Any]:
         """Options of libcurl for requests to a server."""
-        import pycurl
         from requests.utils import get_auth_from_url, get_environ_proxies, get_netrc_auth, select_proxy
+
+        from tar2tf_cli.stores.curl import pycurl
 
         proxy = select_proxy(origin, get_environ_proxies(origin)) or ""
         options: dict[int, Any] = {
@@ -154,8 +155,9 @@ def _parts(url: str) -> Sequence[str]:
 
 def _tls(verify: bool | str, cert: tuple[str, str] | None) -> dict[int, Any]:
     """Options of libcurl for TLS; the CAs are requests' own where no others are given."""
-    import pycurl
     from requests.utils import DEFAULT_CA_BUNDLE_PATH
+
+    from tar2tf_cli.stores.curl import pycurl
 
     options: dict[int, Any] = dict(zip((pycurl.SSLCERT, pycurl.SSLKEY), cert or (), strict=False))
     if not verify:
