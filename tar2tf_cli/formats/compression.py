@@ -72,6 +72,11 @@ class PlainStream:
         """The file descriptor of a local input."""
         return self._raw.fileno()  # type: ignore[attr-defined,no-any-return]
 
+    def take_on_read(self) -> Callable[[int], None] | None:
+        """Return what was to be called after each read, and call it no longer."""
+        taken, self._on_read = self._on_read, None
+        return taken
+
     def close(self) -> None:
         """Close the input."""
         self._raw.close()
@@ -117,6 +122,10 @@ class CompressedStream:
     def consumed(self) -> int:
         """Compressed bytes taken from the input so far."""
         return self._stored.consumed
+
+    def take_on_read(self) -> Callable[[int], None] | None:
+        """Return what was to be called after each read, and call it no longer."""
+        return self._stored.take_on_read()
 
     def read(self, size: int, /) -> bytes:
         """At most `size` bytes; b"" only at the end, after the checksums that the method has were compared.
