@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Any, Final
 
 from tar2tf_cli.conversion.spool_index import Lengths, SpoolIndex
-from tar2tf_cli.formats.tfrecord import crc32c_of_file
+from tar2tf_cli.formats.record_file import crc32c_of_file
 from tar2tf_cli.samples.batches import Batch
 from tar2tf_cli.sinks import RecordFile
 from tar2tf_cli.spec.conversion import Conversion

@@ -15,9 +15,9 @@ from tar2tf_cli.conversion.placing import Placing
 from tar2tf_cli.conversion.sharding import Shard
 from tar2tf_cli.conversion.tasks import ShardReport
 from tar2tf_cli.errors import OutputExistsError, SinkError, UsageError, write_errors, write_failed
-from tar2tf_cli.formats.record_file import sync
+from tar2tf_cli.formats.record_file import crc32c_of_file, sync
 from tar2tf_cli.formats.record_stream import RecordStream
-from tar2tf_cli.formats.tfrecord import crc32c_of_file, length_crc
+from tar2tf_cli.formats.tfrecord import length_crc
 from tar2tf_cli.stores import Source
 
 if TYPE_CHECKING:

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from google_crc32c import extend
 
 from tar2tf_cli.errors import write_errors
-from tar2tf_cli.formats.tfrecord import crc32c_of_file
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["RecordFile", "WholeFile", "sync", "write_all", "write_whole"]
+__all__ = ["RecordFile", "WholeFile", "crc32c_of_file", "sync", "write_all", "write_whole"]
 
 B = TypeVar("B", bytes, memoryview)
 
@@ -64,6 +63,19 @@ def write_whole(path: str, parts: Sequence[bytes], *, lasting: bool = True) -> N
     """
     with WholeFile(path, lasting=lasting) as file:
         file.write(parts, sum(map(len, parts)))
+
+
+def crc32c_of_file(path: str) -> int:
+    """Compute the CRC-32C of a whole file.
+
+    Raises:
+        OSError: when it cannot be read.
+    """
+    crc = 0
+    with open(path, "rb", buffering=0) as file:
+        while data := file.read(1 << 20):
+            crc = extend(crc, data)
+    return crc
 
 
 class RecordFile:

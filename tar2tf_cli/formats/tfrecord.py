@@ -26,7 +26,6 @@ __all__ = [
     "MAX_RECORD",
     "RecordReader",
     "crc32c",
-    "crc32c_of_file",
     "frame",
     "length_crc",
     "masked",
@@ -54,19 +53,6 @@ _lengths: Final[dict[bytes, int]] = {}  # of headers that were read and are vali
 def crc32c(data: bytes, crc: int = 0) -> int:
     """Compute the CRC-32C (Castagnoli) of `data`, continuing from `crc`."""
     return int(extend(crc, data))
-
-
-def crc32c_of_file(path: str) -> int:
-    """Compute the CRC-32C of a whole file.
-
-    Raises:
-        OSError: when it cannot be read.
-    """
-    crc = 0
-    with open(path, "rb", buffering=0) as file:
-        while data := file.read(1 << 20):
-            crc = crc32c(data, crc)
-    return crc
 
 
 def masked(crc: int) -> int:

@@ -17,7 +17,7 @@ from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.run import Summary
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.events import Events
-from tar2tf_cli.formats.tfrecord import crc32c_of_file
+from tar2tf_cli.formats.record_file import crc32c_of_file
 from tar2tf_cli.ops import Func
 from tar2tf_cli.spec.conversion import Conversion, Output
 from tar2tf_cli.stores.directory import DirectorySource

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from makers import Dribble, gzipped
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.compression import open_stream
+from tar2tf_cli.formats.record_file import crc32c_of_file
 from tar2tf_cli.formats.tfrecord import (
     FRAMING,
     MAX_RECORD,
     RecordReader,
     crc32c,
-    crc32c_of_file,
     frame,
     masked,
 )
