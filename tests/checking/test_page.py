@@ -96,7 +96,7 @@ def test_faults_are_on_the_page_and_do_not_prevent_it(tmp_path: Path, run_inspec
     assert all(f" {label} 2 " in page.text for label in (0, 2, 3, 4, 5))  # and 1 is damaged in one of the shards
 
 
-@pytest.mark.parametrize("count", [100, 100_000])
+@pytest.mark.parametrize("count", [100, 40_000])
 def test_the_page_stays_small_for_many_shards(tmp_path: Path, count: int) -> None:
     names = [f"{'train' if number % 9 else 'val'}/{'long-' * 3}{number:06d}.tar" for number in range(count)]
     contents = Contents([ShardContents(name, name, "tar", 5, 1000 + number) for number, name in enumerate(names)])

@@ -90,12 +90,12 @@ def test_files_are_shuffled_and_the_first_limit_taken_in_shards_equal_within_one
 
 @pytest.mark.parametrize("options", [[], ["--shuffle"], ["--compression", "gzip"], ["--split", "a=0.5,b=0.5"]])
 def test_bytes_are_the_same_for_any_number_of_workers(tmp_path, options):
-    photos = make(tmp_path / "photos", each=100)
+    photos = make(tmp_path / "photos", each=40)
     name = "<split>-<>.record" if "--split" in options else "t-<>.record"
     trees = []
     for workers in ("1", "2", "3"):
         out = tmp_path / f"out-{workers}"
-        options = [*options, "--preset", "imagenet-tensor", "--image-size", "16", "--records-per-shard", "70"]
+        options = [*options, "--preset", "imagenet-tensor", "--image-size", "16", "--records-per-shard", "28"]
         run(photos, "-o", out / name, *options, "-j", workers)
         trees.append(tree(out))
     assert trees[0] == trees[1] == trees[2]
