@@ -75,3 +75,17 @@ def test_a_conversion_that_drops_everything_leaves_an_empty_dataset(bucket: Path
     summary = run(bucket, tmp_path, Keep("nothing"), DropEmpty())
     assert (summary.records, summary.shards) == (0, [])
     assert list(load_dataset(summary.manifest)) == []
+
+
+@pytest.mark.parametrize(
+    ("op", "same", "other"),
+    [
+        (Rename(image="jpg;jpeg"), Rename({"image": ["jpg", "jpeg"]}), Rename(image="jpeg;jpg")),
+        (Keep("jpg", "cls"), Keep("jpg", "cls"), Keep("jpg")),
+        (DropEmpty(), DropEmpty(), Keep("jpg")),
+    ],
+)
+def test_ops_are_equal_if_they_do_the_same(op: Op, same: Op, other: Op) -> None:
+    assert (op, hash(op)) == (same, hash(same))
+    assert op != other
+    assert op != op.canonical()
