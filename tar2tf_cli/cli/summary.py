@@ -92,7 +92,7 @@ def print_plan(plan: Plan, outcome: Outcome, *, as_json: bool) -> None:
 
     steps = trace(plan)
     expected = estimate(plan)
-    warning = growth(plan, expected.bytes) if expected else None
+    warning = growth(plan, expected.bytes, plan.size) if expected else None
     if as_json:
         print_json(_plan_document(plan, outcome, steps, expected, warning))
         return

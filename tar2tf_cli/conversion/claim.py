@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 from tar2tf_cli.conversion.changes import differing
@@ -24,7 +25,7 @@ __all__ = ["NO_MANIFEST", "Claim", "finished", "journal_entry", "make_claim", "p
 NO_MANIFEST: Final = "--update needs the manifest of the last run, and a stream or a generator of paths has none"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Claim:
     """The files that a conversion will write, as known before anything is written.
 
@@ -54,7 +55,7 @@ class Claim:
     listed_by: Sequence[str] = ()
     own: str | None = None
 
-    @property
+    @cached_property
     def manifest(self) -> str:
         """The manifest's path."""
         return self.own or self.template.manifest()
@@ -64,7 +65,7 @@ class Claim:
         """Path or URL of the manifest, as shown to users."""
         return self.sink.locate(self.manifest)
 
-    @property
+    @cached_property
     def prefix(self) -> str:
         """The prefix of all shard paths that is omitted in the manifest."""
         return self.manifest[: -len(os.path.basename(self.manifest))]
@@ -122,7 +123,8 @@ def finished(claim: Claim) -> Manifest | None:
 def journal_entry(claim: Claim, shard: Shard, report: ShardReport) -> dict[str, Any]:
     """The journal entry of a whole shard, with its path relative to the root if that is already known."""
     paths = {} if claim.by_total else {"paths": [claim.path(shard).removeprefix(claim.prefix)]}
-    return {"lane": shard.lane, "number": shard.number, **asdict(report), **paths}
+    sizes = {"size": report.size, "records": report.records, "crc": report.crc}
+    return {"lane": shard.lane, "number": shard.number, **sizes, **paths}
 
 
 def previous_of(claim: Claim) -> Manifest | None:

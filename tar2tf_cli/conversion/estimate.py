@@ -152,9 +152,8 @@ def _lanes(plan: Plan) -> Iterator[float]:
         yield from plan.conversion.split.values() or (1.0,)
 
 
-def growth(plan: Plan, size: int) -> str | None:
-    """A warning if an output of that many bytes is much larger than its input."""
-    read = plan.size
+def growth(plan: Plan, size: int, read: int | None) -> str | None:
+    """A warning if an output of `size` bytes is much larger than its input of `read` bytes."""
     if not read or size < max(_TIMES * read, _MUCH):
         return None
     from humanfriendly import format_size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -34,6 +35,17 @@ class Plan:
     def size(self) -> int | None:
         sizes = [item.size for item in self.inputs]
         return None if None in sizes else sum(size or 0 for size in sizes)
+
+    @property
+    def stems(self) -> list[str]:
+        """The stem of each input if the output path has `<input>`, or else as many empty texts."""
+        named = "input" in self.conversion.output.template.fields
+        return [item.stem for item in self.inputs] if named else [""] * len(self.inputs)
+
+    @property
+    def lanes(self) -> Iterable[str]:
+        """The names of the lanes of shards, in order; one can be there more than once."""
+        return self.conversion.split or self.stems
 
     @property
     def work(self) -> Conversion:
@@ -117,11 +129,9 @@ def make_plan(conversion: Conversion, *, endpoint: str | None = None, source: So
         raise UsageError(f"the output path {folder!r} is a directory", hint=hint)
     source = source or _source(conversion, endpoint)
     inputs = source.list(conversion.input.template)
-    if "input" in conversion.output.template.fields:
-        stems = [item.stem for item in inputs]
-        if len(set(stems)) < len(stems):
-            stem, count = Counter(stems).most_common(1)[0]
-            raise UsageError(f"{count} inputs would have the same <input> in the output path, {stem!r}")
+    if "input" in conversion.output.template.fields and len({item.stem for item in inputs}) < len(inputs):
+        stem, count = Counter(item.stem for item in inputs).most_common(1)[0]
+        raise UsageError(f"{count} inputs would have the same <input> in the output path, {stem!r}")
     return Plan(conversion, source, inputs)
 
 

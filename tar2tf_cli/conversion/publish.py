@@ -7,7 +7,7 @@ is removed.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tar2tf_cli.conversion.claim import Claim, finished, journal_entry
 from tar2tf_cli.conversion.former import Former
@@ -45,11 +45,11 @@ class Publisher:
         SinkError: when the folder cannot be created, another run holds its lock, or a file cannot be published.
     """
 
-    def __init__(self, claim: Claim, events: Events, lanes: Sequence[str] = ()) -> None:
+    def __init__(self, claim: Claim, events: Events, lanes: Iterable[str] = ()) -> None:
         self._claim = claim
         self._sink = claim.sink
         self._events = events
-        self._lanes = {lane: position for position, lane in enumerate(lanes)}
+        self._lanes = {lane: position for position, lane in enumerate(dict.fromkeys(lanes))}
         self.folder = self._sink.prepare(claim.manifest, claim.begins)
         self._working_folder = WorkingFolder(self.folder, claim.where)
         self._entries: dict[str, dict[int, ShardReport]] = {}

@@ -127,8 +127,7 @@ def _target(plan: Plan, events: Events, **options: Any) -> Target:
         return StreamTarget()
     if conversion.output.is_stream:
         return DeviceTarget(conversion.output.path)
-    lanes = list(conversion.split) or [item.stem for item in plan.inputs]
-    return Publisher(make_claim(plan, **options), events, lanes=lanes)
+    return Publisher(make_claim(plan, **options), events, lanes=plan.lanes)
 
 
 def _finished_before(manifest: Manifest, path: str | None) -> Summary:

@@ -49,7 +49,7 @@ class ConversionSchedule(Schedule):
         self._target = target
         self._tally = tally
         self._events = events
-        stems, former = [item.stem for item in plan.inputs], target.former
+        stems, former = plan.stems, target.former
         self._size = None if former else plan.size  # how many bytes will be read, if that is known
         if former:
             self._planner: ShardPlanner = UpdatePlanner(plan.work, stems, former, self._load_if_read, self._is_same)

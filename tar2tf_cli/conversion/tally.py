@@ -78,12 +78,13 @@ class Tally:
         self._warned = False
         self._read: int | None = 0  # stored bytes of the inputs so far; None if unknown
         self._written = 0
+        self._size = plan.size
         self._described: list[str] = []
         self._lineage = Lineage()
 
     def _warn(self, size: int) -> None:
         """Give the warning about an output of that many bytes, if it is much larger than the input."""
-        if warning := growth(self._plan, size):
+        if warning := growth(self._plan, size, self._size):
             self._events.note(warning)
             self._warned = True
 
@@ -146,8 +147,8 @@ class Tally:
         self.summary.records += shard.records
         self.summary.kept += shard.kept
         self._written += shard.size
-        if self._read and self._plan.size and not self._warned:
-            self._warn(self._written * self._plan.size // self._read)
+        if self._read and self._size and not self._warned:
+            self._warn(self._written * self._size // self._read)
 
     def fill_in(self, manifest: Manifest) -> None:
         """Fill in the manifest's features and the counts of skipped members and samples.

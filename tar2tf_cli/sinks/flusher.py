@@ -29,6 +29,10 @@ class Flusher(Generic[T]):
 
     def submit(self, paths: list[str], item: T) -> None:
         """Flush files; `done` returns the item afterwards."""
+        if not paths:
+            self.pending += 1
+            self._flushed.put((item, None))
+            return
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
