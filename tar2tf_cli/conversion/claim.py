@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tar2tf_cli.conversion.changes import differing
 from tar2tf_cli.conversion.manifest import Manifest
@@ -19,8 +19,19 @@ from tar2tf_cli.sinks import Sink, open_sink
 from tar2tf_cli.spec.output_path import PathTemplate
 from tar2tf_cli.stores import ObjectInfo, endpoint_for
 
-__all__ = ["NO_MANIFEST", "Claim", "finished", "journal_entry", "make_claim", "previous_of"]
+__all__ = [
+    "NO_MANIFEST",
+    "Claim",
+    "JournalEntry",
+    "finished",
+    "journal_entry",
+    "make_claim",
+    "previous_of",
+    "published",
+]
 
+JournalEntry: TypeAlias = list[Any]
+"""A whole shard: lane, number, size, records, CRC-32C, and its path as far as that is known."""
 
 NO_MANIFEST: Final = "--update needs the manifest of the last run, and a stream or a generator of paths has none"
 
@@ -113,28 +124,34 @@ def finished(claim: Claim) -> Manifest | None:
     manifest = None
     if claim.resumable and not claim.overwrite:
         with contextlib.suppress(DamagedShardError):
-            manifest = previous_of(claim)
+            manifest = previous_of(claim, late=True)
     if manifest is None or manifest.identity() != claim.identity:
         return None
     there = all(claim.is_there(shard.path, shard.bytes) for shard in manifest.shards)
     return manifest if there and all(claim.sink.size(path) is not None for path in claim.documents) else None
 
 
-def journal_entry(claim: Claim, shard: Shard, report: ShardReport) -> dict[str, Any]:
+def journal_entry(claim: Claim, shard: Shard, report: ShardReport) -> JournalEntry:
     """The journal entry of a whole shard, with its path relative to the root if that is already known."""
-    paths = {} if claim.by_total else {"paths": [claim.path(shard).removeprefix(claim.prefix)]}
-    sizes = {"size": report.size, "records": report.records, "crc": report.crc}
-    return {"lane": shard.lane, "number": shard.number, **sizes, **paths}
+    path = None if claim.by_total else claim.path(shard).removeprefix(claim.prefix)
+    return [shard.lane, shard.number, report.size, report.records, report.crc, path]
 
 
-def previous_of(claim: Claim) -> Manifest | None:
-    """The existing manifest.
+def published(entry: JournalEntry | dict[str, Any]) -> Iterable[str]:
+    """The paths that an entry of the journal says are published, or about to be."""
+    if isinstance(entry, dict):
+        return list(entry.get("paths", []))
+    return [path for path in entry[5:] if path is not None]
+
+
+def previous_of(claim: Claim, *, late: bool = False) -> Manifest | None:
+    """The existing manifest; `late` as for `Manifest.from_bytes`.
 
     Raises:
         DamagedShardError: when there is another document, or a damaged one.
     """
     data = claim.sink.read(claim.manifest)
-    return None if data is None else Manifest.from_bytes(data, claim.where)
+    return None if data is None else Manifest.from_bytes(data, claim.where, late=late)
 
 
 def make_claim(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from tar2tf_cli.conversion.late_entries import LateEntries, divided
 from tar2tf_cli.conversion.lineage import Lineage, origins_of
-from tar2tf_cli.conversion.manifest_model import MANIFEST, lineage_agrees
+from tar2tf_cli.conversion.manifest_model import ENTRIES, MANIFEST, lineage_agrees
 from tar2tf_cli.errors import DamagedShardError, UsageError, read_failed
 from tar2tf_cli.spec.output_path import PathTemplate
 from tar2tf_cli.stores import ObjectInfo
@@ -18,7 +21,9 @@ from tar2tf_cli.stores import ObjectInfo
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.sharding import Origin
 
-__all__ = ["VERSION", "InputEntries", "Manifest", "ShardEntry", "digest", "digest_of"]
+__all__ = ["VERSION", "InputEntries", "Manifest", "ShardEntry", "digest"]
+
+T = TypeVar("T")
 
 VERSION: Final = 1
 _PART: Final = 1 << 20
@@ -38,6 +43,11 @@ class ShardEntry:
     digest: str
     split: str | None = None
     origins: Sequence[Origin] = ()
+
+    @classmethod
+    def from_json(cls, whole: dict[str, Any], origins: Sequence[Origin] = ()) -> ShardEntry:
+        """A shard as the manifest has it, with its origins."""
+        return cls(whole["path"], whole["records"], whole["bytes"], whole["digest"], whole.get("split"), tuple(origins))
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON; without `split` if there is none, and without the origins."""
@@ -62,7 +72,7 @@ class Manifest:
 
     spec: dict[str, Any]
     inputs: Sequence[dict[str, Any]]
-    shards: list[ShardEntry] = field(default_factory=list)
+    shards: Sequence[ShardEntry] = ()
     features: dict[str, dict[str, Any]] = field(default_factory=dict)
     skipped: dict[str, Any] = field(default_factory=dict)
     documents: list[str] = field(default_factory=list)
@@ -136,15 +146,22 @@ class Manifest:
         yield "\n}\n"
 
     @classmethod
-    def from_bytes(cls, data: bytes, path: str) -> Manifest:
+    def from_bytes(cls, data: bytes, path: str, *, late: bool = False) -> Manifest:
         """Parse a document.
+
+        Args:
+            data: the document.
+            path: its path or URL.
+            late: whether the inputs and shards of a large document may be parsed, and checked, as they are used, and
+                its lineage left out.
 
         Raises:
             DamagedShardError: when it is not a manifest, has a version that this release does not know, or is damaged;
                 names the key that is wrong.
         """
+        large = divided(data) if late else None
         try:
-            whole = json.loads(data)
+            whole = json.loads(large.rest if large else data)
         except (ValueError, RecursionError):
             whole = None
         if not isinstance(whole, dict) or "version" not in whole:
@@ -152,33 +169,46 @@ class Manifest:
         if whole["version"] != VERSION or isinstance(whole["version"], (bool, float)):
             message = f"is a manifest of version {str(whole['version'])[:40]}, but this tar2tf reads version {VERSION}"
             raise DamagedShardError(message, kind="manifest", shard=path, hint="upgrade tar2tf, or convert again")
-        try:
+        with _names_damage(path):
             MANIFEST(whole, "")
-        except ValueError as error:
-            message, hint = f"is a damaged manifest: {error}", "restore it from a copy, or convert again"
-            raise DamagedShardError(message, kind="manifest", shard=path, hint=hint) from None
+        described = whole["features"], whole["skipped"], whole.get("documents", [])
+        if large:
+            inputs = LateEntries(large.inputs, partial(_late, "inputs", path, lambda entry: entry))
+            shards = LateEntries(large.shards, partial(_late, "shards", path, ShardEntry.from_json))
+            return cls(whole["spec"], inputs, shards, *described, None, whole.get("totals", {}))
         lineage = whole["lineage"] if lineage_agrees(whole) else None
         origins: Iterable[Sequence[Origin]] = origins_of(lineage) if lineage else repeat(())
-        shards = [
-            ShardEntry(
-                shard["path"], shard["records"], shard["bytes"], shard["digest"], shard.get("split"), tuple(pieces)
-            )
-            for shard, pieces in zip(whole["shards"], origins, strict=False)
-        ]
-        described = whole["features"], whole["skipped"], whole.get("documents", [])
+        every = [ShardEntry.from_json(shard, pieces) for shard, pieces in zip(whole["shards"], origins, strict=False)]
         given = Lineage(lineage["schemas"], lineage["inputs"]) if lineage and lineage["inputs"] else None
-        return cls(whole["spec"], whole["inputs"], shards, *described, given, whole.get("totals", {}))
+        return cls(whole["spec"], whole["inputs"], every, *described, given, whole.get("totals", {}))
 
     @classmethod
     def load(cls, path: str) -> Manifest | None:
-        """Read the manifest in a file; None if there is no such file."""
+        """Read the manifest in a file, a large one late; None if there is no such file."""
         try:
             with open(path, "rb") as file:
-                return cls.from_bytes(file.read(), path)
+                return cls.from_bytes(file.read(), path, late=True)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise read_failed(path, error) from None
+
+
+@contextmanager
+def _names_damage(path: str) -> Iterator[None]:
+    """Turn what the model refuses into the error of a damaged manifest."""
+    try:
+        yield
+    except ValueError as error:
+        message, hint = f"is a damaged manifest: {error}", "restore it from a copy, or convert again"
+        raise DamagedShardError(message, kind="manifest", shard=path, hint=hint) from None
+
+
+def _late(name: str, path: str, make: Callable[[dict[str, Any]], T], entry: Any, number: int) -> T:
+    """An entry of a long list, checked."""
+    with _names_damage(path):
+        ENTRIES[name](entry, f"{name}[{number}]")
+    return make(entry)
 
 
 def _indented(whole: dict[str, Any]) -> str:
@@ -223,18 +253,18 @@ class InputEntries(Sequence[dict[str, Any]]):
 
     __hash__ = None  # type: ignore[assignment]
 
+    @property
+    def digest(self) -> str:
+        """A digest of the entries, in their order."""
+        found = blake2b(digest_size=16)
+        for item in self._items:
+            found.update(f"{item.name}\0{item.size}\0{item.version}\0".encode("utf-8", "surrogateescape"))
+        return found.hexdigest()
+
 
 def input_entry(item: ObjectInfo) -> dict[str, Any]:
     """An input as the manifest describes it."""
     return {"name": item.name, "size": item.size, "version": item.version}
-
-
-def digest_of(inputs: Iterable[dict[str, Any]]) -> str:
-    """A digest of the inputs of a conversion, in their order."""
-    found = blake2b(digest_size=16)
-    for entry in inputs:
-        found.update(repr((*entry.values(),)).encode("utf-8", "surrogatepass"))
-    return found.hexdigest()
 
 
 def digest(crc: int) -> str:

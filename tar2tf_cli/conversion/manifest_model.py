@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-__all__ = ["MANIFEST", "contradictions", "lineage_agrees", "shape_features"]
+__all__ = ["ENTRIES", "MANIFEST", "contradictions", "lineage_agrees", "shape_features"]
 
 Rule: TypeAlias = Callable[[Any, str], None]
 """Called with a value and its path in the document, such as `shards[0].records`; raises ValueError if it is wrong."""
@@ -184,6 +184,10 @@ MANIFEST: Final = _object(
     {"totals": _TOTALS, "documents": _list(_below), "lineage": _LINEAGE},
 )
 """The whole document; raises ValueError with the path of the first value that is wrong."""
+
+
+ENTRIES: Final = {"inputs": _INPUT, "shards": _SHARD}
+"""One entry of each of the long lists."""
 
 
 def lineage_agrees(whole: dict[str, Any]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
-from tar2tf_cli.conversion.claim import Claim, finished, journal_entry
+from tar2tf_cli.conversion.claim import Claim, JournalEntry, finished, journal_entry
 from tar2tf_cli.conversion.former import Former
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.conversion.placing import Placing
@@ -37,7 +37,6 @@ class Publisher:
         up_to_date: the manifest, if the conversion was finished by an earlier run and there is nothing to do.
         manifest: path or URL of the manifest, as shown to users.
         folder: the working folder.
-        sealed: shards that are whole, by lane and number; on entering, those left by an interrupted run.
         former: the earlier conversion that is brought up to date; None to convert everything.
 
     Raises:
@@ -57,7 +56,7 @@ class Publisher:
         self._found: set[str] = set()
         self._stale: set[str] = set()
         self._origins: dict[tuple[str, int], Sequence[Origin]] = {}
-        self.sealed: dict[tuple[str, int], ShardReport] = {}
+        self._sealed: dict[tuple[str, int], JournalEntry] = {}
         self.former: Former | None = None
         self.up_to_date: Manifest | None = None
         self.manifest: str | None = claim.where
@@ -83,15 +82,15 @@ class Publisher:
             self._working_folder.remove()
             return
         takeover = Takeover(self._claim, self._working_folder)
-        self._found, self._stale, self.sealed = takeover.found, takeover.stale, takeover.sealed
+        self._found, self._stale, self._sealed = takeover.found, takeover.stale, takeover.sealed
         self.former = takeover.former
         takeover.begin()
         if takeover.changes:
             self._events.note(f"updating: {takeover.changes}")
         elif takeover.everything:
             self._events.note(f"note: everything is converted again: {takeover.everything}")
-        if self.sealed:
-            self._events.resumed(len(self.sealed))
+        if self._sealed:
+            self._events.resumed(len(self._sealed))
 
     def __exit__(self, *exception: object) -> None:
         self._sink.close()
@@ -122,11 +121,23 @@ class Publisher:
         part = shard.part(self.folder)
         return [part, f"{part}.idx"] if self._claim.with_index else [part]
 
+    def whole(self, shard: Shard) -> ShardReport | None:
+        """The report of a shard, if an interrupted run left it whole, whether published or not."""
+        if (entry := self._sealed.get(shard.place)) is None:
+            return None
+        _, _, size, records, crc, _ = entry
+        there = self._sink.part_size(shard.part(self.folder))
+        if there is None and not self._claim.by_total:
+            there = self._sink.size(self._claim.path(shard))
+        if there == size and records == shard.records:
+            return ShardReport(size, records, crc)
+        del self._sealed[shard.place]
+        return None
+
     def seal(self, shard: Shard, report: ShardReport) -> None:
         """Record that a shard is whole, and publish it once all shards before it have been published."""
-        if shard.place not in self.sealed:
+        if self._sealed.pop(shard.place, None) is None:
             self._working_folder.note(journal_entry(self._claim, shard, report))
-            self.sealed[shard.place] = report
         self._entries.setdefault(shard.lane, {})[shard.number] = report
         self._origins[shard.place] = shard.origins
         if self._claim.by_total or self.former:  # what is there stays valid until all of the new is whole
@@ -143,7 +154,7 @@ class Publisher:
         """
         claim = self._claim
         documents = {self._sink.inside(path): data for path, data in documents.items()}
-        manifest.shards.extend(self._shards())
+        manifest.shards = self._shards()
         manifest.documents.extend(path.removeprefix(claim.prefix) for path in documents)
         with write_errors(claim.where):
             if claim.by_total:
@@ -158,7 +169,7 @@ class Publisher:
             for path, data in {**documents, claim.manifest: manifest.to_bytes()}.items():
                 self._write(path, data)
             self._working_folder.remove()
-        return manifest.shards
+        return [*manifest.shards]
 
     def _shards(self) -> list[ShardEntry]:
         """All shards, with paths relative to the manifest's folder."""

@@ -135,7 +135,7 @@ def _finished_before(manifest: Manifest, path: str | None) -> Summary:
     return Summary(
         path,
         len(manifest.inputs),
-        manifest.shards,
+        [*manifest.shards],
         manifest.records,
         sum(shard.bytes for shard in manifest.shards),
         skipped=Counter(manifest.skipped["members"]),

@@ -237,11 +237,10 @@ class ConversionSchedule(Schedule):
             self._users.update(shard.groups)
         for shard in shards:
             self._tally.add_shard(shard)
-            known = self._target.sealed.get(shard.place)
             if shard.kept and self._target.former:
                 self._seal(shard, self._target.former.shards[shard.place].report)
-            elif known and known.records == shard.records:
-                self._seal(shard, known)
+            elif whole := self._target.whole(shard):
+                self._seal(shard, whole)
             else:
                 self._ready.append(shard)
 

@@ -7,11 +7,9 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from tar2tf_cli.conversion.changes import InputChanges, differing
-from tar2tf_cli.conversion.claim import Claim, journal_entry, previous_of
+from tar2tf_cli.conversion.claim import Claim, JournalEntry, previous_of, published
 from tar2tf_cli.conversion.former import Former
-from tar2tf_cli.conversion.manifest import Manifest, digest_of
-from tar2tf_cli.conversion.sharding import Shard
-from tar2tf_cli.conversion.tasks import ShardReport
+from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError
 from tar2tf_cli.spec.output_path import PathTemplate, check_replaceable
@@ -28,7 +26,7 @@ class Takeover:
     Attributes:
         found: normalised paths of existing files that may be replaced.
         stale: normalised paths of files that are removed once the output is whole, unless they are replaced.
-        sealed: shards that an interrupted run left whole, by lane and number.
+        sealed: what an interrupted run noted of whole shards, which may be gone since, by lane and number.
         former: the earlier conversion that is brought up to date; None to convert everything.
         changes: how its inputs differ from those now.
         everything: why an update converts everything again; empty if it does not.
@@ -40,9 +38,10 @@ class Takeover:
     def __init__(self, claim: Claim, folder: WorkingFolder) -> None:
         self._claim = claim
         self._sink = claim.sink
-        head, *entries = folder.read_journal() or [{"identity": None, "replaces": []}]
-        self._mark = {**claim.identity, "inputs": digest_of(claim.identity["inputs"])}
-        ours = head["identity"] == self._mark
+        head, entries = folder.read_journal()
+        head = head or {"identity": None, "replaces": []}
+        self._mark = {**claim.identity, "inputs": claim.identity["inputs"].digest}
+        self._ours = ours = head["identity"] == self._mark
         same_command = ours or _is_same_command(head["identity"], claim)  # whose inputs may have changed since
         previous = self._checked_previous()
         files = self._inside(previous.files) if previous else set()
@@ -52,14 +51,13 @@ class Takeover:
         if not same_command:  # otherwise this was checked when the journal was started
             claimed = files | documents if previous else files
             self._check_foreign(self.found | documents, claimed, interrupted=head["identity"] is not None)
-        published = [path for entry in entries for path in entry.get("paths", [])]
-        replaced = self._inside(head["replaces"]) if ours else files | self._inside([*head["replaces"], *published])
+        replaced = self._inside(head["replaces"])
+        if not ours:
+            replaced |= files | self._inside(path for entry in entries for path in published(entry))
         self.stale = {path for path in replaced if self._sink.exists(path)}
-        self.sealed: dict[tuple[str, int], ShardReport] = {}
         self._continues = ours and claim.resumable
-        if self._continues:
-            self._resume(entries, folder.path)
-        self._published = published if ours else []
+        found = (entry for entry in entries if type(entry) is list and len(entry) == 6) if self._continues else ()
+        self.sealed: dict[tuple[str, int], JournalEntry] = {(entry[0], entry[1]): entry for entry in found}
         self._folder = folder
         self.former: Former | None = None
         self.changes: InputChanges | None = None
@@ -160,26 +158,13 @@ class Takeover:
             reason = left if interrupted else "already exists, and no manifest of this conversion lists it"
             raise OutputExistsError(reason, shard=self._sink.locate(foreign[0]), hint=OVERWRITE)
 
-    def _resume(self, entries: list[dict[str, Any]], folder: str) -> None:
-        """Find the shards that an interrupted run left whole, whether published or not."""
-        for entry in entries:
-            if "lane" not in entry:
-                continue
-            shard = Shard(entry["lane"], entry["number"])
-            size = self._sink.part_size(shard.part(folder))
-            if size is None and not self._claim.by_total:
-                size = self._sink.size(self._claim.path(shard))
-            if size is not None and size == entry["size"]:
-                self.sealed[shard.place] = ShardReport(size, entry["records"], entry["crc"])
-
     def _begin_journal(self) -> None:
         """Start a new journal, with the manifest that is brought up to date: it is gone while files are replaced."""
         replaces = sorted(os.path.relpath(path, self._claim.root) for path in self.stale)
-        sealed = [journal_entry(self._claim, Shard(*place), report) for place, report in self.sealed.items()]
         head = {"identity": self._mark, "replaces": replaces}
         if self._previous:
             head["previous"] = self._previous.to_bytes().decode("ascii")
-        self._folder.begin_journal([head, {"paths": self._published}, *sealed])
+        self._folder.begin_journal(head, keep=self._ours)
 
     def _inside(self, paths: Iterable[str]) -> set[str]:
         """Normalised paths of the files listed in a manifest or journal, without any that lead outside its folder."""

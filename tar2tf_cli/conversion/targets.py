@@ -33,7 +33,6 @@ class Target(Protocol):
         folder: the working folder, created on entering.
         up_to_date: the manifest, if the conversion was finished by an earlier run and there is nothing to do.
         manifest: path or URL of the manifest, as shown to users; None if none is written.
-        sealed: shards that an interrupted run left whole, by lane and number.
         former: the earlier conversion that is brought up to date; None to convert everything.
         reads_shards: whether finished shards are read again, for example to upload them.
     """
@@ -42,7 +41,6 @@ class Target(Protocol):
     former: Former | None
     up_to_date: Manifest | None
     manifest: str | None
-    sealed: dict[tuple[str, int], ShardReport]
 
     @property
     def reads_shards(self) -> bool: ...
@@ -56,6 +54,9 @@ class Target(Protocol):
 
     def unsynced(self, shard: Shard) -> list[str]:
         """Local files that must be flushed to disk before a shard may be sealed."""
+
+    def whole(self, shard: Shard) -> ShardReport | None:
+        """The report of a shard, if an interrupted run left it whole."""
 
     def seal(self, shard: Shard, report: ShardReport) -> None:
         """Take a shard that is whole."""
@@ -73,7 +74,6 @@ class _WithoutManifest:
     reads_shards = False
 
     def __init__(self) -> None:
-        self.sealed: dict[tuple[str, int], ShardReport] = {}
         self.folder = ""
         self._reports: dict[int, ShardReport] = {}
 
@@ -106,6 +106,10 @@ class _WithoutManifest:
     def unsynced(self, shard: Shard) -> list[str]:
         """The shard itself."""
         return [shard.part(self.folder)]
+
+    def whole(self, shard: Shard) -> ShardReport | None:
+        """Nothing is left of an interrupted run."""
+        return None
 
     def seal(self, shard: Shard, report: ShardReport) -> None:
         """Take a shard that is whole."""

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable
 from typing import Any, Final
 
 from tar2tf_cli.errors import SinkError, write_errors
@@ -33,6 +32,7 @@ class WorkingFolder:
         self.path = path
         self._output = output
         self._lock = self._journal = -1
+        self._entries = b""
 
     def lock(self) -> None:
         """Create the folder and take its lock; waits a few seconds for a run that is about to end.
@@ -66,24 +66,32 @@ class WorkingFolder:
         self.release()
         return False
 
-    def read_journal(self) -> list[dict[str, Any]]:
-        """The journal's entries, up to one that is cut short; empty if there is no journal."""
-        entries: list[dict[str, Any]] = []
+    def read_journal(self) -> tuple[Any, list[Any]]:
+        """The journal's head and the entries after it, up to one that is cut short; None if there is no journal."""
+        self._entries = b""
         with contextlib.suppress(FileNotFoundError, ValueError), open(self._file(_JOURNAL), "rb") as file:
-            entries.extend(json.loads(line) for line in file)
-        return entries
+            head = json.loads(file.readline())
+            lines, entries = _parsed(file.read())
+            self._entries = lines
+            return head, entries
+        return None, []
 
-    def begin_journal(self, entries: Iterable[dict[str, Any]]) -> None:
+    def begin_journal(self, head: Any, *, keep: bool) -> None:
         """Write a new journal and flush it to disk before any shard is published, or a crash could leave strays.
 
         Also writes to the lock file which run holds the lock.
+
+        Args:
+            head: the first entry.
+            keep: whether the entries that were read are kept.
         """
         os.ftruncate(self._lock, 0)
         os.write(self._lock, f"process {os.getpid()} on {os.uname().nodename}\n".encode())
-        write_whole(self._file(_JOURNAL), [_encode(entry) for entry in entries])
+        write_whole(self._file(_JOURNAL), [_encode(head), self._entries if keep else b""])
+        self._entries = b""
         self._journal = os.open(self._file(_JOURNAL), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
-    def note(self, entry: dict[str, Any]) -> None:
+    def note(self, entry: Any) -> None:
         """Append an entry to the journal."""
         with write_errors(self._file(_JOURNAL)):
             write_all(lambda rest: os.write(self._journal, rest), _encode(entry))
@@ -134,5 +142,18 @@ def _remove(path: str) -> None:
         shutil.rmtree(path)
 
 
-def _encode(entry: dict[str, Any]) -> bytes:
+def _parsed(lines: bytes) -> tuple[bytes, list[Any]]:
+    """The lines that are whole, and what they say."""
+    lines = lines[: lines.rfind(b"\n") + 1]
+    with contextlib.suppress(ValueError):  # all at once, as there may be millions
+        return lines, json.loads(b"[" + lines[:-1].replace(b"\n", b",") + b"]")
+    entries, end = list[Any](), 0
+    with contextlib.suppress(ValueError):
+        for line in lines.splitlines(keepends=True):
+            entries.append(json.loads(line))
+            end += len(line)
+    return lines[:end], entries
+
+
+def _encode(entry: Any) -> bytes:
     return json.dumps(entry).encode() + b"\n"

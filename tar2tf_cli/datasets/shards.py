@@ -206,7 +206,7 @@ def _read_manifest(path: str, reach: dict[str, Any]) -> Read:
     if is_remote(path):
         found = read_with_folder(path, **reach)
         if found:
-            return Read(path, Manifest.from_bytes(found[0], without_secrets(path)), found[1])
+            return Read(path, Manifest.from_bytes(found[0], without_secrets(path), late=True), found[1])
     elif document := Manifest.load(path):
         return Read(path, document, DirectorySource(os.path.dirname(path) or "."))
     raise SourceError("no such manifest", shard=without_secrets(path))
