@@ -126,16 +126,16 @@ class Store:
 
         return self._made(f"tars-{count}x{megabytes}-{self.scale:g}", make)
 
-    def ones(self) -> Dataset:
-        """2,000 tars of one sample of 20 kB."""
+    def ones(self, tars: int = 2000, size: int = 20_000) -> Dataset:
+        """So many tars of one sample of so many bytes."""
 
         def make(directory: Path) -> tuple[int, int]:
-            image, count = jpegs()[0][:20_000], self._scaled(2000)
+            image, count = jpegs()[0][:size], self._scaled(tars)
             samples = (((f"{number:06}.jpg", image), (f"{number:06}.cls", b"1")) for number in range(count))
             names = [directory / f"train-{number:05}.tar" for number in range(count)]
             return count, sum(write_tar(name, [sample]) for name, sample in zip(names, samples, strict=True))
 
-        return self._made(f"ones-{self.scale:g}", make)
+        return self._made(f"ones-{tars}x{size}-{self.scale:g}", make)
 
     def records(self, tars: Dataset) -> Dataset:
         """A set of tars as TFRecord files, one per tar, written by the tarfile peer."""

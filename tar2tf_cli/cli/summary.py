@@ -132,6 +132,7 @@ def _plan_document(
     manifest = None if output.is_stream else output.template.manifest()
     return {
         **plan.manifest().identity(),
+        "inputs": [*plan.manifest().inputs],
         "output": {"path": output.template.text, "manifest": manifest, "max_shard_size": output.limit},
         "outcome": outcome.to_json(),
         "estimate": expected.to_json() if expected else None,

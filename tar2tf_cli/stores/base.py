@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.formats.bytestream import ByteStream
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from tar2tf_cli.stores.ranges import Ranges
 
 __all__ = ["Folder", "ObjectInfo", "OnBytes", "OnFault", "Placed", "Source"]
+
+
+_SUFFIX: Final = re.compile(r"(?is)(?<=.)\.(?:tgz|tar(?:\.(?:gz|zst|bz2|xz))?)\Z")
 
 
 class ObjectInfo(NamedTuple):
@@ -40,10 +44,8 @@ class ObjectInfo(NamedTuple):
     def stem(self) -> str:
         """Return the name without folders and without `.tar`, `.tar.gz` and the like."""
         base = self.name.rpartition("/")[2]
-        for suffix in (".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz", ".tar"):
-            if base.lower().endswith(suffix) and len(base) > len(suffix):
-                return base[: -len(suffix)]
-        return base
+        found = _SUFFIX.search(base)
+        return base[: found.start()] if found else base
 
 
 Placed: TypeAlias = "Generator[tuple[Mapping[str, str | None], Sample], None, None]"
