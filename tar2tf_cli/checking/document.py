@@ -41,7 +41,7 @@ class Document:
         """
         from tar2tf_cli.conversion.manifest import Manifest
 
-        return Manifest.from_bytes(self.data, self.path)
+        return Manifest.from_bytes(self.data, self.path, late=True)
 
 
 def manifests_in(bucket: str, templates: Sequence[str], **reach: Unpack[Reach]) -> list[str]:
