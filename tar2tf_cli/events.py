@@ -27,9 +27,13 @@ class Events:
 
     def not_remote(self, error: Exception) -> None:
         """The cluster cannot make the records although it should: they are made here, unless this raises the error."""
+        import sys
         import warnings
 
-        warnings.warn(f"the records are made here, as {error}", UserWarning, stacklevel=2)
+        frame, level = sys._getframe(), 1
+        while frame.f_back and frame.f_globals.get("__name__", "").startswith("tar2tf_cli"):
+            frame, level = frame.f_back, level + 1
+        warnings.warn(f"the records are made here, as {error}", UserWarning, stacklevel=level)
 
     def note(self, message: str) -> None:
         """A note for the user; each is given once."""

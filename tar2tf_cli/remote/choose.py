@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from tar2tf_cli.errors import RemoteError, SourceError, Tar2tfError, UsageError
 from tar2tf_cli.events import Events
@@ -18,7 +19,9 @@ from tar2tf_cli.stores.retries import Transient, persist
 
 __all__ = ["where_records_are_made"]
 
-_END_SECONDS = 10.0  # in which a transformer is deleted at the end of a run
+_END_SECONDS: Final = 10.0  # in which a transformer is deleted at the end of a run
+
+_UNESCAPED: Final = re.compile("[?#]|%(?![0-9A-Fa-f]{2})")
 
 MadeOf = Mapping[str, Any]
 """What a transformer was made of."""
@@ -49,7 +52,7 @@ def where_records_are_made(
             transformer.use(conversion.etl)
         elif wanted:
             transformer.look()
-        elif not transformer.is_there():
+        elif not (transformer.is_there() and transformer.takes(inputs)):
             return contextlib.nullcontext(source)
     except RemoteError as error:
         if wanted:
@@ -66,6 +69,7 @@ def _source(
     try:
         with contextlib.ExitStack() as stack:
             made_of = transformer.entered(inputs, lambda: stack.callback(transformer.delete, events))
+            _check_names(made_of, inputs)
             settings, cluster = transformer.settings, transformer.cluster
             events.note(f"note: the cluster makes the records, with its transformer {made_of['name']}")
             rest = stack.pop_all()
@@ -123,6 +127,10 @@ class _Transformer:
             return False
         return bool(self._made_of)
 
+    def takes(self, inputs: Sequence[ObjectInfo]) -> bool:
+        """Whether the cluster can pass on the names of all inputs."""
+        return not (_is_pushed(self._made_of) and _odd(inputs))
+
     def entered(self, inputs: Sequence[ObjectInfo], at_the_end: Callable[[], object]) -> MadeOf:
         """Make it unless it is there, and return what it is made of.
 
@@ -142,8 +150,8 @@ class _Transformer:
                 at_the_end()
         if not self._made_of:
             at_the_end()
-            seconds = deploy.object_seconds(inputs)
-            self._made_of = deploy.message(self.settings, seconds=seconds, for_a_run=True)
+            seconds, comm = deploy.object_seconds(inputs), "hpull" if _odd(inputs) else "hpush"
+            self._made_of = deploy.message(self.settings, comm=comm, seconds=seconds, for_a_run=True)
             deploy.init(self.cluster, self._made_of)
         return self._made_of
 
@@ -159,6 +167,22 @@ class _Transformer:
 
     def _ask(self, request: Callable[[], Any]) -> Any:
         return self.cluster.store.persist(request, shard=self.cluster.where)
+
+
+def _odd(inputs: Sequence[ObjectInfo]) -> str | None:
+    """The name of the first input that does not get to a transformer with hpush, as AIStore does not escape it."""
+    return next((item.name for item in inputs if _UNESCAPED.search(item.name)), None)
+
+
+def _is_pushed(made_of: MadeOf) -> bool:
+    return str(made_of.get("communication")).startswith("hpush")
+
+
+def _check_names(made_of: MadeOf, inputs: Sequence[ObjectInfo]) -> None:
+    """Raise if the cluster could not pass a name on to the transformer."""
+    if _is_pushed(made_of) and (name := _odd(inputs)):
+        hint = "rename it, or make the transformer with --comm hpull"
+        raise RemoteError(f"AIStore cannot ask a transformer for the object {name!r} with hpush", hint=hint)
 
 
 def _settings(conversion: Conversion) -> Settings:

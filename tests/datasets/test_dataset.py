@@ -391,8 +391,9 @@ def test_remote_execution_where_there_is_no_cluster_gives_a_warning_and_runs_her
     with pytest.warns(UserWarning, match="a cluster makes TFRecord files only") as caught:
         assert len(list(pairs.load_from_tar("train-0.tar", record_to_pair=lambda sample: (0, 1)))) == 8
     assert caught[0].filename == __file__
-    with pytest.warns(UserWarning, match="only an AIStore cluster makes records of its objects"):
+    with pytest.warns(UserWarning, match="only an AIStore cluster makes records of its objects") as caught:
         (path,) = data.load("train-0.tar", str(tmp_path / "x.record"), num_workers=1)
+    assert caught[0].filename == __file__
     assert len(records(Path(path))) == 8
 
 

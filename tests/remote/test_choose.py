@@ -175,6 +175,26 @@ def test_a_transformer_of_a_name_has_to_be_of_this_spec(source: Source, cluster:
         chosen(source, spec(etl="photos"))
 
 
+@pytest.mark.parametrize("name", ["a#b.tar", "a?b.tar", "100%.tar"])
+def test_names_that_do_not_reach_a_transformer_with_hpush(source: Source, cluster: type[Cluster], name: str) -> None:
+    settings, odd = Settings.of(spec()), [OBJECT, OBJECT._replace(name=name)]
+    cluster.answers["GET /v1/etl"] = 200, [{"id": settings.name, "stage": "Running"}]
+    made_of = deploy.message(settings, seconds=10)
+    cluster.answers[f"GET /v1/etl/{settings.name}"] = 200, {"init_msg": made_of}
+    with where_records_are_made(spec(), source, odd, Noted()) as found:
+        assert found is source
+    with (
+        pytest.raises(RemoteError, match="with hpush"),
+        where_records_are_made(spec(etl=settings.name), source, odd, Noted()),
+    ):
+        pass
+    cluster.answers["GET /v1/etl"] = 200, []
+    with where_records_are_made(spec(remote_exec=True), source, odd, Noted()) as found:
+        assert found is not source
+    (made_of,) = [body for request, body in cluster.asked if request == "PUT /v1/etl"]
+    assert made_of["communication"] == "hpull://"
+
+
 def test_only_a_cluster_makes_records(tmp_path: Path) -> None:
     with pytest.raises(RemoteError, match="only an AIStore cluster"):
         chosen(open_source(str(tmp_path)), spec(remote_exec=True))
