@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -271,7 +271,7 @@ def command(ctx: click.Context, /, **options: Any) -> int:
         errors_path=options["errors_path"],
     ) as terminal:
         _note_lost_field(terminal, conversion.output.path)
-        with redirect_stdout(sys.stderr):  # where Ray reports what died
+        with redirect_stdout(sys.stderr) if options["engine"] == "ray" else nullcontext():  # Ray prints what died
             summary = convert(
                 conversion,
                 workers=options["num_workers"],
