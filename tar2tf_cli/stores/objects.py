@@ -206,6 +206,7 @@ class ObjectSource(Source):
         except NothingFoundError as error:
             if not (templates or found):
                 error.message = "there is no such object or folder" if self._store.root else "is empty"
+                error.hint = "check the URL"
             raise error.at(shard=self.bucket) from None
         if not self._store.lists_versions:
             self._look_up([name for name in chosen if found[name].version is None], found)
