@@ -99,6 +99,7 @@ def test_errors_are_those_of_a_run_here_and_nothing_is_left(run: Callable[..., R
     assert '"name": "tar2tf-' not in run("etl", "list", "--json").out
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_run_that_is_killed_is_continued_and_its_transformer_deleted(
     run: Callable[..., Ran], etl: EtlCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
