@@ -16,6 +16,7 @@ import requests
 from checked import a_tar
 from servers import end, free_ports, wait_for
 from shards import tar2tf
+from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.remote.settings import ENVIRONMENT, Settings
 from tar2tf_cli.spec.conversion import Conversion
 
@@ -44,11 +45,13 @@ def test_a_wrong_environment_is_refused_at_the_start(environment: dict[str, str]
 
 
 def test_a_port_that_is_taken_is_named() -> None:
+    from tar2tf_cli.remote.server import check_address
+
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        ran = tar2tf("etl", "serve", "--host", "127.0.0.1", env={**TARGET, ENVIRONMENT: SETTINGS.text, "PORT": port})
-    assert ran.returncode == 3
-    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in ran.stderr
+        port = taken.getsockname()[1]
+        with pytest.raises(Tar2tfError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use") as caught:
+            check_address("127.0.0.1", port)
+    assert caught.value.exit_code == 3
     assert tar2tf("etl", "serve", "--port", "65536", env={**TARGET, ENVIRONMENT: SETTINGS.text}).returncode == 2
 
 
