@@ -2,13 +2,46 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable
+from importlib import import_module
 from importlib.util import find_spec
 
 from benchmarks.bench import Bench, Peer, Target, python, scenario
 from benchmarks.data import DISTINCT, PEERS, SHARDS, Dataset
+from tar2tf_cli.formats import kernel
 
+PACKAGES = [
+    ("google_crc32c", "google_crc32c", "value"),
+    ("crc32c", "crc32c", "crc32c"),
+    ("fastcrc", "fastcrc.crc32", "iscsi"),
+]
 AT_RANDOM = {"small": 40_000, "jpeg": 4_000}
 SCRIPT = PEERS / "record_reading.py"
+
+
+@scenario
+def checksums(bench: Bench) -> None:
+    """CRC-32C of 64 B, 4 kB and 1 MB by the packages that compute it, and by the kernel."""
+    native = kernel.native()
+    ways: dict[str, Callable[[bytes], object]] = {"kernel": lambda data: native.crc32c(data, True)} if native else {}
+    for package, module, name in PACKAGES:
+        if find_spec(package):
+            ways[package] = getattr(import_module(module), name)
+    print("\nchecksums: CPU time for one CRC-32C; google_crc32c is the one in use")
+    for size in (64, 4_000, 1_000_000):
+        data = os.urandom(size)
+        times = {name: min(_nanoseconds(way, data) for _ in range(bench.rounds)) for name, way in ways.items()}
+        print(f"  {size:>9,} B: " + ", ".join(f"{name} {took:,.0f} ns" for name, took in times.items()))
+
+
+def _nanoseconds(way: Callable[[bytes], object], data: bytes) -> float:
+    times = max(200_000_000 // (len(data) + 2_000), 1)
+    begin = time.process_time()
+    for _ in range(times):
+        way(data)
+    return (time.process_time() - begin) / times * 1e9
 
 
 @scenario
