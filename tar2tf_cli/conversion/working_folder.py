@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import json
 import os
 import shutil
@@ -145,8 +146,15 @@ def _remove(path: str) -> None:
 def _parsed(lines: bytes) -> tuple[bytes, list[Any]]:
     """The lines that are whole, and what they say."""
     lines = lines[: lines.rfind(b"\n") + 1]
-    with contextlib.suppress(ValueError):  # all at once, as there may be millions
+    collects = gc.isenabled()
+    gc.disable()  # it would look through millions of entries again and again
+    try:
         return lines, json.loads(b"[" + lines[:-1].replace(b"\n", b",") + b"]")
+    except ValueError:
+        pass
+    finally:
+        if collects:
+            gc.enable()
     entries, end = list[Any](), 0
     with contextlib.suppress(ValueError):
         for line in lines.splitlines(keepends=True):

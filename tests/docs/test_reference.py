@@ -51,7 +51,9 @@ def shards(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("page", ["spec.md", "ops.md", "output.md", "exit-codes.md", "environment.md", "ray.md"])
+@pytest.mark.parametrize(
+    "page", ["spec.md", "ops.md", "output.md", "exit-codes.md", "environment.md", "ray.md", "scale.md"]
+)
 def test_the_examples_of_a_page_run(page: str, run_page: Callable[[str], Path], shards: Path) -> None:
     run_page(f"reference/{page}")
 

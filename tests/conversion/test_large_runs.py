@@ -1,0 +1,127 @@
+"""Runs of very many shards: what is done for each does not grow with their number, and long lists open at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.peers.conductor import Listing, conduct
+from shards import samples, write_tar
+from tar2tf_cli import convert
+from tar2tf_cli.conversion import late_entries
+from tar2tf_cli.conversion.manifest import Manifest
+from tar2tf_cli.conversion.plan import make_plan
+from tar2tf_cli.conversion.working_folder import WorkingFolder
+from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.spec.conversion import Conversion, Output
+
+
+def calls(work: Callable[[], Any]) -> int:
+    """How many calls of functions, and steps of generators, a piece of work takes."""
+    count = 0
+
+    def counted(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(counted)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_the_work_for_each_shard_does_not_grow_with_their_number(tmp_path: Path) -> None:
+    def conducted(count: int) -> None:
+        out = Output(str(tmp_path / f"{count}-<input>.record"))
+        conduct(make_plan(Conversion("listing", out), source=Listing(count)), finishes=True)
+
+    conducted(10)
+    few, many = calls(lambda: conducted(100)), calls(lambda: conducted(400))
+    assert many < 4.2 * few
+
+
+# --- Manifests ---
+
+
+@pytest.fixture
+def document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A manifest of odd names, which counts as large."""
+    for number, name in enumerate(("a", 'quo"te', "new\nline", "Ünï,{}")):
+        write_tar(tmp_path / "in" / f"{name}.tar", samples(3, first=10 * number))
+    out = Output(str(tmp_path / "<split>-<>.record"), records_per_shard=2)
+    convert(Conversion(str(tmp_path / "in"), out, split={"train": 0.7, "val": 0.3}), workers=1)
+    monkeypatch.setattr(late_entries, "_LARGE", 0)
+    return tmp_path / "manifest.json"
+
+
+def test_a_large_manifest_says_what_a_small_one_does(document: Path) -> None:
+    data = document.read_bytes()
+    late, whole = Manifest.load(str(document)), Manifest.from_bytes(data, "x")
+    assert late
+    assert late.lineage is None
+    assert whole.to_bytes() == data
+    assert late.shards != whole.shards  # or nothing is tested
+    for name in ("spec", "features", "skipped", "documents", "claimed", "totals", "files", "records", "compressed"):
+        assert getattr(late, name) == getattr(whole, name)
+    assert [*late.inputs] == whole.inputs
+    assert [shard.to_json() for shard in late.shards] == [shard.to_json() for shard in whole.shards]
+    assert late.shards[-1].path == whole.shards[-1].path
+    assert [shard.path for shard in late.shards[1:3]] == [shard.path for shard in whole.shards[1:3]]
+    with pytest.raises(IndexError):
+        late.shards[len(whole.shards)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b'"records": 2', b'"records": "2"', r"shards\[\d\]\.records must be a whole number"),
+        (b'"digest": "crc32c:', b'"digest": "crc32:', r"shards\[0\]\.digest must be"),
+        (b'"size": 10240', b'"size": 1024O', r"inputs\[\d\] must be an object"),
+    ],
+)
+def test_a_damaged_entry_of_a_large_manifest_is_named(document: Path, old: bytes, new: bytes, message: str) -> None:
+    data = document.read_bytes()
+    assert old in data
+    late = Manifest.from_bytes(data.replace(old, new), "x.json", late=True)
+    with pytest.raises(DamagedShardError, match=message):
+        print(*late.shards, *late.inputs)
+
+
+def test_a_large_manifest_that_was_laid_out_anew_is_read_as_well(document: Path) -> None:
+    whole = Manifest.from_bytes(json.dumps(json.loads(document.read_bytes())).encode(), "x", late=True)
+    assert whole.to_bytes() == document.read_bytes()
+
+
+# --- The journal ---
+
+
+@pytest.mark.parametrize(
+    ("torn", "kept"),
+    [(b"", 3), (b'["a", 3, 1', 3), (b'["a", 3, 1\n["a", 4, 1, 1, 1, "x"]\n', 3), (b"\0\0\0\0\n", 3)],
+)
+def test_the_entries_of_a_journal_are_kept_up_to_one_that_is_damaged(tmp_path: Path, torn: bytes, kept: int) -> None:
+    folder = WorkingFolder(str(tmp_path / "work"), "out")
+    assert folder.read_journal() == (None, [])
+    folder.lock()
+    folder.begin_journal({"identity": 1}, keep=False)
+    entries = [["a", number, 10, 1, 7, f"{number}.record"] for number in range(3)]
+    for entry in entries:
+        folder.note(entry)
+    with open(tmp_path / "work" / "journal", "ab") as file:
+        file.write(torn)
+    assert folder.read_journal() == ({"identity": 1}, entries[:kept])
+    folder.begin_journal({"identity": 2}, keep=True)
+    folder.note(["a", 9, 10, 1, 7, None])
+    assert folder.read_journal() == ({"identity": 2}, [*entries[:kept], ["a", 9, 10, 1, 7, None]])
+    folder.begin_journal({"identity": 3}, keep=False)
+    assert folder.read_journal() == ({"identity": 3}, [])
+    folder.remove()
+    assert not os.path.exists(folder.path)
