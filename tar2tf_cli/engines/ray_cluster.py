@@ -135,10 +135,11 @@ class RayCluster:
     def _connect(self) -> None:
         if self.ray.is_initialized():
             return
-        _check_reachable(self._address)
+        address = self._address or _of_this_machine() or "local"
+        _check_reachable(address)
         before = signal.getsignal(signal.SIGTERM)
         try:
-            self.ray.init(address=self._address, logging_level="ERROR", log_to_driver=False)
+            self.ray.init(address=address, logging_level="ERROR", log_to_driver=False)
         except (ConnectionError, RuntimeError, ValueError, self.ray.exceptions.RayError) as error:
             where = f" at {self._address}" if self._address else ""
             raise WorkerError(f"there is no Ray cluster{where}: {last_line(error)}", hint=_START) from None
@@ -151,9 +152,19 @@ class RayCluster:
 _START: Final = "see ray status, or leave out --address to start one on this machine"
 
 
-def _check_reachable(address: str | None) -> None:
+def _of_this_machine() -> str | None:
+    """The address of the cluster that `ray start` began here, as Ray has noted it; None if that has ended."""
+    folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
+    with contextlib.suppress(OSError, WorkerError), open(os.path.join(folder, "ray", "ray_current_cluster")) as file:
+        address = file.read().strip()
+        _check_reachable(address)
+        return address
+    return None
+
+
+def _check_reachable(address: str) -> None:
     """Raise if nothing listens at an address; Ray would try for minutes."""
-    host, colon, port = (address or "").rpartition(":")
+    host, colon, port = address.rpartition(":")
     if not (colon and port.isdigit()):
         return
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -11,7 +12,7 @@ import pytest
 
 from shards import tar2tf, tree
 from tar2tf_cli import Conversion, Input, Output, convert
-from tar2tf_cli.engines import place_of, ray_engine
+from tar2tf_cli.engines import place_of, ray_cluster, ray_engine
 from tar2tf_cli.engines.ray_engine import Meters
 from tar2tf_cli.errors import UsageError, WorkerError
 
@@ -40,6 +41,18 @@ def test_a_cluster_that_is_not_there_is_named_at_once(tmp_path: Path) -> None:
     pytest.importorskip("ray.exceptions", reason="no Ray: pip install 'tar2tf-cli[ray]'")
     with pytest.raises(WorkerError, match=r"no Ray cluster at .*: Connection refused"):
         _ = place_of("ray", "127.0.0.1:9").cpus
+
+
+def test_a_cluster_that_has_ended_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    assert ray_cluster._of_this_machine() is None
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").write_text("127.0.0.1:9")
+    assert ray_cluster._of_this_machine() is None
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        (tmp_path / "ray" / "ray_current_cluster").write_text(address)
+        assert ray_cluster._of_this_machine() == address
 
 
 def test_an_engine_that_there_is_not(tmp_path: Path) -> None:
