@@ -150,7 +150,8 @@ def _renumbered(before: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]])
 
 def _touched(before: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]], same: dict[int, int]) -> dict[int, int]:
     """The numbers that inputs of the same name and size have now, if only their version has changed."""
-    rest = {(item["name"], item["size"]): number for number, item in enumerate(now) if number not in same.values()}
+    known = set(same.values())
+    rest = {(item["name"], item["size"]): number for number, item in enumerate(now) if number not in known}
     found = {
         number: rest.pop((item["name"], item["size"]), None) for number, item in enumerate(before) if number not in same
     }

@@ -6,8 +6,10 @@ is removed.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tar2tf_cli.conversion.claim import Claim, JournalEntry, finished, journal_entry
 from tar2tf_cli.conversion.former import Former
@@ -81,7 +83,8 @@ class Publisher:
         if self.up_to_date:
             self._working_folder.remove()
             return
-        takeover = Takeover(self._claim, self._working_folder)
+        with _without_collection():
+            takeover = Takeover(self._claim, self._working_folder)
         self._found, self._stale, self._sealed = takeover.found, takeover.stale, takeover.sealed
         self.former = takeover.former
         takeover.begin()
@@ -233,3 +236,15 @@ class Publisher:
         write_whole(part, [data])
         self._sink.publish(part, path)
         self._sink.flush([self._claim.root])
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """Keep the garbage collector from looking again and again through millions of entries that are being made."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()

@@ -181,13 +181,11 @@ def _spooled(worker: Worker, numbers: tuple[int, ...]) -> Group:
         file = stack.enter_context(WholeFile(worker.made(group.number, "spool"), lasting=False))
         spool = Spool(worker.conversion, file, group.index)
         for number in numbers:
-            mark = spool.mark()
             try:
                 group.add(_append(worker, number, spool))
             except Tar2tfError as error:
                 if not group.reports:
                     raise
-                spool.go_back(mark)
                 group.error = error
                 break
     group.spool_crc = file.crc
@@ -195,7 +193,7 @@ def _spooled(worker: Worker, numbers: tuple[int, ...]) -> Group:
 
 
 def _append(worker: Worker, number: int, spool: Spool, *, regroup: bool = False) -> InputReport:
-    """Append an input's records to a spool; those of a tar whose samples have to be put together, in a second try."""
+    """Append an input's records, or nothing after an error; samples that must be put together take a second try."""
     spec, item, mark = worker.conversion, worker.inputs[number], spool.mark()
     most = None if spec.shuffle else spec.limit
     options = {"ahead": most is not None, "regroup": regroup, "small": worker.is_small(number), "spare": worker.spare}
@@ -205,8 +203,10 @@ def _append(worker: Worker, number: int, spool: Spool, *, regroup: bool = False)
             for key, parts, size in islice(reading.records(spool.take if most is None else None), most):
                 spool.add(key, parts, size)
             spool.finish()
-    except NotAdjacentError:
+    except Tar2tfError as error:
         spool.go_back(mark)
+        if regroup or not isinstance(error, NotAdjacentError):
+            raise
         return _append(worker, number, spool, regroup=True)
     return reading.report
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import gc
 import json
 import os
 import shutil
@@ -146,15 +145,8 @@ def _remove(path: str) -> None:
 def _parsed(lines: bytes) -> tuple[bytes, list[Any]]:
     """The lines that are whole, and what they say."""
     lines = lines[: lines.rfind(b"\n") + 1]
-    collects = gc.isenabled()
-    gc.disable()  # it would look through millions of entries again and again
-    try:
+    with contextlib.suppress(ValueError):  # all at once, as there may be millions
         return lines, json.loads(b"[" + lines[:-1].replace(b"\n", b",") + b"]")
-    except ValueError:
-        pass
-    finally:
-        if collects:
-            gc.enable()
     entries, end = list[Any](), 0
     with contextlib.suppress(ValueError):
         for line in lines.splitlines(keepends=True):
