@@ -12,7 +12,7 @@ from tar2tf_cli.checking.media import media_header, tensor_header
 from tar2tf_cli.errors import ImageError
 from tar2tf_cli.formats.magic import sniff
 
-__all__ = ["Look", "Stats", "example_of", "look_at", "shortened"]
+__all__ = ["Look", "Stats", "example_of", "look_at", "shortened", "text_of"]
 
 _MOST_JSON: Final = 1 << 20
 _WITHOUT_HEADER: Final = tuple(f"image/{name}" for name in ("avif", "heic", "jp2", "jxl", "exr", "psd"))
@@ -82,10 +82,12 @@ def _text(data: bytes) -> str | None:
 
 def example_of(data: bytes) -> str:
     """The beginning of a value: text on one line, other bytes in hexadecimal."""
-    words = (_text(data) or "").split()
-    if words:
-        return shortened(" ".join(words))
-    return data[:16].hex(" ") + (" …" if len(data) > 16 else "")
+    return text_of(data) or data[:16].hex(" ") + (" …" if len(data) > 16 else "")
+
+
+def text_of(data: bytes) -> str:
+    """The beginning of a text on one line; empty for other bytes."""
+    return shortened(" ".join((_text(data) or "").split()))
 
 
 def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
+from itertools import zip_longest
 from typing import Final, TypeVar
 
 from tar2tf_cli.checking.contents import Contents
 from tar2tf_cli.checking.faults import Report
-from tar2tf_cli.checking.page_data import MOST_PICTURES, STEPS_PER_DOUBLING, ShardPage, split_of
+from tar2tf_cli.checking.page_data import MOST_EXCERPTS, MOST_PICTURES, STEPS_PER_DOUBLING, ShardPage, split_of
 from tar2tf_cli.checking.page_duplicates import Duplicates, find_duplicates
-from tar2tf_cli.checking.page_parts import STYLE, bars, columns, number, size, table, thumbnail
+from tar2tf_cli.checking.page_parts import STYLE, bars, columns, excerpt, number, size, table, thumbnail
 from tar2tf_cli.formats.record_file import write_whole
 
 __all__ = ["write_page"]
@@ -96,6 +97,12 @@ def _pictures(pages: Sequence[ShardPage]) -> Iterator[str]:
     if pictures:
         figures = "".join(map(thumbnail, pictures))
         yield _section("Images", f'<div class="sheet">{figures}</div>', note="Drawn at random from the shards.")
+        return
+    rows = zip_longest(*(page.excerpts for page in pages))  # the first of each shard, and then the next
+    excerpts = [sample for row in rows for sample in row if sample and (sample.texts or sample.sound)]
+    if excerpts:
+        shown = "".join(map(excerpt, excerpts[:MOST_EXCERPTS]))
+        yield _section("Samples", f'<div class="excerpts">{shown}</div>', note="Drawn at random from the shards.")
 
 
 def _sizes(pages: Sequence[ShardPage]) -> Iterator[str]:

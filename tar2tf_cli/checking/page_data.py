@@ -7,12 +7,12 @@ import random
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import log2
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from tar2tf_cli.checking.content import shortened
+from tar2tf_cli.checking.content import shortened, text_of
 from tar2tf_cli.checking.document import open_shards
 from tar2tf_cli.checking.files import FileContext, read_files
 from tar2tf_cli.checking.show import contents_of
@@ -31,15 +31,32 @@ from tar2tf_cli.stores import ObjectInfo
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["MOST_PICTURES", "STEPS_PER_DOUBLING", "PageShard", "Picture", "ShardPage", "read_pages", "split_of"]
+__all__ = [
+    "MOST_EXCERPTS",
+    "MOST_PICTURES",
+    "STEPS_PER_DOUBLING",
+    "Excerpt",
+    "PageShard",
+    "Picture",
+    "ShardPage",
+    "read_pages",
+    "split_of",
+]
 
 MOST_PICTURES: Final = 48
 """Images on the page; as many shards as that give some."""
+
+MOST_EXCERPTS: Final = 6
+"""Samples on the page of a dataset without images."""
 
 STEPS_PER_DOUBLING: Final = 2
 """Bars of the histogram of sizes in each doubling of the size."""
 
 _LABELS: Final = ("image/class/text", "label", "labels", "cls", "class", "image/class/label", "target", "y")
+_MOST_SOUND: Final = 120_000
+_MOST_TEXTS: Final = 4
+T = TypeVar("T")
+
 _MOST_CLASSES: Final = 10_000
 _MOST_LABEL: Final = 48
 _SPLIT: Final = re.compile(r"(?<![a-z])(train|val|test|dev|eval)(?:ing|idation|id)?(?![a-z])", re.IGNORECASE)
@@ -53,6 +70,15 @@ class Picture(NamedTuple):
     data: bytes
 
 
+class Excerpt(NamedTuple):
+    """A sample without an image: its key, its label if there is one, the beginnings of its texts, and a sound."""
+
+    key: str
+    label: str | None
+    texts: list[tuple[str, str]]
+    sound: tuple[str, bytes] | None
+
+
 @dataclass(slots=True)
 class ShardPage:
     """What the page shows of one shard.
@@ -63,6 +89,7 @@ class ShardPage:
         labels: number of samples with each label; the rest is under an empty label if there are too many.
         digests: 64 bits of a digest of each sample's image or, without one, of all its values.
         pictures: some images, drawn at random.
+        excerpts: some samples without an image, drawn at random.
         error: why the shard could not be read to its end.
     """
 
@@ -71,6 +98,7 @@ class ShardPage:
     labels: Counter[str] = field(default_factory=Counter)
     digests: array[int] = field(default_factory=lambda: array("Q"))
     pictures: list[Picture] = field(default_factory=list)
+    excerpts: list[Excerpt] = field(default_factory=list)
     error: str | None = None
 
 
@@ -165,13 +193,25 @@ def _add(page: ShardPage, number: int, values: _Values, chance: random.Random, m
         page.labels[label if label in page.labels or len(page.labels) < _MOST_CLASSES else ""] += 1
     image = next((value for value in values.values() if type(value) is bytes and _is_image(value)), None)
     page.digests.append(_digest([image] if image is not None else list(_parts(values))))
-    if image is not None and most:
-        place = number if len(page.pictures) < most else chance.randrange(number + 1)
-        picture = Picture(_key(values, number), label, image)
-        if len(page.pictures) < most:
-            page.pictures.append(picture)
-        elif place < most:
-            page.pictures[place] = picture
+    if most and image is not None:
+        _draw(page.pictures, number, most, chance, lambda: Picture(_key(values, number), label, image))
+    elif most:
+        _draw(page.excerpts, number, min(most, MOST_EXCERPTS), chance, lambda: _excerpt(values, number, label))
+
+
+def _draw(drawn: list[T], number: int, most: int, chance: random.Random, make: Callable[[], T]) -> None:
+    """Keep a sample, or let it take the place of another, so that all are as likely to be kept."""
+    place = len(drawn) if len(drawn) < most else chance.randrange(number + 1)
+    if place < most:
+        drawn[place : place + 1] = [make()]
+
+
+def _excerpt(values: _Values, number: int, label: str | None) -> Excerpt:
+    known = [(name, value) for name, value in values.items() if name != KEY and isinstance(value, bytes)]
+    sounds = ((sniff(value[:16]) or "", value) for _, value in known if len(value) <= _MOST_SOUND)
+    sound = next(((kind, value) for kind, value in sounds if kind.startswith("audio/")), None)
+    texts = [(name, text) for name, value in known if (text := text_of(value))]
+    return Excerpt(_key(values, number), label, texts[:_MOST_TEXTS], sound)
 
 
 def _size(value: Any) -> int:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, Final
 
-from tar2tf_cli.checking.page_data import Picture
+from tar2tf_cli.checking.page_data import Excerpt, Picture
 
-__all__ = ["STYLE", "bars", "columns", "number", "size", "table", "thumbnail"]
+__all__ = ["STYLE", "bars", "columns", "excerpt", "number", "size", "table", "thumbnail"]
 
 _UNITS: Final = ("B", "KB", "MB", "GB", "TB", "PB")
 _SIDE: Final = 160
@@ -41,6 +41,9 @@ figure div { aspect-ratio: 1; border-radius: 6px; overflow: hidden; background: 
 figure img { width: 100%; height: 100%; object-fit: cover; display: block; }
 figcaption { font-size: 12px; line-height: 1.35; margin-top: 4px; overflow: hidden; text-overflow: ellipsis;
   white-space: nowrap; }
+.excerpts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 300px), 1fr)); gap: 12px; }
+article { border: 1px solid var(--line); border-radius: 8px; padding: 12px 14px; font-size: 13.5px; min-width: 0;
+  overflow-wrap: anywhere; } article p { margin: 0 0 6px; } audio { width: 100%; height: 36px; margin: 4px 0 6px; }
 .wide { overflow-x: auto; margin: 0 -20px; padding: 0 20px; }
 table { border-collapse: collapse; width: 100%; font-size: 13.5px; }
 th { text-align: left; font-weight: 600; color: var(--soft); white-space: nowrap; }
@@ -130,6 +133,18 @@ def thumbnail(picture: Picture) -> str:
     label = f"<b>{escape(picture.label)}</b><br>" if picture.label is not None else ""
     title = escape(picture.key)
     return f'<figure><div>{image}</div><figcaption title="{title}">{label}<small>{title}</small></figcaption></figure>'
+
+
+def excerpt(sample: Excerpt) -> str:
+    """A sample without an image: its key, its texts, and its sound to be played."""
+    label = f"<b>{escape(sample.label)}</b> " if sample.label is not None else ""
+    parts = [f"<p>{label}<small>{escape(sample.key)}</small></p>"]
+    if sample.sound:
+        kind, data = sample.sound
+        source = f"data:{kind};base64,{base64.b64encode(data).decode()}"
+        parts.append(f'<audio controls preload="none" src="{source}"></audio>')
+    parts += [f"<p><small>{escape(name)}</small><br>{escape(text)}</p>" for name, text in sample.texts]
+    return f"<article>{''.join(parts)}</article>"
 
 
 def _small(data: bytes) -> bytes | None:
