@@ -21,14 +21,17 @@ class _NoRangesError(Exception):
 class ParallelStream(ResumingStream):
     """Begins with one request for the whole object; when its reader has to wait, requests parts of it at the same time.
 
-    Object stores limit the rate of a connection, often to 50-100 MB/s. The parts in memory are at most
+    Object stores limit the rate of a connection, often to less than 100 MB/s. The parts in memory are at most
     `CONNECTIONS + 1`.
     """
 
     PART: Final = 8 << 20
     CONNECTIONS: Final = 4
-    FAST: Final = 200e6
-    """Bytes a second, as of a disk, from which on one connection is enough."""
+    MOSTLY: Final = 0.75
+    """The share of the time that a reader waits for a connection that is too slow."""
+
+    FAST: Final = 100e6
+    """Bytes a second from which on one connection is enough."""
 
     def _in_order(self) -> Iterator[bytes]:
         offset, measured = 0, 0
@@ -39,7 +42,7 @@ class ParallelStream(ResumingStream):
             offset += len(block)
             if offset - measured >= self.PART and self._is_worth_it(offset):
                 seconds = time.monotonic() - began
-                if self._waited - waited > seconds / 2 and offset - measured < self.FAST * seconds:
+                if self._waited - waited > self.MOSTLY * seconds and offset - measured < self.FAST * seconds:
                     blocks.close()
                     yield from self._at_once(offset)
                     return
@@ -53,7 +56,7 @@ class ParallelStream(ResumingStream):
         """Yield the rest of the object, of which the next parts are on their way."""
         threads, size = FetchThreads(), self._size or 0
         begins = iter(range(offset, size, self.PART))
-        coming: deque[queue.SimpleQueue[bytes | BaseException]] = deque()
+        coming: deque[queue.SimpleQueue[list[bytes] | BaseException]] = deque()
 
         def request() -> None:
             if (begin := next(begins, None)) is not None:
@@ -70,12 +73,12 @@ class ParallelStream(ResumingStream):
             if isinstance(part, BaseException):
                 raise part
             request()
-            yield from (part[begin : begin + self.BLOCK] for begin in range(0, len(part), self.BLOCK))
-            offset += len(part)
+            offset += sum(map(len, part))
+            yield from part
 
-    def _receive(self, begin: int, end: int, answer: queue.SimpleQueue[bytes | BaseException]) -> None:
+    def _receive(self, begin: int, end: int, answer: queue.SimpleQueue[list[bytes] | BaseException]) -> None:
         try:
-            answer.put(b"".join(self._from(begin, end)))
+            answer.put([*self._from(begin, end)])
         except BaseException as error:
             answer.put(error)
 

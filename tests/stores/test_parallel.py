@@ -57,13 +57,9 @@ class Server:
     def stream(self) -> ResumingStream:
         return ParallelStream(self.fetch, ObjectInfo("x", len(DATA), self.listed), "x", 0.2)
 
-    def read(self, pause: float = 0) -> bytes:
+    def read(self) -> bytes:
         with closing(self.stream()) as stream:
-            data = b""
-            while more := stream.read(1 << 18):
-                time.sleep(pause)
-                data += more
-        return data
+            return b"".join(iter(lambda: stream.read(1 << 18), b""))
 
 
 @pytest.fixture(autouse=True)
@@ -84,9 +80,13 @@ def test_a_reader_that_waits_for_one_connection_gets_several() -> None:
     assert len(begins) == len(set(begins))
 
 
-def test_a_slow_reader_has_one_connection() -> None:
-    server = Server(pause=0)
-    assert server.read(pause=0.004) == DATA
+@pytest.mark.parametrize(("attribute", "value"), [("FAST", 0.0), ("MOSTLY", 100.0)])
+def test_one_connection_is_enough_if_it_is_fast_or_its_reader_slow(
+    monkeypatch: pytest.MonkeyPatch, attribute: str, value: float
+) -> None:
+    monkeypatch.setattr(ParallelStream, attribute, value)
+    server = Server()
+    assert server.read() == DATA
     assert server.asked == [(0, None)]
 
 
