@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from tar2tf_cli.conversion.group import Group
 from tar2tf_cli.conversion.sharding import Shard
@@ -12,7 +12,9 @@ from tar2tf_cli.conversion.takeover import OVERWRITE
 from tar2tf_cli.errors import OutputExistsError
 from tar2tf_cli.spec.conversion import Output
 from tar2tf_cli.stores import ObjectInfo, Source
-from tar2tf_cli.stores.objects import Store
+
+if TYPE_CHECKING:
+    from tar2tf_cli.stores.objects import Store
 
 __all__ = ["Placing", "may_be_placed"]
 
@@ -23,8 +25,7 @@ def may_be_placed(output: Output) -> bool:
     return output.template.fields == {"input"} and not (limited or output.index or output.compression != "none")
 
 
-@dataclass(frozen=True, slots=True)
-class Placing:
+class Placing(NamedTuple):
     """Where a cluster stores the shards of a conversion.
 
     Attributes:
