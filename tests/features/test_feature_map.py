@@ -348,3 +348,22 @@ def test_a_feature_map_leaves_plain_entries_as_they_are() -> None:
 @pytest.mark.parametrize("make", [bytes_list, int64_list, float_list])
 def test_an_empty_list_is_a_feature_of_no_values(make: Callable[[Any], Any]) -> None:
     assert make([]).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "message"),
+    [
+        ([1, 2], "int64", "holds 2 values instead of one"),
+        (b"", "float", "holds 0 values instead of one"),
+        (1.5, "int64", "1.5 is not a whole number"),
+        ([1.0, 2.5], "int64_list", "2.5 is not a whole number"),
+    ],
+)
+def test_what_is_not_one_number_or_not_whole_does_not_fit_its_type(value: Any, kind: Any, message: str) -> None:
+    with pytest.raises(SampleError, match=message):
+        FeatureMap({"v": kind}).features({"__key__": "k", "v": value})
+
+
+def test_whole_floats_are_integers() -> None:
+    found = FeatureMap({"v": "int64_list"}).features({"__key__": "k", "v": [1.0, 2.0]})
+    assert found["v"] == int64_list([1, 2])
