@@ -18,7 +18,7 @@ _HEAD: Final = 4096
 _PIECE: Final = 4096  # of zstd and zlib, which decompress all of a piece: 128 MB at the very most
 _MOST: Final = 1 << 20
 _GZIP_PIECE: Final = 1 << 16
-_MOST_GZIP: Final = 1 << 15  # of this, what precedes damage is lost
+_MOST_GZIP: Final = 1 << 18  # of this, what precedes damage is lost; less would have a thread wait for the GIL
 
 
 class PlainStream:
