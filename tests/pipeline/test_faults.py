@@ -158,7 +158,7 @@ def broken(tar: Path) -> Iterator[tuple[str, bytes, str]]:
     yield "without an end", whole.rstrip(b"\0")[: 512 * 60], "cut short|end-of-archive|lacks"
     yield "no tar", b"this is no tar at all " * 100, "not a tar"
     yield "empty", b"", "is empty"
-    yield "gzip cut short", gzip.compress(whole)[:-20], "gzip stream ends before its trailer"
+    yield "gzip cut short", gzip.compress(whole)[:-20], "gzip stream ends too early: it is cut short"
     packed = bytearray(gzip.compress(whole))
     packed[-6] ^= 1
     yield "gzip with a wrong trailer", bytes(packed), "gzip stream is damaged"
