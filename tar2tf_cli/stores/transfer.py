@@ -138,6 +138,7 @@ class ResumingStream:
         self._permits = threading.Semaphore(2)
         self._granted = 2
         self._pending = b""
+        self._position = 0  # in what is pending
         self._begun = False
         self._ended: BaseException | bytes | None = None
         self._waited = 0.0  # seconds that the reader waited for blocks
@@ -148,13 +149,10 @@ class ResumingStream:
         Raises:
             SourceError: when the object cannot be read to its end, is not the one that was listed, or is damaged.
         """
-        if not self._pending:
-            self._pending = self._next()
-        if len(self._pending) <= size:
-            data, self._pending = self._pending, b""
-        else:
-            data, self._pending = self._pending[:size], self._pending[size:]
-        return data
+        if self._position == len(self._pending):
+            self._pending, self._position = self._next(), 0
+        begin, self._position = self._position, min(self._position + size, len(self._pending))
+        return self._pending[begin : self._position]  # not a copy if it is the whole block
 
     def begin(self, threads: FetchThreads | None = None) -> None:
         """Start fetching the first blocks, in a thread of its own or one of a group."""
