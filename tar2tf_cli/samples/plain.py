@@ -100,6 +100,8 @@ def _members(data: bytes, at: int, rule: KeySplit, differs: bool) -> Iterator[tu
         begin, header = at, data[at : at + BLOCK]
         if len(header) < BLOCK:
             raise _Stop(short=True)
+        if not header[0]:  # the end of the archive, whose checksum would be added up
+            raise _Stop(short=False)
         try:
             size = size_in(header)
             if header[156] == _EXTENDED:
