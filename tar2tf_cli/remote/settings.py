@@ -1,4 +1,4 @@
-"""What a transformer is told of a conversion: all that determines the records of one input, and nothing else."""
+"""The part of a conversion that a transformer gets: all that determines the records of one input, and nothing else."""
 
 from __future__ import annotations
 

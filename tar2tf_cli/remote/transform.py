@@ -51,7 +51,7 @@ class Transform:
     """Makes the answers of a transformer.
 
     Args:
-        settings: what it was told.
+        settings: those of the transformer.
     """
 
     def __init__(self, settings: Settings) -> None:

@@ -175,7 +175,7 @@ class Source(Protocol):
         return False
 
     def place(self, item: ObjectInfo, target: Store, path: str) -> tuple[Any, Sequence[int], int]:
-        """Have an input's records stored as a shard by whoever makes them; only where `places_in` says so.
+        """Have an input's records stored as a shard where they are made; only where `places_in` says so.
 
         Returns:
             The InputReport, the sizes in bytes of the first record and of all others together, and the shard's CRC-32C.

@@ -174,8 +174,8 @@ class TestTransfers:
         store = open_store(bucket)
         fetch, starts = store.fetch, []
 
-        def breaking(item: ObjectInfo, start: int) -> transfer.Body:
-            body = fetch(item, start)
+        def breaking(item: ObjectInfo, start: int, size: int | None = None) -> transfer.Body:
+            body = fetch(item, start, size)
             starts.append(body.start)
             if len(starts) < 4:
                 whole, left = body.read, [2]
@@ -201,8 +201,8 @@ class TestTransfers:
         store = open_store(bucket)
         fetch = store.fetch
 
-        def replaced(item: ObjectInfo, start: int) -> transfer.Body:
-            body = fetch(item, start)
+        def replaced(item: ObjectInfo, start: int, size: int | None = None) -> transfer.Body:
+            body = fetch(item, start, size)
             whole, left = body.read, [2]
 
             def first(size: int) -> bytes:
