@@ -1,1 +1,1 @@
-"""Conversions inside an AIStore cluster: the settings of its transformers, what they send, and the transformer itself."""
+"""Conversions inside an AIStore cluster: settings of its transformers, what they send, and the transformer itself."""
