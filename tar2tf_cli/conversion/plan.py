@@ -77,14 +77,6 @@ class Plan:
         """Whether the manifest says which records came from which input."""
         return not self.conversion.output.is_stream and self.whole is None
 
-    @property
-    def spools(self) -> bool:
-        """Whether records are surely written twice, so that much of writing shards is waiting for the disk."""
-        compressed = (".gz", ".tgz", ".zst", ".bz2", ".xz")
-        return (
-            self.source.remote or not self.work.is_light or any(item.name.endswith(compressed) for item in self.inputs)
-        )
-
     def threads(self, cpus: int) -> int:
         """How many threads should work on each input, so that a few large inputs keep all CPUs busy."""
         if self.source.threads or not self.work.gains_by_threads:

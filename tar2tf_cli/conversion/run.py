@@ -91,7 +91,7 @@ def _run(plan: Plan, records: Records, target: Target, place: Place, workers: in
             return _finished_before(target.up_to_date, target.manifest)
         cpus = workers or place.cpus
         readers = min(cpus, max(len(plan.inputs), 2))
-        beside = int(readers > 1 and plan.spools)  # one more task to write shards, so that no reader has to wait
+        beside = int(readers > 1 and plan.source.remote)  # one more task to write shards, so that no reader has to wait
         inputs = [path for path in plan.source.paths([plan.inputs[0], plan.inputs[-1]]) if not is_remote(path)]
         engine = place.engine(readers + beside, carries=target.reads_shards, inputs=inputs)
         tally = Tally(plan, events)
@@ -101,7 +101,6 @@ def _run(plan: Plan, records: Records, target: Target, place: Place, workers: in
             if may_be_placed(plan.conversion.output):
                 worker.placing = target.placing(read, [item.stem for item in plan.inputs])
             worker.direct = not (target.reads_shards or plan.conversion.output.index)
-            worker.spare = cpus > len(plan.inputs)
             with contextlib.closing(ConversionSchedule(plan, worker, readers, target, tally, events)) as schedule:
                 run_tasks(schedule, engine, worker)
         tally.fill_in(manifest)

@@ -53,7 +53,6 @@ class Worker:
         direct: whether shards are written without the page cache, as nothing reads them soon afterwards.
         placing: where a cluster stores the shards itself; None where they are written here.
         compared: numbers of inputs whose records are compared with former shards, and so need spools.
-        spare: whether there are more CPUs than inputs.
         on_bytes: called with the number of stored bytes after each read of an input.
     """
 
@@ -65,7 +64,6 @@ class Worker:
     direct: bool = False
     placing: Placing | None = None
     compared: frozenset[int] = frozenset()
-    spare: bool = False
     on_bytes: Callable[[int], None] | None = None
     scratch: str = ""
     _making: Making | None = None
@@ -196,7 +194,7 @@ def _append(worker: Worker, number: int, spool: Spool, *, regroup: bool = False)
     """Append an input's records, or nothing after an error; samples that must be put together take a second try."""
     spec, item, mark = worker.conversion, worker.inputs[number], spool.mark()
     most = None if spec.shuffle else spec.limit
-    options = {"ahead": most is not None, "regroup": regroup, "small": worker.is_small(number), "spare": worker.spare}
+    options = {"ahead": most is not None, "regroup": regroup, "small": worker.is_small(number)}
     try:
         with worker.read(number, on_bytes=worker.on_bytes, threads=worker.threads, **options) as reading:
             spool.begin(item.name)

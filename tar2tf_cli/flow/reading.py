@@ -10,10 +10,8 @@ from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.features.tf_example import TFExample, unfit
 from tar2tf_cli.flow.missing import MissingFeatures
 from tar2tf_cli.flow.sample_flow import Faults, Steps, context_of, feature_map_of, flow
-from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.compression import open_stream
 from tar2tf_cli.formats.example import Encoder, Features, Part
-from tar2tf_cli.formats.read_ahead import open_ahead
 from tar2tf_cli.formats.stored import whole_sample
 from tar2tf_cli.formats.tfrecord import FRAMING, frame
 from tar2tf_cli.inputs.report import InputReport
@@ -72,7 +70,6 @@ class Reading:
         threads: how many threads turn samples into examples; the results do not depend on it.
         first: whether it is the conversion's first input: a typed feature that none of its samples has is wrong usage.
         small: the input is read at once, so that samples cannot be read by their offset.
-        spare: a CPU has nothing else to do than to decompress the input in a thread.
         making: that of the same conversion and source, if several inputs are read.
         on_fault: called with the error of each faulty sample; by default the error is raised or added to the report,
             depending on the conversion's policy.
@@ -103,7 +100,6 @@ class Reading:
         threads: int = 1,
         first: bool = False,
         small: bool = False,
-        spare: bool = False,
         making: Making | None = None,
         on_fault: OnFault | None = None,
     ) -> None:
@@ -125,9 +121,7 @@ class Reading:
             rules = TarRules(spec.key_split, True if regroup else spec.regroup, spec.ignore_missing_end)
             look = _AHEAD if ahead else 0
             loaded = small and not rules.regroup
-            self._input = _Tar(
-                rules, source, item, self._fault, on_bytes, loaded=loaded, spare=spare, ahead=look, **options
-            )
+            self._input = _Tar(rules, source, item, self._fault, on_bytes, loaded=loaded, ahead=look, **options)
         else:
             self._input = _List(samples)
         self.seekable = self._input.seekable
@@ -249,15 +243,13 @@ class _Tar(TarSamples):
         on_bytes: Callable[[int], None] | None,
         *,
         loaded: bool,
-        spare: bool,
         **options: Any,
     ) -> None:
-        name = source.locate(item.name)
-        if loaded:
-            self._opened: ByteStream = open_stream(source.load(item), name, on_bytes, first=item.size or 1)
-        else:
-            open_ = open_ahead if spare and source.seekable else open_stream  # or closing may wait for a network
-            self._opened = open_(source.open(item), name, on_bytes)
+        self._opened = (
+            open_stream(source.load(item), source.locate(item.name), on_bytes, first=item.size or 1)
+            if loaded
+            else open_stream(source.open(item), source.locate(item.name), on_bytes)
+        )
         super().__init__(source, item, self._opened, rules, fault, on_bytes=on_bytes, loaded=loaded, **options)
 
     @property

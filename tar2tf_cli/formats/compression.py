@@ -18,7 +18,7 @@ _HEAD: Final = 4096
 _PIECE: Final = 4096  # of zstd and zlib, which decompress all of a piece: 128 MB at the very most
 _MOST: Final = 1 << 20
 _GZIP_PIECE: Final = 1 << 16
-_MOST_GZIP: Final = 1 << 18  # of this, what precedes damage is lost; less would have a thread wait for the GIL
+_MOST_GZIP: Final = 1 << 15  # of this, what precedes damage is lost
 
 
 class PlainStream:
@@ -72,11 +72,6 @@ class PlainStream:
         """The file descriptor of a local input."""
         return self._raw.fileno()  # type: ignore[attr-defined,no-any-return]
 
-    def take_on_read(self) -> Callable[[int], None] | None:
-        """Return what was to be called after each read, and call it no longer."""
-        taken, self._on_read = self._on_read, None
-        return taken
-
     def close(self) -> None:
         """Close the input."""
         self._raw.close()
@@ -122,10 +117,6 @@ class CompressedStream:
     def consumed(self) -> int:
         """Compressed bytes taken from the input so far."""
         return self._stored.consumed
-
-    def take_on_read(self) -> Callable[[int], None] | None:
-        """Return what was to be called after each read, and call it no longer."""
-        return self._stored.take_on_read()
 
     def read(self, size: int, /) -> bytes:
         """At most `size` bytes; b"" only at the end, after the checksums that the method has were compared.

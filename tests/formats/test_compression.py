@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import io
-import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from makers import Dribble, gzipped
-from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError
+from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.formats.bytestream import read_into
 from tar2tf_cli.formats.compression import CompressedStream, PlainStream, open_stream
-from tar2tf_cli.formats.read_ahead import ReadAhead, open_ahead
 from tar2tf_cli.formats.tfrecord import frame
 
 BODY = bytes(range(256)) * 8
@@ -27,35 +22,13 @@ each_kind = pytest.mark.parametrize("cuts", MEMBERS.values(), ids=MEMBERS)
 
 
 def drained(data: bytes, size: int = 1000, most: tuple[int, ...] = (1 << 20,)) -> bytes:
-    """All bytes; reading ahead must give the same, or the same error."""
-    found, ahead = (outcome(opened, data, size, most) for opened in (open_stream, open_ahead))
-    assert str(found) == str(ahead)
-    if isinstance(found, Exception):
-        raise found
-    return found
-
-
-def outcome(opened: Callable[..., Any], data: bytes, size: int, most: tuple[int, ...]) -> bytes | Tar2tfError:
-    try:
-        return drained_by(opened, data, size, most)
-    except Tar2tfError as error:
-        return error
-
-
-def drained_by(opened: Callable[..., Any], data: bytes, size: int, most: tuple[int, ...]) -> bytes:
-    told: list[int] = []
-    with contextlib.closing(opened(Dribble(data, most), "x.tgz", told.append)) as stream:
-        found = drained_from(stream, size)
-        assert sum(told) == stream.consumed == len(data)
-    return found
-
-
-def drained_from(stream: Any, size: int) -> bytes:
+    stream = open_stream(Dribble(data, most), "x.tgz")
     chunks = []
     while chunk := stream.read(size):
         assert len(chunk) <= size
         chunks.append(chunk)
     assert stream.read(size) == b""
+    stream.close()
     return b"".join(chunks)
 
 
@@ -101,29 +74,6 @@ def test_a_name_a_comment_and_more_in_a_gzip_header_are_passed_over():
     flags = bytes([0x04 | 0x08 | 0x10])
     data = plain[:3] + flags + plain[4:10] + b"\x05\x00extra" + b"name.tar\0" + b"comment\0" + plain[10:]
     assert drained(data) == drained(data, most=(1,)) == BODY
-
-
-@pytest.mark.parametrize("size", [0, 1, 10_000_000])
-def test_reading_ahead_may_end_early_and_leaves_no_thread(size):
-    threads = threading.active_count()
-    stream = open_ahead(io.BytesIO(gzip.compress(bytes(50_000_000), 1)), "x.tgz")
-    assert isinstance(stream, ReadAhead)
-    for _ in range(size // 100_000):
-        assert stream.read(100_000)
-    stream.close()
-    assert threading.active_count() == threads
-
-
-def test_a_plain_stream_is_not_read_ahead():
-    assert isinstance(open_ahead(io.BytesIO(bytes(600)), "x"), PlainStream)
-
-
-def test_what_was_read_is_told_in_the_calling_thread():
-    told = set()
-    stream = open_ahead(io.BytesIO(gzip.compress(BODY)), "x", lambda size: told.add(threading.get_ident()))
-    assert drained_from(stream, 100) == BODY
-    assert told == {threading.get_ident()}
-    stream.close()
 
 
 # --- Damage ---
