@@ -29,6 +29,7 @@ class RayCluster:
 
     Attributes:
         ray: the module of that name, which is imported only here.
+        connected_here: whether this is what connected, and not the caller's program.
 
     Raises:
         UsageError: when Ray is not installed, or the address is one of a server through which Ray is used from outside.
@@ -38,7 +39,7 @@ class RayCluster:
 
     def __init__(self, address: str | None = None) -> None:
         self._address = address or os.environ.get("RAY_ADDRESS") or None
-        self._connected = False
+        self.connected_here = False
         if self._address and "://" in self._address:
             raise UsageError(f"{self._address} is an address for use from outside of the cluster", hint=_SUBMIT)
         try:
@@ -75,9 +76,9 @@ class RayCluster:
 
     def close(self) -> None:
         """Disconnect, if this is what connected."""
-        if self._connected:
+        if self.connected_here:
             self.ray.shutdown()
-            self._connected = False
+            self.connected_here = False
 
     def shares(self, folder: str, inputs: Sequence[str]) -> str | None:
         """Ask every node whether it can run tasks, and sees a folder as this process does.
@@ -146,7 +147,7 @@ class RayCluster:
         finally:
             with contextlib.suppress(ValueError, TypeError):  # not the main thread, or a handler that is not Python's
                 signal.signal(signal.SIGTERM, before)
-        self._connected = True
+        self.connected_here = True
 
 
 _START: Final = "see ray status, or leave out --address to start one on this machine"

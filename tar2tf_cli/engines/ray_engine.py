@@ -109,9 +109,10 @@ class RayEngine:
 
     def close(self) -> None:
         """Abandon running tasks; what they still write does not count."""
-        for answer in self._running:
-            with contextlib.suppress(self._ray.exceptions.RayError):
-                self._ray.cancel(answer, force=True)
+        if not self._cluster.connected_here:  # or they end with the connection; Ray may abort when both are asked of it
+            for answer in self._running:
+                with contextlib.suppress(self._ray.exceptions.RayError):
+                    self._ray.cancel(answer)
         self._running.clear()
         self._meters.close()
 
