@@ -197,7 +197,7 @@ def test_ctrl_c_ends_a_run_which_then_continues(large: Path, on_ray: list[str], 
     os.kill(process.pid, signal.SIGINT)
     _, stderr = process.communicate(SECONDS)
     end(process)
-    assert process.returncode == 130
+    assert process.returncode == 130, stderr.decode()
     assert stderr is not None
     assert b"interrupted" in stderr
     (tmp_path / "slow").unlink()

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,9 +56,11 @@ class Node:
         assert any("Ray runtime started" in line for line in self.log), "".join(self.log)
 
     def said(self, pattern: str) -> str:
-        """What it printed, as the group of a pattern."""
-        found = re.search(pattern, "".join(self.log))
-        assert found, "".join(self.log)
+        """What it printed, as the group of a pattern; it may say so some time after it has started."""
+        deadline = time.monotonic() + 20
+        while not (found := re.search(pattern, "".join(self.log))):
+            assert time.monotonic() < deadline, "".join(self.log)
+            time.sleep(0.02)
         return found[1]
 
     def end(self) -> None:
