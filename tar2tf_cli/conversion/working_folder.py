@@ -135,11 +135,13 @@ class WorkingFolder:
 
 
 def _remove(path: str) -> None:
-    """Remove a file, or the folder of an attempt at a task with what is in it."""
+    """Remove a file, or the folder of an attempt at a task, which a lost process on a node may be removing, too."""
     try:
         os.unlink(path)
+    except FileNotFoundError:
+        pass
     except (IsADirectoryError, PermissionError):  # Linux, macOS
-        shutil.rmtree(path)
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _parsed(lines: bytes) -> tuple[bytes, list[Any]]:

@@ -182,7 +182,8 @@ def test_a_killed_run_continues_on_the_other_engine(first: str, large: Path, on_
     (tmp_path / "slow").unlink()
     kept = {path.name: path.stat().st_ino for path in tmp_path.glob("out/t-*.record")}
     other = ways["ray" if first == "local" else "local"]
-    assert tar2tf(*command, *other).returncode == 0
+    done = tar2tf(*command, *other)
+    assert done.returncode == 0, done.stderr
     assert {path.name: path.stat().st_ino for path in tmp_path.glob("out/t-*.record") if path.name in kept} == kept
     convert(*command[1:2], "-o", tmp_path / "whole" / "t-<>.record", *command[4:])
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")
