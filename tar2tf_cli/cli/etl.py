@@ -163,9 +163,9 @@ def list_all(endpoint: str | None, as_json: bool) -> int:
 
     Those of other programs are among them. One that is Aborted was stopped, or its pods ended.
     """
-    from tar2tf_cli.remote.manage import ask, of_cluster
+    from tar2tf_cli.remote.manage import ask
 
-    stages = sorted(ask(cluster := of_cluster(endpoint), cluster.stages).items())
+    stages = sorted(ask(endpoint, lambda cluster: cluster.stages()).items())
     if as_json:
         print_json({"transformers": [{"name": name, "stage": stage} for name, stage in stages]})
     else:
@@ -183,9 +183,9 @@ def logs(name: str, endpoint: str | None, as_json: bool) -> int:
     \b
     tar2tf etl logs tar2tf-0123456789abcdef
     """
-    from tar2tf_cli.remote.manage import ask, of_cluster
+    from tar2tf_cli.remote.manage import ask
 
-    pods = sorted(ask(cluster := of_cluster(endpoint), lambda: cluster.logs(name)).items())
+    pods = sorted(ask(endpoint, lambda cluster: cluster.logs(name)).items())
     if as_json:
         print_json({"name": name, "pods": [{"target": target, "log": text} for target, text in pods]})
         return 0
@@ -206,9 +206,9 @@ def stop(name: str, endpoint: str | None, as_json: bool) -> int:
 
     Its name stays taken until tar2tf etl delete, or until tar2tf etl init makes it again.
     """
-    from tar2tf_cli.remote.manage import ask, of_cluster
+    from tar2tf_cli.remote.manage import ask
 
-    ask(cluster := of_cluster(endpoint), lambda: cluster.stop(name))
+    ask(endpoint, lambda cluster: cluster.stop(name))
     return _done(name, "Aborted", as_json)
 
 
@@ -221,9 +221,9 @@ def delete(name: str, endpoint: str | None, as_json: bool) -> int:
     \b
     tar2tf etl delete tar2tf-0123456789abcdef
     """
-    from tar2tf_cli.remote.manage import ask, of_cluster
+    from tar2tf_cli.remote.manage import ask
 
-    ask(cluster := of_cluster(endpoint), lambda: cluster.delete(name))
+    ask(endpoint, lambda cluster: cluster.delete(name))
     return _done(name, None, as_json)
 
 

@@ -36,9 +36,15 @@ def of_cluster(endpoint: str | None) -> Transformers:
     return store.transformers()
 
 
-def ask(transformers: Transformers, request: Callable[[], T]) -> T:
-    """The cluster's response, with retries."""
-    return transformers.store.persist(request, shard=transformers.where)
+def ask(endpoint: str | None, request: Callable[[Transformers], T]) -> T:
+    """What a cluster answers to a request about its transformers, with retries.
+
+    Args:
+        endpoint: the address of its proxy; AIS_ENDPOINT when None.
+        request: sends it.
+    """
+    transformers = of_cluster(endpoint)
+    return transformers.store.persist(lambda: request(transformers), shard=transformers.where)
 
 
 def init_for_spec(

@@ -146,7 +146,7 @@ class AisStore(Store):
         body = json.dumps({"action": "list", "value": asked}).encode()
         url = f"{self.endpoint}/v1/buckets/{quote(self._name)}?{self._query()}"
         response = self.client.send("GET", url, {"Content-Type": "application/json"}, body)
-        text = self.checked(response, self.proxy, self.bucket).read()
+        text = self.checked(response, self.bucket).read()
         try:
             page = json.loads(text)
         except ValueError as error:
@@ -158,7 +158,7 @@ class AisStore(Store):
     def head(self, name: str) -> ObjectInfo | None:
         """Return size, checksum and version."""
         with contextlib.suppress(NoSuchObject):
-            response, _ = self._request("HEAD", name, props="size,checksum,version,custom")
+            response = self._request("HEAD", name, props="size,checksum,version,custom")
             response.drain_conn()
             size = int(response.headers.get("Content-Length", 0))
             return ObjectInfo(name, size, self._version(response.headers), _checksum(response.headers))
@@ -166,7 +166,7 @@ class AisStore(Store):
 
     def fetch(self, item: ObjectInfo, start: int, size: int | None = None) -> Body:
         """Send a GET, which the cluster redirects to the target that has the object."""
-        response, _ = self._request("GET", item.name, byte_range(start, size))
+        response = self._request("GET", item.name, byte_range(start, size))
         return body_of(response, start, self._version(response.headers), _checksum(response.headers))
 
     def _look_at_map(self) -> _Nodes:
@@ -176,17 +176,17 @@ class AisStore(Store):
         """Send the bytes to the target that the proxy names, in answer to a request without them."""
         where, length = self.locate(name), {"Content-Length": str(os.stat(path).st_size)}  # which the proxy signs
         response = self.client.send("PUT", self.url(name), {**length, "Connection": "close"})
-        self.checked(response, self.proxy, where).drain_conn()
+        self.checked(response, where).drain_conn()
         target = response.headers.get("Location")
         if not target:
             raise self._no_cluster("it does not redirect uploads")
         with open(path, "rb") as file:
             response = self.client.send("PUT", target, length, file)
-        self.checked(response, server_of(target), where).drain_conn()
+        self.checked(response, where).drain_conn()
 
     def copy(self, name: str, target: str) -> None:
         """Copy within the cluster."""
-        self._request("PUT", name, object_to=self.uname(target))[0].drain_conn()
+        self._request("PUT", name, object_to=self.uname(target)).drain_conn()
 
     def uname(self, name: str) -> str:
         """Return the name of an object that is unique in the cluster."""
@@ -195,7 +195,7 @@ class AisStore(Store):
     def remove(self, name: str) -> None:
         """Send a DELETE."""
         with contextlib.suppress(NoSuchObject):
-            self._request("DELETE", name)[0].drain_conn()
+            self._request("DELETE", name).drain_conn()
 
     def transformers(self) -> Transformers:
         """Return the transformers of the cluster."""
@@ -215,14 +215,12 @@ class AisStore(Store):
         where = {"provider": self._provider, "namespace": self._namespace if self._namespace != "@#" else ""}
         return urlencode({**{key: value for key, value in where.items() if value}, **parameters})
 
-    def _request(
-        self, method: str, name: str, headers: Mapping[str, str] | None = None, **parameters: str
-    ) -> tuple[Response, str]:
-        """Send a request about an object; return the response and the node that answered."""
+    def _request(self, method: str, name: str, headers: Mapping[str, str] | None = None, **parameters: str) -> Response:
+        """Send a request about an object; return the response if it is a success."""
         nodes = self.of_process(self._look_at_map)
-        response, node = self.client.follow(method, self.url(name, **parameters), headers)
+        response = self.client.follow(method, self.url(name, **parameters), headers)
         try:
-            return self.checked(response, node, self.locate(name)), node
+            return self.checked(response, self.locate(name))
         except NoSuchObject:
             if nodes.settled(self._map()):
                 raise
@@ -235,16 +233,16 @@ class AisStore(Store):
         custom = dict(part.strip().partition("=")[::2] for part in headers.get("Ais-Custom-Md", "").split(","))
         return custom.get("ETag") or headers.get("Ais-Version") or None
 
-    def checked(self, response: Response, node: str, where: str) -> Response:
+    def checked(self, response: Response, where: str) -> Response:
         """Return a response that is a success; raise the error of any other."""
         if response.status >= 400:
-            self.refuse(response, text_of(response), node, where)
+            self.refuse(response, text_of(response), where)
         return response
 
-    def refuse(self, response: Response, text: str, node: str, where: str) -> None:
+    def refuse(self, response: Response, text: str, where: str) -> None:
         """Raise the error of a response whose body is `text`."""
         text = text or response.headers.get("Hdr-Error", "")  # which an answer to HEAD has
-        status, document = response.status, parsed(text)
+        status, document, node = response.status, parsed(text), response.server
         message = message_of(document)
         if status == 400 and not document and HTTP_TO_HTTPS.search(text or text_of(self.client.send("GET", node))):
             raise wrong_scheme(self.proxy, "https")

@@ -114,11 +114,11 @@ class Transformers:
             Tar2tfError: the transformer's own.
         """
         url = self.store.url(item.name, etl_name=name, **query)
-        response, node = self.store.client.follow("GET", url, wait=seconds + _SLACK)
-        self._accept(response, node, name, self.store.locate(item.name), error_of)
+        response = self.store.client.follow("GET", url, wait=seconds + _SLACK)
+        self._accept(response, name, self.store.locate(item.name), error_of)
         length = response.headers.get("Content-Length")
         size = int(length) if length is not None else None
-        return Body(_held_back(response, node, size), response.close, 0, size, f"{name} {item.version}")
+        return Body(_held_back(response, size), response.close, 0, size, f"{name} {item.version}")
 
     def store_as(
         self, name: str, item: ObjectInfo, target: AisStore, path: str, seconds: float, error_of: ErrorOf, **query: str
@@ -135,11 +135,11 @@ class Transformers:
             query: more parameters of the request.
         """
         url = self.store.url(item.name, etl_name=name, object_to=target.uname(path), **query)
-        response, node = self.store.client.follow("PUT", url, wait=seconds + _SLACK)
-        self._accept(response, node, name, self.store.locate(item.name), error_of)
+        response = self.store.client.follow("PUT", url, wait=seconds + _SLACK)
+        self._accept(response, name, self.store.locate(item.name), error_of)
         response.drain_conn()
 
-    def _accept(self, response: Response, node: str, name: str, where: str, error_of: ErrorOf) -> None:
+    def _accept(self, response: Response, name: str, where: str, error_of: ErrorOf) -> None:
         """Raise the error of a response that is not what a transformer made."""
         if response.status < 400:
             return
@@ -154,7 +154,7 @@ class Transformers:
             longer = "make it with a longer time for each object: tar2tf etl init --object-timeout SECONDS"
             raise SourceError(f"the transformer {name} did not answer in time", shard=where, hint=longer)
         try:
-            self.store.refuse(response, text, node, where)
+            self.store.refuse(response, text, where)
         except Transient as fault:
             fault.hint = hint
             raise
@@ -175,7 +175,7 @@ class Transformers:
         if response.status >= 400:
             text = text_of(response)
             self._refuse(response.status, message_of(parsed(text)), path.split("/")[1] if path else "")
-            self.store.refuse(response, text, self.where, self.where)
+            self.store.refuse(response, text, self.where)
         return response
 
     def _refuse(self, status: int, message: str, name: str) -> None:
@@ -220,7 +220,7 @@ def _pod_failure(message: str, state: re.Match[str]) -> tuple[str, str]:
     return f"the transformer's pod was not ready in time; its state is {state[1]}{why}", "allow more with --timeout"
 
 
-def _held_back(response: Response, server: str, size: int | None) -> Callable[[int], bytes]:
+def _held_back(response: Response, size: int | None) -> Callable[[int], bytes]:
     """Return a function that reads a response, and gives its end only when that was complete."""
     held, received, ended = b"", 0, False
 
@@ -232,7 +232,7 @@ def _held_back(response: Response, server: str, size: int | None) -> Callable[[i
             held += data
             ended = not data
             if ended and size is not None and received < size:
-                raise Transient(f"the transfer ended after {received:,} of {size:,} bytes", server)
+                raise Transient(f"the transfer ended after {received:,} of {size:,} bytes", response.server)
         ready = len(held) if ended else len(held) - _HELD
         data, held = held[:ready], held[ready:]
         return data

@@ -94,7 +94,7 @@ class HttpStore(Store):
 
     def _request(self, method: str, name: str, **headers: str) -> Response:
         url = urlunsplit((self._url.scheme, self._url.netloc, self.root + quote(name), self._url.query, ""))
-        response: Response = self.client.follow(method, url, headers)[0]
+        response: Response = self.client.follow(method, url, headers)
         return response
 
     def _body(self, response: Response, start: int) -> Body:

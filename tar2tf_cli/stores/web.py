@@ -92,10 +92,8 @@ class WebClient:
             tls_hint=self._tls_hint,
         )
 
-    def follow(
-        self, method: str, url: str, headers: Mapping[str, str] | None = None, *, wait: float = 0
-    ) -> tuple[Response, str]:
-        """Send a request, and go where the server redirects to; return the response and the server that sent it.
+    def follow(self, method: str, url: str, headers: Mapping[str, str] | None = None, *, wait: float = 0) -> Response:
+        """Send a request, and go where the server redirects to.
 
         Raises:
             SourceError: as `send` does, and when the server redirects in a loop.
@@ -104,7 +102,7 @@ class WebClient:
             response = self.send(method, url, headers, wait=wait)
             location = response.headers.get("Location")
             if response.status not in (301, 302, 303, 307, 308) or not location:
-                return response, server_of(url)
+                return response
             response.drain_conn()
             url = urljoin(url, location)
         raise SourceError("the server redirects in a loop")

@@ -208,7 +208,7 @@ def transformers(etl_cluster: EtlCluster) -> Iterator[dict[str, Settings]]:
         list(pool.map(lambda each: deploy.init(cluster, deploy.message(each, seconds=60)), made.values()))
     yield made
     with etl_cluster.network(), ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda name: ask(cluster, lambda: cluster.delete(name)), made))
+        list(pool.map(lambda name: ask(etl_cluster.endpoint, lambda cluster: cluster.delete(name)), made))
 
 
 @pytest.fixture(scope="module")
