@@ -342,32 +342,31 @@ def enter(args):
                 fcntl.ioctl(s, 0x8914, struct.pack("16sH14x", name, 0x41))
 
 
+def small_cluster(url):
+    """What the configuration of every small cluster has, given the URL of its proxy."""
+    return {
+        "auth": {},
+        "proxy": {"primary_url": url, "original_url": url, "discovery_url": ""},
+        "net": {"l4": {"proto": "tcp"}, "http": {"use_https": False}},
+        "memsys": {"min_free": "256mb"},
+        "space": {"cleanupwm": 90, "lowwm": 95, "highwm": 97, "out_of_space": 99},
+        "timeout": {
+            "cplane_operation": "2s",
+            "max_keepalive": "5s",
+            "max_host_busy": "20s",
+            "startup_time": "30s",
+            "send_file_time": "5m",
+        },
+    }
+
+
 def configure(args):
     """The configuration of proxy and targets, and the certificate of the stand-in."""
     base, d = args.proxy_port, args.dir
     url, nodes = f"http://{HOST}:{base}", ["p"] + [f"t{i + 1}" for i in range(args.targets)]
     for sub in ["pods", "sa"] + [f"{node}/{sub}" for node in nodes for sub in ("conf", "log")]:
         os.makedirs(os.path.join(d, sub))
-    write(
-        d,
-        "ais.json",
-        {
-            "backend": {},
-            "auth": {},
-            "proxy": {"primary_url": url, "original_url": url, "discovery_url": ""},
-            "net": {"l4": {"proto": "tcp"}, "http": {"use_https": False}},
-            "memsys": {"min_free": "256mb"},
-            "space": {"cleanupwm": 90, "lowwm": 95, "highwm": 97, "out_of_space": 99},
-            "features": str(args.features),
-            "timeout": {
-                "cplane_operation": "2s",
-                "max_keepalive": "5s",
-                "max_host_busy": "20s",
-                "startup_time": "30s",
-                "send_file_time": "5m",
-            },
-        },
-    )
+    write(d, "ais.json", {**small_cluster(url), "backend": {}, "features": str(args.features)})
     for i, node in enumerate(nodes):
         port = base + 10 * i
         write(

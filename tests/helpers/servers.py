@@ -32,6 +32,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 import requests
 
+from ais_etl_cluster import small_cluster
+
 START_SECONDS = 60
 
 
@@ -302,20 +304,9 @@ def _ais_command(
     (node / "conf").mkdir(parents=True)
     (folder / "data").mkdir(exist_ok=True)
     whole = {
-        "proxy": {"primary_url": url, "original_url": url, "discovery_url": ""},
-        "auth": {},
-        "net": {"l4": {"proto": "tcp"}, "http": {"use_https": False}},
-        "timeout": {
-            "cplane_operation": "2s",
-            "max_keepalive": "5s",
-            "max_host_busy": "20s",
-            "startup_time": "30s",
-            "send_file_time": "5m",
-        },
-        "memsys": {"min_free": "256mb"},
+        **small_cluster(url),
         "versioning": {"enabled": True},
         "resilver": {"enabled": True},
-        "space": {"cleanupwm": 90, "lowwm": 95, "highwm": 97, "out_of_space": 99},
         "log": {"to_stderr": False},
         **config,
     }
