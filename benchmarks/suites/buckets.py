@@ -14,7 +14,7 @@ import requests
 from benchmarks.bench import Bench, Peer, Target, scenario, tar2tf
 from benchmarks.data import PEERS, Dataset
 from benchmarks.measure import Command
-from tests.helpers.servers import ais_cluster, end, free_ports, moto_server, wait_for
+from servers import ais_cluster, end, free_ports, moto_server, wait_for
 
 AS_FAST_AS_CURL = Target(1 / 0.85)
 S3_ENVIRONMENT = {

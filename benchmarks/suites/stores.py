@@ -16,7 +16,7 @@ import requests
 from benchmarks.bench import Bench, Peer, Target, note, python, scenario, tar2tf
 from benchmarks.data import PEERS, Dataset
 from benchmarks.measure import Command
-from tests.helpers.servers import S3_KEYS, ais_cluster, end, free_ports, versitygw, wait_for
+from servers import S3_KEYS, ais_cluster, end, free_ports, versitygw, wait_for
 
 MEGABYTE = 1_000_000
 MOST_MEMORY = 150 * MEGABYTE
