@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tar2tf_cli.errors import NothingFoundError, SourceError, read_failed
 from tar2tf_cli.inputs.open_shard import list_files
 from tar2tf_cli.inputs.paths import open_inputs
+from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import Folder, ObjectInfo, Source, open_source, read_with_folder
 from tar2tf_cli.stores.directory import DirectorySource
@@ -49,6 +50,9 @@ def manifests_in(bucket: str, templates: Sequence[str], **reach: Unpack[Reach]) 
 
     They are the bucket and all templates, or objects in the bucket that match the templates.
     """
+    if not templates:
+        bucket, template = split_template(bucket)
+        templates = (template,) if template else ()
     if not all(without_secrets(name).endswith(".json") for name in templates):
         return []
     if without_secrets(bucket).endswith(".json"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from tar2tf_cli.datasets.decode import Decoder
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError
 from tar2tf_cli.features.schema import Schema
 from tar2tf_cli.inputs.open_shard import list_files
-from tar2tf_cli.spec.templates import is_glob
+from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import Folder, ObjectInfo, open_source, read_with_folder
 from tar2tf_cli.stores.directory import DirectorySource
@@ -106,7 +105,7 @@ class _Folders:
 
 
 def _shards_at(path: str, split: str | None, folders: _Folders) -> Iterator[Shard]:
-    bucket, template = _bucket_and_template(path)
+    bucket, template = split_template(path)
     if without_secrets(path).endswith(".json"):
         yield from (shard for manifest in _expanded(path, folders) for shard in _of_manifest(manifest, split, folders))
         return
@@ -137,18 +136,9 @@ def _below(folder: str, name: str) -> str:
     return f"{address.rstrip('/')}/{name}{mark}{query}"
 
 
-def _bucket_and_template(path: str) -> tuple[str, str]:
-    """Split a path or URL before its first component with braces or wildcards."""
-    if os.path.exists(path) or not (is_glob(path) or "{" in path):
-        return path, ""
-    match = re.match(r"(?:[\w+]+://)?(?:[^*?\[{/]*/)*", path)
-    bucket = match[0] if match else ""
-    return bucket or ".", path[len(bucket) :]
-
-
 def _expanded(path: str, folders: _Folders) -> list[str]:
     """Return the manifests that a template stands for, or the path itself."""
-    bucket, template = _bucket_and_template(path)
+    bucket, template = split_template(path)
     return [_below(bucket, item.name) for item in list_files(folders.open(bucket), [template])] if template else [path]
 
 

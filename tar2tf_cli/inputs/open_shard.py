@@ -28,7 +28,7 @@ def list_files(source: Source, templates: Sequence[str]) -> Sequence[ObjectInfo]
     Raises:
         NothingFoundError: when nothing matches.
     """
-    if templates or not is_folder(source.bucket):
+    if templates or source.templates or not is_folder(source.bucket):
         found = source.list_anyway(templates)
         names = {item.name for item in found}
         return [item for item in found if not (item.name.endswith(".idx") and item.name[:-4] in names)]

@@ -1,4 +1,4 @@
-"""Several local paths as inputs, the way a shell expands a glob: `shards/*.tar`, `out-a out-b`."""
+"""Several local paths as inputs: those that a shell made of a glob, `out-a out-b`, `'a/{0..9}.tar' 'b/{0..9}.tar'`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError
 from tar2tf_cli.inputs.open_shard import list_files, nothing_found
 from tar2tf_cli.inputs.stages import Tar, TarsSource
+from tar2tf_cli.spec.templates import split_template
+from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import ObjectInfo, Source, open_source
-from tar2tf_cli.stores.directory import DirectorySource
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -24,7 +25,7 @@ class PathsSource(TarsSource):
     """Files, and the shards of folders, in the order given; inputs are named by their paths.
 
     Args:
-        paths: files and folders.
+        paths: files, folders and templates of files.
         every: whether every file of a folder is an input, as `list_files` finds them, or those named like tars.
 
     Raises:
@@ -35,8 +36,9 @@ class PathsSource(TarsSource):
     listed_by = (*Source.listed_by, "input.bucket")
 
     def __init__(self, paths: Sequence[str], *, every: bool) -> None:
-        self._named = {path for path in paths if not os.path.isdir(path)}
-        super().__init__(list(_files(paths, every=every)))
+        found = [(path, tar) for path in paths for tar in _files(path, every=every)]
+        self._named = {source.locate(item.name) for path, (source, item) in found if not os.path.isdir(path)}
+        super().__init__([tar for _, tar in found])
         seen: set[str] = set()
         for item in self.list(()):
             where = os.path.abspath(item.name)
@@ -45,28 +47,31 @@ class PathsSource(TarsSource):
             seen.add(where)
 
     def asked_for(self, name: str, templates: Sequence[str]) -> bool:
-        """Whether the path itself was given; a manifest or another JSON file may be there by a glob."""
+        """Whether the path itself or its template was given; a manifest or other JSON may be there by a glob."""
         return name in self._named and not name.endswith(".json")
 
 
-def _files(paths: Sequence[str], *, every: bool) -> Iterator[Tar]:
-    for path in paths:
-        source = DirectorySource(path)
-        try:
-            found: Sequence[ObjectInfo] = list_files(source, ()) if every else source.list(())
-        except NothingFoundError as error:
-            raise error.at(shard=path) from None
-        if not found:
-            raise nothing_found(path)
-        yield from ((source, item) for item in found)
+def _files(path: str, *, every: bool) -> Iterator[Tar]:
+    source = open_source(path)
+    try:
+        found: Sequence[ObjectInfo] = list_files(source, ()) if every else source.list(())
+    except NothingFoundError as error:
+        raise error.at(shard=path) from None
+    if not found:
+        raise nothing_found(path)
+    yield from ((source, item) for item in found)
 
 
 def are_paths(bucket: str, templates: Sequence[str]) -> bool:
-    """Whether bucket and templates are all existing paths, and are not also names inside the first.
+    """Whether bucket and templates are all paths: they exist, and are not also names inside the first.
+
+    If the first is a template of files itself, so may the others be.
 
     Raises:
         SourceError: when the first is a file, and one of the others is not a path that exists.
     """
+    if templates and not is_remote(bucket) and split_template(bucket)[1]:
+        return True
     missing = [path for path in templates if not os.path.lexists(path)]
     if missing and os.path.isfile(bucket) and not bucket.endswith(".json"):
         message = f"there is no such file or directory, and {bucket} is a single file, so it takes no template"

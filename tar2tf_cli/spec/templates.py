@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterable
@@ -9,6 +10,7 @@ from itertools import pairwise
 from typing import Final
 
 from tar2tf_cli.errors import NothingFoundError, UsageError
+from tar2tf_cli.spec.urls import is_remote
 
 __all__ = [
     "MAX_NAMES",
@@ -20,6 +22,7 @@ __all__ = [
     "is_numbered",
     "number_regex",
     "resolve",
+    "split_template",
 ]
 
 SHARD_TEMPLATES: Final = ("*.tar", "*.tar.gz", "*.tgz", "*.tar.zst", "*.tar.bz2", "*.tar.xz")
@@ -42,6 +45,8 @@ _ELSE: Final = (
 """What a bucket without tars may hold, by suffixes of names, and what to do then."""
 
 _GLOB_TOKEN: Final = re.compile(r"\*\*/|\[([!^]?)(\]?[^]/]*)\]|.", re.DOTALL)
+_PLAIN_PATH: Final = re.compile(r"(?:[^*?\[{/]*/)*")
+_PLAIN_URL: Final = re.compile(r"\w[\w+]*://[^/]*/(?:[^*{/]*/)*")
 _AT: Final = re.compile(r"@(\d+)")
 _NUMBER: Final = re.compile(r"%(?:0(\d+))?d")
 _RANGE: Final = re.compile(r"(-?\d+|[A-Za-z])\.\.(-?\d+|[A-Za-z])(?:\.\.-?(\d+))?")
@@ -122,6 +127,22 @@ def is_glob(name: str) -> bool:
 def is_numbered(name: str) -> bool:
     """Whether a name contains a number field of C's printf, `%d` or `%06d`; in a name with braces that is literal."""
     return "{" not in name and _NUMBER.search(name) is not None
+
+
+def split_template(path: str) -> tuple[str, str]:
+    """Split a path or URL at its first component with braces or wildcards: bucket, and template or "".
+
+    `shards/train-{0..9}.tar` is `train-{0..9}.tar` in `shards`, unless there is a file of that very name. In a URL
+    only braces and `*` count: the others may be part of an address.
+    """
+    address, mark, query = path.partition("?") if path.startswith(("http://", "https://")) else (path, "", "")
+    plain, wild = (_PLAIN_URL, "{*") if is_remote(path) else (_PLAIN_PATH, "{*?[")
+    match = plain.match(address)
+    bucket = match[0] if match else address
+    template = address[len(bucket) :]
+    if not any(character in template for character in wild) or os.path.lexists(path):
+        return path, ""
+    return (bucket + mark + query if is_remote(path) else bucket.rstrip("/") or bucket or "."), template
 
 
 def number_regex(template: str) -> re.Pattern[str]:

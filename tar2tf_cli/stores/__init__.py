@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.spec.reach import wanted_retry_for
+from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import check_url, is_remote
 from tar2tf_cli.stores.base import Folder, ObjectInfo, Source
 
@@ -35,13 +36,22 @@ def open_source(bucket: str, **reach: Unpack[Reach]) -> Source:
     """The source for a bucket: a directory, a tar file, `-` for one tar on standard input, or a URL.
 
     Args:
-        bucket: `ais://`, `ais+s3://`, `ais+gs://`, `s3://`, `gs://`, `az://`, `http://`, `https://`, a path, or `-`.
+        bucket: `ais://`, `ais+s3://`, `ais+gs://`, `s3://`, `gs://`, `az://`, `http://`, `https://`, a path, or `-`;
+            it may end with a template, as in `shards/train-{0..9}.tar`.
         reach: how its server is reached.
 
     Raises:
         SourceError: when a local bucket does not exist; other buckets are checked when they are listed.
         UsageError: for a URL of an unknown kind, or one that is not valid.
     """
+    folder, template = split_template(bucket)
+    source = _source(folder, reach)
+    if template:
+        source.templates = (template,)
+    return source
+
+
+def _source(bucket: str, reach: Reach) -> Source:
     if is_remote(bucket):
         from tar2tf_cli.stores.objects import ObjectSource
 

@@ -66,6 +66,7 @@ class Source(Protocol):
 
     Attributes:
         bucket: the bucket as the user gave it.
+        templates: what is listed unless templates are given: the last part of a bucket such as `shards/*.tar`.
         seekable: whether the streams have a cheap `seek`.
         repeatable: whether an input can be opened twice.
         remote: whether each object costs a network round trip.
@@ -80,6 +81,7 @@ class Source(Protocol):
     """
 
     bucket: str
+    templates: Sequence[str] = ()
     seekable: bool = False
     repeatable: bool = True
     remote: bool = False
@@ -106,6 +108,17 @@ class Source(Protocol):
         """Files to write beside the manifest, by `NAME.SUFFIX`; None for content that is in the inputs' reports."""
         return {}
 
+    def chosen(self, templates: Sequence[str]) -> Sequence[str]:
+        """Return templates, or those in the bucket where none are given.
+
+        Raises:
+            UsageError: when there are both.
+        """
+        if templates and self.templates:
+            message = f"{self.templates[0]!r} is a template already, so {templates[0]!r} cannot be another in it"
+            raise UsageError(message, shard=self.bucket, hint="give a bucket first, then its templates")
+        return templates or self.templates
+
     def paths(self, items: Sequence[ObjectInfo]) -> Sequence[str]:
         """Locations of the inputs, which must not be overwritten."""
         return [self.locate(item.name) for item in items]
@@ -116,7 +129,7 @@ class Source(Protocol):
 
     def asked_for(self, name: str, templates: Sequence[str]) -> bool:
         """Whether just this object was asked for, by its name or a template, and not all that is in a folder."""
-        return bool(templates) or not (os.path.isdir(self.bucket) or is_remote(self.bucket))
+        return bool(templates or self.templates) or not (os.path.isdir(self.bucket) or is_remote(self.bucket))
 
     def samples(self, item: ObjectInfo, report: Any, fault: OnFault, on_bytes: OnBytes = None) -> Placed | None:
         """Yield the samples of an input, each with its origin; None for a tar.

@@ -91,6 +91,7 @@ class DirectorySource(Source):
         return name if name.startswith("/") else self._prefix + name
 
     def _names(self, templates: Sequence[str]) -> Sequence[str]:
+        templates = self.chosen(templates)
         if self._only is not None:
             if templates:
                 raise SourceError("is a single file, so it takes no template", shard=self.bucket)

@@ -189,6 +189,7 @@ class ObjectSource(Source):
 
     def list(self, templates: Sequence[str]) -> Inputs:
         """List the inputs that match the templates, with sizes and versions, in as few requests as possible."""
+        templates = self.chosen(templates)
         if not templates and (only := self._only()):
             return [only]
         templates = [self._store.dialect(template) for template in templates]

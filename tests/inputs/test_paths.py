@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from shards import contents, convert, keys, samples, samples_of, shards_in, small_shards, tar2tf, tree, write_tar
+from tar2tf_cli import Conversion, Input, Output
+from tar2tf_cli import convert as python_convert
 
 
 @pytest.fixture
@@ -118,3 +120,41 @@ def test_verify_of_paths_finds_damage_and_gaps(outs: list[Path], tmp_path: Path)
     done = tar2tf("verify", first, second)
     assert done.returncode == 1
     assert f"{second / files[0].name}: " in done.stdout
+
+
+@pytest.mark.parametrize("template", ["in/small-{1..2}.tar", "./in/small-[12].tar", "i?/small-{1,2}.tar"])
+def test_a_bucket_may_end_with_its_template(tars: list[Path], tmp_path: Path, template: str) -> None:
+    convert(template, "-o", "x.record", cwd=tmp_path)
+    assert contents(tmp_path / "x.record") == samples_of(*tars[1:3])
+    assert "up to date" in convert(template, "-o", "x.record", cwd=tmp_path).stderr
+    assert tar2tf("verify", "x-manifest.json", "--against", template, cwd=tmp_path).returncode == 0
+    for command in ("inspect", "verify"):
+        done = tar2tf(command, template, cwd=tmp_path)
+        assert "123 samples" in done.stdout + done.stderr
+    python_convert(Conversion(Input(str(tmp_path / template)), Output(str(tmp_path / "y.record"))))
+    assert (tmp_path / "y.record").read_bytes() == (tmp_path / "x.record").read_bytes()
+
+
+def test_several_templates_are_inputs_in_the_order_given(tars: list[Path], tmp_path: Path) -> None:
+    other = small_shards(tmp_path / "more")
+    convert("more/small-{0..1}.tar", "in/small-3.tar", "in/*-[12].tar", "-o", "x.record", cwd=tmp_path)
+    wanted = [*sorted(other.iterdir())[:2], tars[3], tars[1], tars[2]]
+    assert contents(tmp_path / "x.record") == samples_of(*wanted)
+
+
+def test_a_template_without_a_match_names_folder_and_template(tars: list[Path], tmp_path: Path) -> None:
+    for given, said in {
+        "in/small-{3..5}.tar": "in: has no small-4.tar, small-5.tar",
+        "in/none-*.tar": "in: has no none-*.tar",
+        "out/small-{0..3}.tar": "out: no such directory or file",
+    }.items():
+        done = tar2tf("convert", given, "-o", "x.record", cwd=tmp_path)
+        assert (done.returncode, said in done.stderr) == (3, True), done.stderr
+        assert not (tmp_path / "x.record").exists()
+    done = tar2tf("convert", "s3://bucket/a-{0..3}.tar", "b-*.tar", "-o", "x.record", cwd=tmp_path)
+    assert (done.returncode, "'a-{0..3}.tar' is a template already" in done.stderr) == (2, True)
+
+
+def test_verify_takes_manifests_by_a_template_in_quotes(outs: list[Path], tmp_path: Path) -> None:
+    done = tar2tf("verify", "out-?/x-manifest.json", "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["records"] == 2 * (60 + 61 + 62 + 63)

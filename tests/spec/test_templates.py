@@ -13,7 +13,16 @@ from hypothesis import example as example_of
 from hypothesis import strategies as st
 
 from tar2tf_cli.errors import NothingFoundError, UsageError
-from tar2tf_cli.spec.templates import MAX_NAMES, _count, expand, glob_regex, is_glob, number_regex, resolve
+from tar2tf_cli.spec.templates import (
+    MAX_NAMES,
+    _count,
+    expand,
+    glob_regex,
+    is_glob,
+    number_regex,
+    resolve,
+    split_template,
+)
 
 NAMES = [
     "train-0.tar",
@@ -283,3 +292,29 @@ def test_a_bucket_is_listed_only_below_what_the_template_names():
 
     assert resolve(["deep/e*/x.tar", "deep/er/[x].tar"], listing, lambda name: False) == ["deep/er/x.tar"]
     assert asked == ["deep/e", "deep/er/"]
+
+
+@pytest.mark.parametrize(
+    ("path", "bucket", "template"),
+    [
+        ("shards/train-{0..9}.tar", "shards", "train-{0..9}.tar"),
+        ("/data/*/train.tar", "/data", "*/train.tar"),
+        ("/*.tar", "/", "*.tar"),
+        ("train-[0-9].tar", ".", "train-[0-9].tar"),
+        ("shards/train.tar", "shards/train.tar", ""),
+        ("s3://bucket/2024/train-{0..9}.tar", "s3://bucket/2024/", "train-{0..9}.tar"),
+        ("ais+s3://bucket/*.tar", "ais+s3://bucket/", "*.tar"),
+        ("s3://bucket/run[3]/a?", "s3://bucket/run[3]/a?", ""),
+        ("s3://bucket", "s3://bucket", ""),
+        ("https://[::1]:80/a/b-{0..9}.tar?sig={x}*", "https://[::1]:80/a/?sig={x}*", "b-{0..9}.tar"),
+        ("https://host/a.tar?sig=*", "https://host/a.tar?sig=*", ""),
+    ],
+)
+def test_a_path_is_split_before_its_first_component_with_a_template(path: str, bucket: str, template: str) -> None:
+    assert split_template(path) == (bucket, template)
+
+
+def test_a_file_whose_name_looks_like_a_template_is_that_file(tmp_path: Path) -> None:
+    (tmp_path / "a[1].tar").touch()
+    assert split_template(f"{tmp_path}/a[1].tar") == (f"{tmp_path}/a[1].tar", "")
+    assert split_template(f"{tmp_path}/a[2].tar") == (str(tmp_path), "a[2].tar")
