@@ -57,7 +57,7 @@ class Listing(Source):
 
 
 class NoStore(DirectorySink):
-    """A folder that only keeps the manifest."""
+    """A folder that only keeps the manifest, and has each shard that is looked for."""
 
     def publish(self, part: str, path: str) -> None:
         if path.endswith("manifest.json"):
@@ -67,7 +67,7 @@ class NoStore(DirectorySink):
         return False
 
     def part_size(self, part: str) -> int | None:
-        return SIZE
+        return SIZE + int(part[-len("0000000-00000.part") :][:7])
 
 
 class Unwritten(Publisher):
@@ -75,6 +75,11 @@ class Unwritten(Publisher):
 
     def unsynced(self, shard: Shard) -> list[str]:
         return []
+
+
+def publisher(plan: Plan) -> Unwritten:
+    """What publishes a plan's shards."""
+    return Unwritten(replace(make_claim(plan, endpoint=None), sink=NoStore()), Events(), plan.lanes)
 
 
 class NoWork:
@@ -132,9 +137,7 @@ def memory() -> int:
 def conduct(plan: Plan, *, finishes: bool) -> tuple[float, float]:
     """Run all tasks; seconds until the first, and until the last."""
     begun = time.process_time()
-    claim = replace(make_claim(plan, endpoint=None), sink=NoStore())
-    lanes = plan.lanes
-    with Unwritten(claim, Events(), lanes=lanes) as target:
+    with publisher(plan) as target:
         opened = time.process_time()
         tally = Tally(plan, Events())
         worker = Worker(plan.work, plan.source, plan.inputs, target.folder)

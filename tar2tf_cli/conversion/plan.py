@@ -24,23 +24,19 @@ class Plan:
     """A conversion and the list of its inputs.
 
     Attributes:
+        stems: the stem of each input if the output path has `<input>`, or else as many empty texts.
         size: total size of the inputs in bytes as stored; None if the size of any is unknown.
     """
 
     conversion: Conversion
     source: Source
     inputs: list[ObjectInfo]
+    stems: list[str]
 
     @property
     def size(self) -> int | None:
         sizes = [item.size for item in self.inputs]
         return None if None in sizes else sum(size or 0 for size in sizes)
-
-    @property
-    def stems(self) -> list[str]:
-        """The stem of each input if the output path has `<input>`, or else as many empty texts."""
-        named = "input" in self.conversion.output.template.fields
-        return [item.stem for item in self.inputs] if named else [""] * len(self.inputs)
 
     @property
     def lanes(self) -> Iterable[str]:
@@ -121,10 +117,13 @@ def make_plan(conversion: Conversion, *, endpoint: str | None = None, source: So
         raise UsageError(f"the output path {folder!r} is a directory", hint=hint)
     source = source or _source(conversion, endpoint)
     inputs = source.list(conversion.input.template)
-    if "input" in conversion.output.template.fields and len({item.stem for item in inputs}) < len(inputs):
-        stem, count = Counter(item.stem for item in inputs).most_common(1)[0]
+    if "input" not in conversion.output.template.fields:
+        return Plan(conversion, source, inputs, [""] * len(inputs))
+    stems = [item.stem for item in inputs]
+    if len(set(stems)) < len(stems):
+        stem, count = Counter(stems).most_common(1)[0]
         raise UsageError(f"{count} inputs would have the same <input> in the output path, {stem!r}")
-    return Plan(conversion, source, inputs)
+    return Plan(conversion, source, inputs, stems)
 
 
 def _source(conversion: Conversion, endpoint: str | None) -> Source:

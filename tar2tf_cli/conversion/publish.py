@@ -33,7 +33,7 @@ class Publisher:
     Args:
         claim: what will be written, and what may be replaced.
         events: notified as shards are published.
-        lanes: names of all lanes, in the order in which the manifest lists their shards.
+        lanes: names of all lanes, in the order in which the manifest lists their shards; repeated ones are ignored.
 
     Attributes:
         up_to_date: the manifest, if the conversion was finished by an earlier run and there is nothing to do.
@@ -46,11 +46,11 @@ class Publisher:
         SinkError: when the folder cannot be created, another run holds its lock, or a file cannot be published.
     """
 
-    def __init__(self, claim: Claim, events: Events, lanes: Iterable[str] = ()) -> None:
+    def __init__(self, claim: Claim, events: Events, lanes: Iterable[str]) -> None:
         self._claim = claim
         self._sink = claim.sink
         self._events = events
-        self._lanes = {lane: position for position, lane in enumerate(dict.fromkeys(lanes))}
+        self._lanes = lanes
         self.folder = self._sink.prepare(claim.manifest, claim.begins)
         self._working_folder = WorkingFolder(self.folder, claim.where)
         self._entries: dict[str, dict[int, ShardReport]] = {}
@@ -177,7 +177,7 @@ class Publisher:
     def _shards(self) -> list[ShardEntry]:
         """All shards, with paths relative to the manifest's folder."""
         shards = []
-        for lane in sorted(self._entries, key=lambda lane: self._lanes.get(lane, 0)):
+        for lane in filter(self._entries.__contains__, dict.fromkeys(self._lanes)):
             split = lane if "split" in self._claim.template.fields else None
             for number, report in sorted(self._entries[lane].items()):
                 path = self._path(Shard(lane, number)).removeprefix(self._claim.prefix)

@@ -99,7 +99,7 @@ def _run(plan: Plan, records: Records, target: Target, place: Place, workers: in
             worker = Worker(plan.work, read, plan.inputs, target.folder, place.threads(plan.threads(cpus)))
             worker.compared = frozenset(target.former.touched) if target.former else frozenset()
             if may_be_placed(plan.conversion.output):
-                worker.placing = target.placing(read, [item.stem for item in plan.inputs])
+                worker.placing = target.placing(read, plan.stems)
             worker.direct = not (target.reads_shards or plan.conversion.output.index)
             with contextlib.closing(ConversionSchedule(plan, worker, readers, target, tally, events)) as schedule:
                 run_tasks(schedule, engine, worker)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import Any, Final
 
 from tar2tf_cli.conversion.changes import InputChanges, differing
@@ -56,8 +57,8 @@ class Takeover:
             replaced |= files | self._inside(path for entry in entries for path in published(entry))
         self.stale = {path for path in replaced if self._sink.exists(path)}
         self._continues = ours and claim.resumable
-        found = (entry for entry in entries if type(entry) is list and len(entry) == 6) if self._continues else ()
-        self.sealed: dict[tuple[str, int], JournalEntry] = {(entry[0], entry[1]): entry for entry in found}
+        found = [entry for entry in entries if type(entry) is list and len(entry) == 6] if self._continues else []
+        self.sealed: dict[tuple[str, int], JournalEntry] = dict(zip(map(itemgetter(0, 1), found), found, strict=True))
         self._folder = folder
         self.former: Former | None = None
         self.changes: InputChanges | None = None

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks.peers.conductor import Listing, conduct
+from benchmarks.peers.conductor import Listing, conduct, publisher
 from shards import samples, write_tar
 from tar2tf_cli import convert
 from tar2tf_cli.conversion import late_entries
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.plan import make_plan
+from tar2tf_cli.conversion.sharding import Shard
 from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.spec.conversion import Conversion, Output
@@ -46,6 +47,23 @@ def test_the_work_for_each_shard_does_not_grow_with_their_number(tmp_path: Path)
     conducted(10)
     few, many = calls(lambda: conducted(100)), calls(lambda: conducted(400))
     assert many < 4.2 * few
+
+
+def test_an_unfinished_run_is_opened_with_one_call_for_each_input(tmp_path: Path) -> None:
+    """That of the listing, which locates the input: a million inputs then open in less than two seconds."""
+
+    def opening(count: int) -> int:
+        plan = make_plan(Conversion("listing", Output(f"{tmp_path}/{count}/<input>.record")), source=Listing(count))
+        conduct(plan, finishes=False)
+
+        def opened() -> None:
+            with publisher(plan) as target:
+                assert target.whole(Shard("shard-0000007", 0, records=1))
+
+        return calls(opened)
+
+    opening(10)
+    assert opening(400) - opening(100) < 310
 
 
 # --- Manifests ---
