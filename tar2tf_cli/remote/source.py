@@ -104,6 +104,9 @@ class RemoteSource(ObjectSource):
         whole, where = ObjectInfo(item.name, None, None), self.locate(item.name)
         return ResumingStream(lambda *_: self._fetch(item, part), whole, where, self._store.retry_for)
 
+    def _fetch_each(self, items: Sequence[ObjectInfo]) -> None:
+        """None: a transformer's answers are of no known size."""
+
     def _fetch(self, item: ObjectInfo, part: Part) -> Body:
         """Request an input from the beginning, as a transformer knows no ranges."""
         return self._alive(lambda name, how: self._transformers.fetch(name, item, **how), item, part)

@@ -17,10 +17,10 @@ from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores.ais_login import LOGIN, TLS_HINT, credentials, timeouts, tls
 from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.network import HTTP_TO_HTTPS, body_of, byte_range, check_status, text_of, wrong_scheme
-from tar2tf_cli.stores.objects import Store
 from tar2tf_cli.stores.retries import NoSuchObject, Transient
 from tar2tf_cli.stores.transfer import Body
 from tar2tf_cli.stores.web import WebClient, server_of
+from tar2tf_cli.stores.web_store import WebStore
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.ais_etl import Transformers
@@ -65,7 +65,7 @@ class _Nodes:
         return now - self._since >= _SETTLING
 
 
-class AisStore(Store):
+class AisStore(WebStore):
     """A bucket of an AIStore cluster: `ais://bucket`, `ais://@uuid#namespace/bucket`, `ais+s3://bucket` behind it.
 
     The proxy redirects each request for an object to the target that has it. The API is described at
@@ -158,15 +158,17 @@ class AisStore(Store):
     def head(self, name: str) -> ObjectInfo | None:
         """Return size, checksum and version."""
         with contextlib.suppress(NoSuchObject):
-            response = self._request("HEAD", name, props="size,checksum,version,custom")
+            response = self._request("HEAD", name)
             response.drain_conn()
-            size = int(response.headers.get("Content-Length", 0))
-            return ObjectInfo(name, size, self._version(response.headers), _checksum(response.headers))
+            return self.described(response, name)
         return None
 
     def fetch(self, item: ObjectInfo, start: int, size: int | None = None) -> Body:
         """Send a GET, which the cluster redirects to the target that has the object."""
-        response = self._request("GET", item.name, byte_range(start, size))
+        return self.body(self._request("GET", item.name, byte_range(start, size)), start)
+
+    def body(self, response: Response, start: int = 0) -> Body:
+        """Return the body, with the object's checksum."""
         return body_of(response, start, self._version(response.headers), _checksum(response.headers))
 
     def _look_at_map(self) -> _Nodes:
@@ -211,6 +213,10 @@ class AisStore(Store):
         """Return the URL of an object in the cluster's API."""
         return f"{self.endpoint}/v1/objects/{quote(self._name)}/{quote(self.root + name)}?{self._query(**parameters)}"
 
+    def request_url(self, method: str, name: str) -> str:
+        """Return the URL in the cluster's API; a HEAD asks for what the response to a GET has."""
+        return self.url(name, **({"props": "size,checksum,version,custom"} if method == "HEAD" else {}))
+
     def _query(self, **parameters: str) -> str:
         where = {"provider": self._provider, "namespace": self._namespace if self._namespace != "@#" else ""}
         return urlencode({**{key: value for key, value in where.items() if value}, **parameters})
@@ -218,7 +224,8 @@ class AisStore(Store):
     def _request(self, method: str, name: str, headers: Mapping[str, str] | None = None, **parameters: str) -> Response:
         """Send a request about an object; return the response if it is a success."""
         nodes = self.of_process(self._look_at_map)
-        response = self.client.follow(method, self.url(name, **parameters), headers)
+        url = self.url(name, **parameters) if parameters else self.request_url(method, name)
+        response = self.client.follow(method, url, headers)
         try:
             return self.checked(response, self.locate(name))
         except NoSuchObject:

@@ -10,28 +10,16 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, Final, NoReturn
 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.stores.network import wrong_scheme
 from tar2tf_cli.stores.retries import Transient
+from tar2tf_cli.stores.wire import Wire, pycurl
 
-__all__ = ["Connections", "Response", "pycurl"]
+__all__ = ["Connections", "Response"]
 
-
-def _imported() -> Any:
-    """Import pycurl with the libcurl of its wheel; TensorFlow, if loaded before, has one that would be found first."""
-    flags = sys.getdlopenflags()
-    sys.setdlopenflags(flags | getattr(os, "RTLD_DEEPBIND", 0))
-    try:
-        import pycurl
-    finally:
-        sys.setdlopenflags(flags)
-    return pycurl
-
-
-pycurl: Final = _imported()
 
 _TLS: Final = (
     pycurl.E_SSL_CONNECT_ERROR,
@@ -64,19 +52,22 @@ class _Headers(dict[str, str]):
         self[name] = f"{self[name]}, {value}" if name in self else value
 
 
-class _Connection:
-    """One request at a time, and the connections that stay open for the next ones."""
-
-    def __init__(self) -> None:
-        self.multi = pycurl.CurlMulti()
-        self.easy = pycurl.Curl()
-
-
 class Connections:
     """Connections that the threads of one process take in turns."""
 
     def __init__(self) -> None:
-        self._idle: list[_Connection] = []
+        self._idle: list[Wire] = []
+
+    def take(self) -> Wire:
+        """Return a wire for one thread."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return Wire()
+
+    def take_back(self, wire: Wire) -> None:
+        """Keep the connections of a wire, which has no requests any more, for others."""
+        self._idle.append(wire)
 
     def request(
         self,
@@ -89,8 +80,9 @@ class Connections:
         wait: float,
         server: str,
         tls_hint: str,
+        wire: Wire | None = None,
     ) -> Response:
-        """Send a request and return its response, whose body has not been read.
+        """Begin a request and return its response, none of which may have been received.
 
         Args:
             method: the HTTP method.
@@ -101,17 +93,13 @@ class Connections:
             wait: seconds without data after which the server counts as stalled.
             server: the server's URL, for errors.
             tls_hint: what to do when a certificate is rejected.
+            wire: what it shares with other requests; one of its own by default.
 
         Raises:
-            Transient: when the server is not reached or does not answer.
-            SourceError: when its certificate is rejected, or it speaks HTTP instead of HTTPS or the reverse.
-            UsageError: when a header or the URL is not valid.
+            UsageError: when a header is not valid.
         """
-        try:
-            connection = self._idle.pop()
-        except IndexError:
-            connection = _Connection()
-        easy = connection.easy
+        mine = wire or self.take()
+        easy = mine.handle()
         for option, value in options.items():
             easy.setopt(option, value)
         easy.setopt(pycurl.URL, url)
@@ -132,11 +120,8 @@ class Connections:
         if any("\n" in line or "\r" in line for line in lines):
             raise UsageError("a header of the request would hold a line break", hint="check the token or password")
         easy.setopt(pycurl.HTTPHEADER, [line.encode("latin-1") for line in lines])
-        return Response(self, connection, None if isinstance(body, bytes) else body, wait, server, tls_hint)
-
-    def take_back(self, connection: _Connection) -> None:
-        """Keep the connections of a request that has ended for others."""
-        self._idle.append(connection)
+        owner = None if wire else self
+        return Response(owner, mine, easy, None if isinstance(body, bytes) else body, wait, server, tls_hint)
 
 
 class Response:
@@ -146,12 +131,15 @@ class Response:
         status: the HTTP status.
         headers: by name, which is not case-sensitive.
         server: the URL of the server that sent it.
+        on_end: called when nothing more will be received.
+        most: how many bytes of the body may be held; with more, the request fails.
     """
 
     def __init__(
         self,
-        owner: Connections,
-        connection: _Connection,
+        owner: Connections | None,
+        wire: Wire,
+        easy: Any,
         body: BinaryIO | None,
         wait: float,
         server: str,
@@ -159,29 +147,51 @@ class Response:
     ) -> None:
         self.status = 0
         self.headers = _Headers()
-        self._owner = owner
-        self._connection: _Connection | None = connection
-        self._wait = wait
         self.server = server
+        self.on_end: Callable[[], None] | None = None
+        self.most = sys.maxsize
+        self._owner = owner
+        self._wire = wire
+        self._easy: Any = easy
+        self._wait = wait
         self._tls_hint = tls_hint
         self._pieces: list[bytes] = []
         self._held = 0  # bytes in the pieces
         self._begun = False
         self._moved = time.monotonic()  # when there was data last
         self._failure: tuple[int, str, int] | None = None
-        easy = connection.easy
         easy.setopt(pycurl.HEADERFUNCTION, self._take_header)
         easy.setopt(pycurl.WRITEFUNCTION, self._take)
         if body is not None:
             self._upload = body
             easy.setopt(pycurl.READFUNCTION, self._give)
-        connection.multi.add_handle(easy)
-        while self._connection and not (self._begun or self._held):
-            self._advance()
+        wire.begin(easy, self)
+
+    def begin(self) -> Response:
+        """Wait for the headers, and return the response itself.
+
+        Raises:
+            Transient: when the server is not reached or does not answer.
+            SourceError: when its certificate is rejected, or it speaks HTTP instead of HTTPS or the reverse.
+            UsageError: when the URL is not valid.
+        """
+        while self._easy and not (self._begun or self._held):
+            self.advance()
         if not self.status:
             self._refuse()
         if self._failure and not self._begun:
             self._raise()
+        return self
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more may be received."""
+        return self._easy is not None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it was received."""
+        return self._easy is None and self._begun and self._failure is None
 
     def read(self, size: int | None = None) -> bytes:
         """Return `size` bytes of the body as it was sent, or all of it; less at its end, or where it breaks off.
@@ -189,8 +199,8 @@ class Response:
         Raises:
             Transient: when the connection broke off before the end, and there is nothing else to return.
         """
-        while self._connection and (size is None or self._held < size):
-            self._advance()
+        while self._easy and (size is None or self._held < size):
+            self.advance()
         if self._failure and (size is None or not self._held):
             self._raise()
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
@@ -202,44 +212,42 @@ class Response:
 
     def drain_conn(self) -> None:
         """Discard what is left of the body, so that the connection can be used again."""
-        while self._connection:
-            self._advance()
+        while self._easy:
+            self.advance()
             self._pieces, self._held = [], 0
 
     def close(self) -> None:
         """Close the connection, unless all of the body was received."""
         self._end()
 
-    def _advance(self) -> None:
-        """Receive or send what can be now; wait for it if there is nothing.
+    def advance(self) -> None:
+        """Receive or send what can be now, for all requests of the wire; wait for it if there is nothing of this one.
 
         Raises:
             Transient: when the server has stalled.
         """
-        assert self._connection
-        multi, before = self._connection.multi, self._moved
-        _, active = multi.perform()
-        if not active:
-            _, _, failed = multi.info_read()
-            if failed:
-                easy, code, text = failed[0]
-                self._failure = code, text, easy.getinfo(pycurl.OS_ERRNO)
-            elif not self._begun:
-                self._failure = pycurl.E_GOT_NOTHING, "", 0
-            self._end()
-        elif self._moved == before:
+        before = self._moved
+        self._wire.advance()
+        if self._easy and self._moved == before:
             if time.monotonic() - before > self._wait:
+                self._failure = pycurl.E_OPERATION_TIMEDOUT, "", 0
                 self._end()
                 raise Transient("no answer in time", self.server)
-            if multi.select(min(self._wait, 1.0)) < 0:
-                time.sleep(0.005)  # libcurl waits for something else than a socket
+            self._wire.wait(min(self._wait, 1.0))
+
+    def ended(self, failure: tuple[int, str, int] | None) -> None:
+        """Take note that libcurl has finished: it received all, or failed with a code, a text and an errno."""
+        self._failure = failure or (None if self._begun else (pycurl.E_GOT_NOTHING, "", 0))
+        self._end()
+        if self.on_end:
+            self.on_end()
 
     def _end(self) -> None:
-        if self._connection:
-            self._connection.multi.remove_handle(self._connection.easy)
-            self._connection.easy.reset()  # which lets go of this response
-            self._owner.take_back(self._connection)
-            self._connection = None
+        if self._easy:
+            self._wire.end(self._easy)
+            self._easy = None
+            if self._owner:
+                self._owner.take_back(self._wire)
 
     def _take_header(self, line: bytes) -> None:
         self._moved = time.monotonic()
@@ -251,10 +259,11 @@ class Response:
         else:
             self._begun = self.status >= 200
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: bytes) -> int:
         self._moved = time.monotonic()
         self._pieces.append(data)
         self._held += len(data)
+        return len(data) if self._held <= self.most else 0  # which has libcurl stop
 
     def _give(self, size: int) -> bytes:
         self._moved = time.monotonic()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from tar2tf_cli.errors import UsageError, changed
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.network import HTTP_TO_HTTPS, body_of, byte_range, check_status, crc32c_of, text_of
-from tar2tf_cli.stores.objects import Store
 from tar2tf_cli.stores.transfer import Body
 from tar2tf_cli.stores.web import WebClient
+from tar2tf_cli.stores.web_store import WebStore
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.curl import Response
@@ -22,7 +22,7 @@ __all__ = ["HttpStore"]
 _IDENTITY: Final = {"Accept-Encoding": "identity"}  # bytes as stored: .tar.gz must not be decompressed on the way
 
 
-class HttpStore(Store):
+class HttpStore(WebStore):
     """Files below a base URL, or the one file at the URL; they cannot be listed.
 
     Credentials come from .netrc or the URL itself, certificates from REQUESTS_CA_BUNDLE, proxies from HTTPS_PROXY, as
@@ -30,18 +30,21 @@ class HttpStore(Store):
     """
 
     can_list = False
+    missing = (404, 410)
 
     def __init__(self, bucket: str) -> None:
         try:
-            self._url = urlsplit(bucket)
-            named = self._url.hostname
+            url = urlsplit(bucket)
+            named = url.hostname
         except ValueError:  # the exception may repeat secrets
             raise UsageError(f"{without_secrets(bucket)!r} is not a valid URL") from None
         if not named:
             raise UsageError(f"{without_secrets(bucket)!r} has no host", hint="write http://HOST/FOLDER")
-        path = self._url.path
+        path = url.path
         super().__init__(without_secrets(bucket), path if path.endswith("/") else f"{path}/")
-        self._server = f"{self._url.scheme}://{self._url.netloc.rpartition('@')[2]}"
+        self._server = f"{url.scheme}://{url.netloc.rpartition('@')[2]}"
+        self._asked = f"{url.scheme}://{url.netloc}"
+        self._query = f"?{url.query}" if url.query else ""
         self._names_file = not path.endswith("/") and bool(path)
 
     def connect(self) -> WebClient:
@@ -70,13 +73,10 @@ class HttpStore(Store):
         response.drain_conn()
         if response.status in (400, 403, 405, 501):
             response = self._request("GET", name, Range="bytes=0-0")
-        if response.status not in (404, 410, 416):
+        if response.status not in (*self.missing, 416):
             self._check(response, name)
         response.close()
-        if response.status in (404, 410):
-            return None
-        body = self._body(response, 0)
-        return ObjectInfo(name, body.size, body.version)
+        return None if response.status in self.missing else self.described(response, name)
 
     def fetch(self, item: ObjectInfo, start: int, size: int | None = None) -> Body:
         """Send a GET, with a range unless all bytes are wanted."""
@@ -85,19 +85,22 @@ class HttpStore(Store):
             response.close()
             raise changed(self.locate(item.name), start)
         self._check(response, item.name)
-        return self._body(response, start)
+        return self.body(response, start)
 
     def locate(self, name: str) -> str:
         """Return the URL, without secrets."""
-        host = self._url.netloc.rpartition("@")[2]
-        return urlunsplit((self._url.scheme, host, self.root + quote(name), "", ""))
+        return f"{self._server}{self.root}{quote(name)}"
 
     def _request(self, method: str, name: str, **headers: str) -> Response:
-        url = urlunsplit((self._url.scheme, self._url.netloc, self.root + quote(name), self._url.query, ""))
-        response: Response = self.client.follow(method, url, headers)
+        response: Response = self.client.follow(method, self.request_url(method, name), headers)
         return response
 
-    def _body(self, response: Response, start: int) -> Body:
+    def request_url(self, method: str, name: str) -> str:
+        """Return the URL, with its secrets."""
+        return f"{self._asked}{self.root}{quote(name)}{self._query}"
+
+    def body(self, response: Response, start: int = 0) -> Body:
+        """Return the body, with the checksum that Google Cloud Storage gives."""
         headers = response.headers
         return body_of(response, start, _version(headers), crc32c_of(headers.get("x-goog-hash", "")))
 

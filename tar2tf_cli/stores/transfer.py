@@ -154,6 +154,14 @@ class ResumingStream:
         begin, self._position = self._position, min(self._position + size, len(self._pending))
         return self._pending[begin : self._position]  # not a copy if it is the whole block
 
+    def load(self) -> bytes:
+        """Fetch all of it in this thread, instead of reading it.
+
+        Raises:
+            SourceError: as `read` does.
+        """
+        return b"".join(self._download())
+
     def begin(self, threads: FetchThreads | None = None) -> None:
         """Start fetching the first blocks, in a thread of its own or one of a group."""
         if not self._begun:

@@ -5,20 +5,28 @@ Proxies, CAs and .netrc are those that requests would use.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from urllib.parse import urljoin
 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.stores import network
 from tar2tf_cli.stores.network import file_of
+from tar2tf_cli.stores.retries import Transient
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.curl import Response
+    from tar2tf_cli.stores.wire import Wire
 
 __all__ = ["WebClient", "server_of"]
+
+_AT_ONCE: Final = 32  # which hides the latency of most networks
 
 _REDIRECTS: Final = 20
 _URL: Final = re.compile(r"(https?://)([^/?#]*@)?([^/?#]+)([^#]*)(?:#.*)?", re.DOTALL | re.IGNORECASE)
@@ -78,6 +86,18 @@ class WebClient:
             SourceError: when its certificate is rejected, or it speaks HTTP instead of HTTPS or the reverse.
             UsageError: when the URL is not valid.
         """
+        return self._begin(method, url, headers, body, wait=wait).begin()
+
+    def _begin(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        body: BinaryIO | bytes | None = None,
+        *,
+        wait: float = 0,
+        wire: Wire | None = None,
+    ) -> Response:
         scheme, user, host, rest = _parts(url)
         origin = scheme + user + host
         options = self._settings.get(origin) or self._settings.setdefault(origin, self._options(origin))
@@ -90,6 +110,7 @@ class WebClient:
             wait=max(self._read, wait),
             server=scheme + host,
             tls_hint=self._tls_hint,
+            wire=wire,
         )
 
     def follow(self, method: str, url: str, headers: Mapping[str, str] | None = None, *, wait: float = 0) -> Response:
@@ -100,18 +121,37 @@ class WebClient:
         """
         for _ in range(_REDIRECTS):
             response = self.send(method, url, headers, wait=wait)
-            location = response.headers.get("Location")
-            if response.status not in (301, 302, 303, 307, 308) or not location:
+            onward = _onward(response, url)
+            if onward is None:
                 return response
             response.drain_conn()
-            url = urljoin(url, location)
+            url = onward
         raise SourceError("the server redirects in a loop")
+
+    def each(self, method: str, urls: Iterable[str], most: int) -> Generator[Response | None, None, None]:
+        """Send a request for each URL, many at once, and follow redirects.
+
+        Yields:
+            The responses in order, each received whole; None for one that failed or has more than `most` bytes.
+        """
+        wire = self._connections.take()
+        requested = (_Requested(partial(self._begin, wire=wire), method, url, most) for url in urls)
+        coming = deque(islice(requested, _AT_ONCE))
+        try:
+            while coming:
+                response = coming.popleft().received()
+                coming.extend(islice(requested, 1))
+                yield response
+        finally:
+            for one in coming:
+                one.close()
+            self._connections.take_back(wire)
 
     def _options(self, origin: str) -> dict[int, Any]:
         """Options of libcurl for requests to a server."""
         from requests.utils import get_auth_from_url, get_environ_proxies, get_netrc_auth, select_proxy
 
-        from tar2tf_cli.stores.curl import pycurl
+        from tar2tf_cli.stores.wire import pycurl
 
         proxy = select_proxy(origin, get_environ_proxies(origin)) or ""
         options: dict[int, Any] = {
@@ -131,6 +171,45 @@ class WebClient:
         if any(auth) and "Authorization" not in self._headers:
             options |= {pycurl.USERNAME: auth[0], pycurl.PASSWORD: auth[1]}
         return options
+
+
+class _Requested:
+    """A request among others, and those that it is redirected to."""
+
+    def __init__(self, begin: Callable[[str, str], Response], method: str, url: str, most: int) -> None:
+        self._begin, self._most = begin, most
+        self._redirects = 0
+        self._send(method, url)
+
+    def _send(self, method: str, url: str) -> None:
+        self._response = self._begin(method, url)
+        self._response.most = self._most
+        self._response.on_end = partial(self._follow, method, url)
+
+    def _follow(self, method: str, url: str) -> None:
+        onward = _onward(self._response, url)
+        if onward is not None and self._redirects < _REDIRECTS:
+            self._redirects += 1
+            with contextlib.suppress(UsageError):
+                self._send(method, onward)
+
+    def received(self) -> Response | None:
+        """Receive the response, and whatever comes of the others in the meantime."""
+        with contextlib.suppress(Transient):
+            while self._response.is_open:
+                self._response.advance()
+        return self._response if self._response.is_whole else None
+
+    def close(self) -> None:
+        """Stop receiving."""
+        self._response.on_end = None
+        self._response.close()
+
+
+def _onward(response: Response, url: str) -> str | None:
+    """Where a response redirects to; None if it does not."""
+    location = response.headers.get("Location")
+    return urljoin(url, location) if location and response.status in (301, 302, 303, 307, 308) else None
 
 
 def server_of(url: str) -> str:
@@ -155,7 +234,7 @@ def _tls(verify: bool | str, cert: tuple[str, str] | None) -> dict[int, Any]:
     """Options of libcurl for TLS; the CAs are requests' own where no others are given."""
     from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
-    from tar2tf_cli.stores.curl import pycurl
+    from tar2tf_cli.stores.wire import pycurl
 
     options: dict[int, Any] = dict(zip((pycurl.SSLCERT, pycurl.SSLKEY), cert or (), strict=False))
     if not verify:

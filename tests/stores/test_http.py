@@ -224,6 +224,90 @@ class TestAFaultyServer:
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.usefixtures("hurry")
+class TestManySmallObjects:
+    """Those that are fetched many at once by one thread, whatever happens to some of them."""
+
+    COUNT = 40
+
+    @pytest.fixture
+    def source(self, web: FaultyServer) -> Source:
+        web.objects |= {f"b/y-{number}.tar": b"%d" % number * 1000 for number in range(self.COUNT)}
+        return open_source(f"{web.url}/b")
+
+    @pytest.fixture
+    def items(self, source: Source) -> list[ObjectInfo]:
+        return source.list([f"y-{{0..{self.COUNT - 1}}}.tar"])
+
+    def read(self, source: Source, items: list[ObjectInfo]) -> list[bytes]:
+        with source.expecting(items):
+            return [read_all(source, item) for item in items]
+
+    def wanted(self) -> list[bytes]:
+        return [b"%d" % number * 1000 for number in range(self.COUNT)]
+
+    def test_they_take_one_request_each_and_no_thread(
+        self, web: FaultyServer, source: Source, items: list[ObjectInfo]
+    ) -> None:
+        web.log.clear()
+        before = {thread.name for thread in threading.enumerate()}
+        with source.expecting(items):
+            found = [read_all(source, item) for item in items]
+            ours = {thread.name for thread in threading.enumerate()} - before
+        assert found == self.wanted()
+        assert not [name for name in ours if "tar2tf" in name]
+        assert sorted(web.log) == sorted(("GET", f"b/{item.name}", None) for item in items)
+
+    @pytest.mark.parametrize("kind", ["truncate", "stall", "redirect", "status"])
+    def test_what_fails_once_is_fetched_again(
+        self, web: FaultyServer, source: Source, items: list[ObjectInfo], kind: str
+    ) -> None:
+        web.fail("GET b/y-7", kind, after=10, status=503)
+        assert self.read(source, items) == self.wanted()
+
+    def test_a_redirect_without_end_is_an_error(
+        self, web: FaultyServer, source: Source, items: list[ObjectInfo]
+    ) -> None:
+        web.fail("GET .*y-7", "redirect", times=-1)
+        with pytest.raises(SourceError, match="redirects in a loop"):
+            self.read(source, items)
+
+    def test_one_that_was_replaced_by_a_large_one_has_changed(
+        self, web: FaultyServer, source: Source, items: list[ObjectInfo]
+    ) -> None:
+        web.objects["b/y-9.tar"] = BIG
+        with pytest.raises(SourceError, match="changed while it was being read"):
+            self.read(source, items)
+
+    def test_one_of_the_same_size_and_another_version_has_changed(
+        self, web: FaultyServer, source: Source, items: list[ObjectInfo]
+    ) -> None:
+        web.objects["b/y-9.tar"] = b"8" * 1000
+        with pytest.raises(SourceError, match=r"y-9\.tar.*changed while it was being read"):
+            self.read(source, items)
+
+    def test_one_that_is_deleted_is_named(self, web: FaultyServer, source: Source, items: list[ObjectInfo]) -> None:
+        del web.objects["b/y-9.tar"]
+        with pytest.raises(SourceError, match=r"y-9\.tar: was deleted after it had been listed"):
+            self.read(source, items)
+
+    def test_large_ones_among_them_are_read_as_a_stream(self, web: FaultyServer, source: Source) -> None:
+        web.objects["b/y-3.tar"] = BIG
+        items = source.list([f"y-{{0..{self.COUNT - 1}}}.tar"])
+        found = self.read(source, items)
+        assert found[3] == BIG
+        assert found[4:] == self.wanted()[4:]
+
+    def test_all_that_are_missing_are_found_with_one_request_each(self, web: FaultyServer, source: Source) -> None:
+        for number in (3, 5):
+            del web.objects[f"b/y-{number}.tar"]
+        web.fail("HEAD b/y-7", "status", status=503)
+        web.log.clear()
+        with pytest.raises(SourceError, match=r"y-3\.tar.*y-5\.tar"):
+            source.list([f"y-{{0..{self.COUNT - 1}}}.tar"])
+        assert len(web.log) == self.COUNT + 1  # the one that failed once more
+
+
 class TestHttpUsage:
     @pytest.mark.parametrize("templates", [["*.tar"], ["x-*.tar"]])
     def test_a_glob_is_a_usage_error(self, web: FaultyServer, templates: list[str]) -> None:
