@@ -9,7 +9,7 @@ from typing import TypeAlias
 from tar2tf_cli.checking.decode import Faults, Values, in_threads, record_values
 from tar2tf_cli.checking.faults import Amount, Fault, FileReport
 from tar2tf_cli.errors import DamagedShardError
-from tar2tf_cli.formats.tfrecord import FRAMING, RecordReader, length_crc
+from tar2tf_cli.formats.tfrecord import FRAMING, RecordReader, stored_crc
 
 __all__ = ["CheckRecord", "check_tfrecord"]
 
@@ -149,7 +149,7 @@ def _last(fault: Fault, header: bytes) -> Fault:
     if fault.kind == "truncated" and (len(header) == 12 or _may_begin_record(header)):
         return fault
     length = (lost - FRAMING).to_bytes(8, "little", signed=True)
-    damaged = fault.kind == "length_crc" and (header[:8] == length or header[8:] == length_crc(length))
+    damaged = fault.kind == "length_crc" and (header[:8] == length or header[8:] == stored_crc(length))
     if damaged or fault.kind == "too_large" or not fault.offset:
         return fault
     message = f"{lost:,} bytes after the last record do not form a record"
@@ -158,4 +158,4 @@ def _last(fault: Fault, header: bytes) -> Fault:
 
 def _may_begin_record(header: bytes) -> bool:
     """Whether fewer than 12 bytes may be the beginning of a record below 4 GiB."""
-    return any(header) and not any(header[4:8]) and length_crc(header[:8]).startswith(header[8:])
+    return any(header) and not any(header[4:8]) and stored_crc(header[:8]).startswith(header[8:])

@@ -17,7 +17,7 @@ from tar2tf_cli.conversion.tasks import ShardReport
 from tar2tf_cli.errors import OutputExistsError, SinkError, UsageError, write_errors, write_failed
 from tar2tf_cli.formats.record_file import crc32c_of_file, sync
 from tar2tf_cli.formats.record_stream import RecordStream
-from tar2tf_cli.formats.tfrecord import length_crc
+from tar2tf_cli.formats.tfrecord import stored_crc
 from tar2tf_cli.stores import Source
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ def _has_records(name: str) -> bool:
             head = file.read(12)
     except OSError:
         return False
-    return length_crc(head[:8]) == head[8:]
+    return stored_crc(head[:8]) == head[8:]
 
 
 def _is(name: str, report: ShardReport) -> bool:

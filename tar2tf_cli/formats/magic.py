@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tar2tf_cli.formats.tfrecord import length_crc
+from tar2tf_cli.formats.tfrecord import stored_crc
 
 __all__ = ["GZIP_MAGIC", "foreign", "sniff"]
 
@@ -85,7 +85,7 @@ def sniff(data: bytes) -> str | None:
 def foreign(head: bytes) -> tuple[str, str] | None:
     """What a file is instead of a tar, by its first bytes, and what to do with it; None when it is unknown."""
     kind = sniff(head) or ("zlib" if head.startswith(_ZLIB) else "")
-    if head[8:12] and head[8:12] == length_crc(head[:8]):
+    if head[8:12] and head[8:12] == stored_crc(head[:8]):
         kind = "tfrecord"
     if kind.startswith("image/"):
         return f"an image ({kind})", _IMAGES

@@ -27,9 +27,10 @@ __all__ = [
     "RecordReader",
     "crc32c",
     "frame",
-    "length_crc",
+    "header_of",
     "masked",
     "record_length",
+    "stored_crc",
     "unframed",
 ]
 
@@ -60,9 +61,10 @@ def masked(crc: int) -> int:
     return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
 
 
-def length_crc(length: bytes) -> bytes:
-    """Return the stored CRC for a record's stored length."""
-    return _CRC.pack(masked(value(length)))
+def stored_crc(data: bytes) -> bytes:
+    """Return the CRC of a record's stored length or data as it is stored."""
+    crc = value(data)
+    return _CRC.pack(((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF)
 
 
 def frame(parts: Sequence[bytes | StoredBytes], size: int) -> Iterable[bytes]:
@@ -71,12 +73,12 @@ def frame(parts: Sequence[bytes | StoredBytes], size: int) -> Iterable[bytes]:
     Returns:
         The record in parts: a list, or a generator that reads stored parts piece by piece.
     """
-    header = _headers.get(size) or _header(size)
+    header = _headers.get(size) or header_of(size)
     crc = 0
     try:
         if size < _JOIN_BELOW:
             data = b"".join(parts)  # type: ignore[arg-type]
-            return [header, data, _CRC.pack(masked(value(data)))]
+            return [header, data, stored_crc(data)]
         joined = _joined(parts)
         for part in joined:
             crc = extend(crc, part)
@@ -108,11 +110,12 @@ def _framed(header: bytes, parts: Sequence[bytes | StoredBytes]) -> Iterator[byt
     yield _CRC.pack(masked(crc))
 
 
-def _header(size: int) -> bytes:
+def header_of(size: int) -> bytes:
+    """Return the first 12 bytes of a record with data of this size."""
     if len(_headers) >= _CACHE_SIZE:
         _headers.clear()
     length = size.to_bytes(8, "little")
-    header = length + length_crc(length)
+    header = length + stored_crc(length)
     _headers[size] = header
     return header
 
@@ -127,7 +130,7 @@ def record_length(header: bytes) -> int:
     if known is not None:
         return known
     length = int.from_bytes(header[:8], "little")
-    if length_crc(header[:8]) != header[8:]:
+    if stored_crc(header[:8]) != header[8:]:
         raise DamagedShardError("the CRC of the record's length does not match", kind="length_crc")
     if length > MAX_RECORD:
         message = f"the record claims {length:,} bytes; an example has at most 2 GiB"

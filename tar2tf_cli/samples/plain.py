@@ -6,40 +6,51 @@ only once: headers in formats/tar.py, keys in samples/grouping.py.
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import Any, Final, TypeAlias
 
 from tar2tf_cli.formats.example import Encoder
 from tar2tf_cli.formats.tar_header import BLOCK, pax_records, size_in
-from tar2tf_cli.formats.tfrecord import FRAMING, frame
-from tar2tf_cli.samples.names import KEY, KeySplit, split_name
+from tar2tf_cli.formats.tfrecord import FRAMING, frame, header_of, stored_crc
+from tar2tf_cli.samples.names import KEY, split_name
 
 __all__ = ["PlainSamples"]
 
 _MOST_BYTES: Final = 1 << 15  # of a sample; with larger ones, there is little to gain
+_MOST_SHAPES: Final = 1024
+_NAME: Final = 100
 _REGULAR: Final = ord("0")
 _EXTENDED: Final = ord("x")
 _TIMES: Final = {"atime", "ctime", "mtime"}
+_usual_name: Final = re.compile(rb"((?:\./)?[^.\0]*[^./\0])\.([^._/\0][^./\0]*)\0").match
+
+Shape: TypeAlias = "tuple[Any, ...]"
+"""The length of a key in bytes, then the name and size of each entry."""
 
 
 class _Stop(Exception):
     """The next member is not plain, as far as it is buffered.
 
     Attributes:
-        short: whether more bytes may show that it is.
+        answer: what `records` returns if it has made none.
     """
 
-    def __init__(self, *, short: bool) -> None:
-        self.short = short
+    def __init__(self, answer: bool | None) -> None:
+        self.answer = answer
 
 
 class PlainSamples:
     """Makes records of plain samples; keeps what repeats in them."""
 
     def __init__(self) -> None:
-        self._encode = Encoder().encode
+        self._forms: dict[Shape, _Form] = {}
+        self._any: dict[tuple[str, ...], _AnyForm] = {}
+        self._met: set[Shape] = set()
+        self._encoder = Encoder()
 
     def records(self, data: bytes, position: int, last_dot: bool, differs: bool, previous: bytes) -> Any:
         """Make the framed records of the whole samples from a tar header on, as long as they are plain.
@@ -55,89 +66,173 @@ class PlainSamples:
             The arguments of a `Batch`; None if the header may belong to the same sample as `previous`; or else, without
             any record, whether more bytes are needed to tell.
         """
-        encode, made, ascending = self._encode, list[bytes](), True
-        sizes, hashes, signatures = array("Q"), array("q"), Counter[tuple[str, ...]]()
-        sample: dict[str, bytes] = {}
-        last: dict[str, bytes] = {}
-        first = before = current = ""
-        begin = offset = end = total = 0
+        known, rule = self._forms, "last" if last_dot else "first"
+        made, keys, forms = list[bytes](), list[str](), list[_Form | _AnyForm]()
+        sizes, begin, end = array("Q"), 0, 0
         try:
-            for key, name, at, start, stop in _members(data, position, "last" if last_dot else "first", differs):
-                if key != current:
-                    if sample:
-                        parts, size = encode(sample)
-                        made += frame(parts, size)
-                        sizes.append(size + FRAMING)
-                        hashes.append(hash(current))
-                        signatures[tuple(sample)] += 1
-                        ascending = ascending and before < current
-                        first, before, last = first or current, current, sample
-                        offset, end = begin, at
-                    elif previous.startswith(f"{key}.".encode()):
-                        return None
-                    current, begin, total, sample = key, at, 0, {KEY: key.encode()}
-                total += stop - start
-                if name in sample or total > _MOST_BYTES:
-                    raise _Stop(short=False)
-                sample[name] = data[start:stop]
+            for shape, values, start, stop in _samples(data, position, rule, differs, previous):
+                form = known.get(shape) or self._form(shape)
+                keys.append(values[0].decode())
+                made += form.framed(values)
+                sizes.append(form.size)
+                forms.append(form)
+                begin, end = start, stop
         except _Stop as found:
             if not made:
-                return found.short
-        names = [("\0".join([*names, ""])[len(KEY) + 1 :].encode(), count) for names, count in signatures.items()]
-        kind = list(signatures).index(tuple(last))
-        arrays = (b"".join(made), sizes.tobytes(), hashes.tobytes())
-        return (*arrays, first, before, ascending, names, kind, offset, end)
+                return found.answer
+        ascending = len({*keys}) == len(keys) and sorted(keys) == keys
+        counts = Counter(form.names for form in forms)
+        signatures = [("".join(f"{name}\0" for name in names[1:]).encode(), count) for names, count in counts.items()]
+        kind = [*counts].index(forms[-1].names)
+        arrays = (b"".join(made), sizes.tobytes(), array("q", map(hash, keys)).tobytes())
+        return (*arrays, keys[0], keys[-1], ascending, signatures, kind, begin, end)
+
+    def _form(self, shape: Shape) -> _Form | _AnyForm:
+        """Return the form of records of a shape that has none yet; it gets one the second time that it comes.
+
+        Raises:
+            _Stop: when two entries have the same name.
+        """
+        names = shape[1::2]
+        form = self._any.get(names) or self._any_form(names)
+        if len(self._met) >= _MOST_SHAPES:
+            self._met.clear()
+            self._forms.clear()
+        if shape in self._met:
+            self._forms[shape] = _Form(form.names, (shape[0], *shape[2::2]), self._encoder)
+        self._met.add(shape)
+        return form
+
+    def _any_form(self, names: tuple[str, ...]) -> _AnyForm:
+        if len({KEY, *names}) <= len(names):
+            raise _Stop(False)
+        if len(self._any) >= _MOST_SHAPES:
+            self._any.clear()
+        form = self._any[names] = _AnyForm((KEY, *names), self._encoder)
+        return form
 
 
-def _members(data: bytes, at: int, rule: KeySplit, differs: bool) -> Iterator[tuple[str, str, int, int, int]]:
-    """Key and extension of each member, the offset of its first header, and where its data begin and end.
+class _Form:
+    """How records are made of a key and entries with these names and lengths.
+
+    Attributes:
+        names: of the key and the entries, in the order in which they come.
+        size: of a framed record in bytes.
+    """
+
+    __slots__ = ("_header", "_order", "_parts", "names", "size")
+
+    def __init__(self, names: tuple[str, ...], lengths: Iterable[int], encoder: Encoder) -> None:
+        blanks: dict[str, Any] = {name: range(length) for name, length in zip(names, lengths, strict=True)}
+        parts, size = encoder.encode(blanks)  # from the third on, every second one is a value
+        self._parts: list[Any] = parts
+        self._order = itemgetter(*sorted(range(len(names)), key=names.__getitem__))
+        self._header = header_of(size)
+        self.names = names
+        self.size = size + FRAMING
+
+    def framed(self, values: Sequence[bytes]) -> Iterable[bytes]:
+        """The parts of the record of a key and the data of its entries."""
+        parts = self._parts.copy()
+        parts[2::2] = self._order(values)
+        message = b"".join(parts)
+        return self._header, message, stored_crc(message)
+
+
+class _AnyForm:
+    """The same for entries of any length.
+
+    Attributes:
+        names: of the key and the entries.
+        size: of the last record.
+    """
+
+    __slots__ = ("_encoder", "names", "size")
+
+    def __init__(self, names: tuple[str, ...], encoder: Encoder) -> None:
+        self._encoder = encoder
+        self.names = names
+        self.size = 0
+
+    def framed(self, values: Sequence[bytes]) -> Iterable[bytes]:
+        """The parts of the record."""
+        parts, size = self._encoder.encode(dict(zip(self.names, values, strict=True)))
+        self.size = size + FRAMING
+        return frame(parts, size)
+
+
+def _samples(
+    data: bytes, at: int, rule: str, differs: bool, previous: bytes
+) -> Iterator[tuple[Shape, list[bytes], int, int]]:
+    """The shape of each whole sample, its key and entries, and where its first header and that of the next one begin.
 
     Raises:
-        _Stop: at the first one that is not plain, or not buffered.
+        _Stop: at the first member that is not plain, or not buffered.
     """
-    key, prefix, known = "", "\0", dict[str, str]()
+    shape, values, key, prefix, skip, start = list[Any](), list[bytes](), b"", b"\0", 1, at
+    known: dict[bytes, str] = {}
     while True:
         begin, header = at, data[at : at + BLOCK]
         if len(header) < BLOCK:
-            raise _Stop(short=True)
+            raise _Stop(True)
         if not header[0]:  # the end of the archive, whose checksum would be added up
-            raise _Stop(short=False)
+            raise _Stop(False)
         try:
             size = size_in(header)
             if header[156] == _EXTENDED:
                 at = _behind_times(data, at + BLOCK, size)
                 header = data[at : at + BLOCK]
                 size = size_in(header)
-            length = header.find(0)
-            if header[156] != _REGULAR or header[345] or not 0 < length < 100 or size > _MOST_BYTES:
-                raise _Stop(short=False)
-            name = header[:length].decode()
+            if header[156] != _REGULAR or header[345] or size > _MOST_BYTES:
+                raise _Stop(False)
+            if not (header.startswith(prefix) and (name := known.get(header[skip:_NAME], ""))):
+                match = _usual_name(header, 0, _NAME)
+                found, extension = match.groups() if match else _unusual_name(header[:_NAME], rule, differs)
+                if found != key:
+                    if values:
+                        yield tuple(shape), values, start, begin
+                    elif previous.startswith(found + b"."):
+                        raise _Stop(None)
+                    if b"__meta__" in found:
+                        raise _Stop(False)
+                    found.decode()
+                    key, prefix, skip, start = found, found + b".", len(found) + 1, begin
+                    shape, values = [len(key)], [key]
+                name = extension.decode().lower() if rule == "first" else extension.decode()
+                known[header[skip:_NAME]] = name
         except ValueError:  # no header, or a name that is not UTF-8
-            raise _Stop(short=False) from None
-        start = at + BLOCK
-        at = start + size + (-size & 511)
+            raise _Stop(False) from None
+        at += BLOCK
+        shape += (name, size)
+        values.append(data[at : at + size])
+        at += size + (-size & 511)
         if at > len(data):
-            raise _Stop(short=True)
-        if not (name.startswith(prefix) and (extension := known.get(name[len(prefix) :], ""))):
-            if "._" in name or "__meta__" in name:
-                raise _Stop(short=False)
-            key, extension = split_name(name, rule)
-            prefix = f"{key}."
-            if extension not in known or rule == "last":
-                dots = "." in extension or "." in key[key.rfind("/") + 1 :]
-                if not key or (dots and not differs):
-                    raise _Stop(short=False)
-                if name.endswith(extension) and not dots:
-                    known[extension] = extension
-        yield key, extension, begin, start, start + size
+            raise _Stop(True)
+        if at - start > _MOST_BYTES:
+            raise _Stop(False)
+
+
+def _unusual_name(field: bytes, rule: str, differs: bool) -> tuple[bytes, bytes]:
+    """Key and extension of a member, if the same sample would result with the other key rule, or need not.
+
+    Raises:
+        _Stop: when it is not an entry, or would be named differently.
+        UnicodeDecodeError: when it is not UTF-8.
+    """
+    end = field.find(0)
+    key, extension = split_name(field[: max(end, 0)].decode(), "last" if rule == "last" else "first")
+    dots = "." in extension or "." in key[key.rfind("/") + 1 :]
+    if not key or (dots and not differs) or b"._" in field or b"__meta__" in field:
+        raise _Stop(False)
+    return key.encode(), extension.encode()
 
 
 def _behind_times(data: bytes, at: int, size: int) -> int:
     """The end of an extended header that adds only times, and is followed by a whole header."""
     if size > BLOCK:
-        raise _Stop(short=False)
+        raise _Stop(False)
     if len(data) < at + 2 * BLOCK:
-        raise _Stop(short=True)
+        raise _Stop(True)
     if not pax_records(data[at : at + size]).keys() <= _TIMES:
-        raise _Stop(short=False)
+        raise _Stop(False)
     return at + (size and BLOCK)

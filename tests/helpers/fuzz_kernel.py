@@ -20,7 +20,7 @@ from types import ModuleType
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
 
 from makers import header, member, pax  # noqa: E402
-from tar2tf_cli.formats.tfrecord import length_crc  # noqa: E402
+from tar2tf_cli.formats.tfrecord import stored_crc  # noqa: E402
 
 NAMES = [
     b"a.jpg",
@@ -95,7 +95,7 @@ def delimited(data: bytes) -> bytes:
 
 def framed(message: bytes) -> bytes:
     length = len(message).to_bytes(8, "little")
-    return length + length_crc(length) + message + length_crc(message)
+    return length + stored_crc(length) + message + stored_crc(message)
 
 
 def check(native: ModuleType, generator: random.Random) -> int:
