@@ -28,15 +28,17 @@ class TarsSource(Source):
     Args:
         tars: the tars in order.
         resumable: whether it can be known that a later run makes the same of them.
+        threads: how many threads make the examples of one tar; None for as many as are useful.
     """
 
-    def __init__(self, tars: Sequence[Tar], *, resumable: bool = True) -> None:
+    def __init__(self, tars: Sequence[Tar], *, resumable: bool = True, threads: int | None = None) -> None:
         self._tars = {_place(*tar): tar for tar in tars}
         self._inputs = [item._replace(name=_place(source, item)) for source, item in tars]
         self.bucket = _together(tars)
         self.seekable = all(source.seekable for source, _ in tars)
         self.repeatable = all(source.repeatable for source, _ in tars)
         self._resumable = resumable and self.repeatable
+        self.threads = threads
 
     @property
     def resumable(self) -> bool:
@@ -70,27 +72,18 @@ class StagesSource(ListSource):
         open_stages: starts the stages.
         stages: the stages as written in the manifest.
         repeatable: whether it can be known that the stages are the same in a later run.
-        gives: whether they yield unchanged samples of tars, or examples.
-        threads: how many threads turn their output into examples.
     """
 
+    gives: Literal["bytes", "values", "examples"] = "examples"
+
     def __init__(
-        self,
-        tars: Sequence[Tar],
-        open_stages: Open,
-        stages: Sequence[Mapping[str, Any]] = (),
-        *,
-        repeatable: bool = False,
-        gives: Literal["bytes", "examples"] = "examples",
-        threads: int = 1,
+        self, tars: Sequence[Tar], open_stages: Open, stages: Sequence[Mapping[str, Any]], *, repeatable: bool
     ) -> None:
         super().__init__(_together(tars) if tars else "the TarStage")
         self._tars = tars
         self._open = open_stages
         self._stages = stages
         self.repeatable = repeatable and bool(tars) and all(source.repeatable for source, _ in tars)
-        self.gives = gives
-        self.threads = threads
 
     @property
     def identity(self) -> dict[str, Any]:

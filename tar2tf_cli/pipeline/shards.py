@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from tar2tf_cli.conversion.run import Summary, convert
-from tar2tf_cli.conversion.targets import FilesTarget, StreamTarget, Target
+from tar2tf_cli.conversion.targets import FilesTarget, StreamTarget
 from tar2tf_cli.errors import OutputExistsError, UsageError
 from tar2tf_cli.flow.sample_flow import Faults, OnFault
 from tar2tf_cli.formats.record_file import write_whole
@@ -58,7 +58,7 @@ def write_stream(recipe: Recipe, out: Any) -> PipelineSummary:
     Raises:
         Tar2tfError: as `convert` does.
     """
-    return _as_one(recipe, Output(STDOUT), StreamTarget(out, name_of(out, "<stream>")))
+    return _convert(recipe, Output(STDOUT), target=StreamTarget(out, name_of(out, "<stream>")))
 
 
 def write_file(recipe: Recipe, path: str, *, overwrite: bool) -> PipelineSummary:
@@ -67,7 +67,7 @@ def write_file(recipe: Recipe, path: str, *, overwrite: bool) -> PipelineSummary
     Raises:
         Tar2tfError: as `convert` does.
     """
-    done = _as_one(recipe, Output(path), FilesTarget(iter([path]), overwrite=overwrite))
+    done = _convert(recipe, Output(path), target=FilesTarget(iter([path]), overwrite=overwrite))
     if not done.shards:
         write_whole(path, [])
     return replace(done, shards=[])
@@ -83,21 +83,13 @@ def write_shards(recipe: Recipe, output: Output, *, overwrite: bool) -> Pipeline
     unknown = next((name for stage in recipe.stages for name in stage.unknown), None)
     if not recipe.by_tar and "input" in output.template.fields:
         raise UsageError("<input> is the name of a tar, but this pipeline reads all tars as one stream")
-    tars = recipe.begin.tars()
-    conversion = _conversion(recipe, output)
     try:
-        if recipe.by_tar:
-            source: Source = TarsSource(tars, resumable=unknown is None)
-            done = _convert(_with_stages(conversion, recipe), source, recipe.workers, overwrite=overwrite)
-        else:
-            source = _stages_source(recipe, tars, repeatable=unknown is None)
-            done = _convert(conversion, source, 1, overwrite=overwrite)
+        return _convert(recipe, output, workers=recipe.workers, known=unknown is None, overwrite=overwrite)
     except OutputExistsError as error:
         if error.hint and "--overwrite" in error.hint:
             why = f" (tar2tf cannot tell whether {unknown} is the same as in an earlier run)" if unknown else ""
             error.hint = f"choose another path or overwrite=True{why}"
         raise
-    return _summary(done)
 
 
 def run_own(recipe: Recipe, last: Own) -> PipelineSummary:
@@ -125,19 +117,24 @@ def _noted(report: InputReport, example: Any) -> Any:
     return example
 
 
-def _as_one(recipe: Recipe, output: Output, target: Target) -> PipelineSummary:
-    """Write the output of the stages as one stream, without a manifest."""
+def _convert(
+    recipe: Recipe, output: Output, *, workers: int = 1, known: bool = False, **options: Any
+) -> PipelineSummary:
+    """Run the conversion that is equivalent to the stages; without custom stages, each tar is an input of its own.
+
+    Args:
+        workers: number of processes; with one, the recipe's workers are threads.
+        known: whether the stages are identified, so that a later run can know that they are the same.
+    """
     tars, conversion = recipe.begin.tars(), _conversion(recipe, output)
-    if not recipe.by_tar:
-        return _summary(_convert(conversion, _stages_source(recipe, tars), 1, target=target))
-
-    def samples(report: InputReport, on_fault: OnFault) -> Placed:
-        run = Run(report, on_fault, recipe.context.max_entry_size, stores=True)
-        for sample in recipe.begin.run(tars, run):
-            yield {"shard": run.shard}, sample
-
-    source = StagesSource(tars, samples, gives="bytes", threads=recipe.workers)
-    return _summary(_convert(_with_stages(conversion, recipe), source, 1, target=target))
+    source: Source
+    if recipe.by_tar:
+        conversion = _with_stages(conversion, recipe)
+        source = TarsSource(tars, resumable=known, threads=recipe.workers if workers == 1 else None)
+    else:
+        source, workers = _stages_source(recipe, tars, repeatable=known), 1
+    conversion = replace(conversion, input=replace(conversion.input, bucket=source.bucket))
+    return _summary(convert(conversion, source=source, workers=workers, **options))
 
 
 def _conversion(recipe: Recipe, output: Output) -> Conversion:
@@ -163,7 +160,7 @@ def _with_stages(conversion: Conversion, recipe: Recipe) -> Conversion:
     return replace(conversion, **features, **ops)
 
 
-def _stages_source(recipe: Recipe, tars: Sequence[Tar], *, repeatable: bool = False) -> StagesSource:
+def _stages_source(recipe: Recipe, tars: Sequence[Tar], *, repeatable: bool) -> StagesSource:
     """The output of the stages as the only input of a conversion."""
 
     def examples(report: InputReport, on_fault: OnFault) -> Placed:
@@ -173,11 +170,6 @@ def _stages_source(recipe: Recipe, tars: Sequence[Tar], *, repeatable: bool = Fa
 
     described = [text for stage in recipe.stages if (text := stage.described())]
     return StagesSource(tars, examples, described, repeatable=repeatable)
-
-
-def _convert(conversion: Conversion, source: Source, workers: int, **options: Any) -> Summary:
-    conversion = replace(conversion, input=replace(conversion.input, bucket=source.bucket))
-    return convert(conversion, source=source, workers=workers, **options)
 
 
 def _summary(done: Summary) -> PipelineSummary:

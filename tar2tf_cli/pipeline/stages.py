@@ -45,17 +45,15 @@ class Run:
         report: what was skipped is added to it.
         on_fault: the policy for faulty samples.
         most: the size above which entries may not be held in memory as a whole.
-        stores: whether large entries may stay in files.
 
     Attributes:
         shard: the tar being read.
         failure: the first error, which a later stage may have swallowed.
     """
 
-    def __init__(self, report: InputReport, on_fault: OnFault, most: int, *, stores: bool = False) -> None:
+    def __init__(self, report: InputReport, on_fault: OnFault, most: int) -> None:
         self.report = report
         self.most = most
-        self.stores = stores
         self.shard: str | None = None
         self._on_fault = on_fault
         self.failure: Exception | None = None
@@ -146,7 +144,7 @@ class FromTars(Stage):
             for source, item in items:
                 with Reading(conversion, source, item, on_fault=run.fault, ahead=True) as reading:
                     run.shard = reading.name
-                    yield from reading.samples() if run.stores else reading.whole_samples()
+                    yield from reading.whole_samples()
                 run.report.skipped += reading.report.skipped
         except Tar2tfError as error:
             raise run.fail(error)  # noqa: B904  # it is the same one

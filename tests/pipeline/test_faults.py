@@ -105,15 +105,19 @@ def test_exceptions_in_the_first_and_last_stage_name_the_stage(tar: Path) -> Non
         (
             "transform_tf_examples",
             lambda example: {"jpg": b""},
-            r"sample 0000: .* returned dict instead of a TFExample",
+            r"sample 0000, offset 0: .* returned dict instead of a TFExample",
         ),
         (
             "transform_tf_examples",
             lambda example: TFExample(x=5),
             "the example has int as 'x', which requires add_int64",
         ),
-        ("transform_samples", lambda sample: sample["none"], r"sample 0000: the function .* raised KeyError"),
-        ("transform_tf_examples", lambda example: example["none"], r"sample 0000: the function .* raised KeyError"),
+        ("transform_samples", lambda sample: sample["none"], r"sample 0000, offset 0: the function .* raised KeyError"),
+        (
+            "transform_tf_examples",
+            lambda example: example["none"],
+            r"sample 0000, offset 0: the function .* raised KeyError",
+        ),
         ("transform_tf_examples", lambda example: example.get_int64("cls"), r"'cls' holds bytes values, not int64"),
         ("transform_samples", select(by_sample_f(lambda sample: "jpg")), "returned the text 'jpg' instead of a list"),
     ],
@@ -230,7 +234,7 @@ def test_a_value_of_another_type_names_shard_and_sample(tmp_path: Path, workers:
     good, bad = write_tar(tmp_path / "good.tar", samples(40)), write_tar(tmp_path / "bad.tar", contents)
     out = tmp_path / "out.record"
     pipeline = Pipeline().from_tar(good, bad).sample_to_tf_example({"cls": "int64"})
-    with pytest.raises(SampleError, match=r"bad\.tar, sample 0033: 'cls' is not of type int64"):
+    with pytest.raises(SampleError, match=r"bad\.tar, sample 0033, offset 67584: 'cls' is not of type int64"):
         pipeline.to_tf_record(out, num_workers=workers).do()
     assert not out.exists()
 
@@ -260,7 +264,9 @@ def test_features_of_one_name_and_several_kinds_are_an_error(tar: Path, tmp_path
             example.add_int64("cls", 1)
         return example
 
-    with pytest.raises(SampleError, match=r"sample 0006: the feature 'cls' is int64 of rank 0 here and bytes"):
+    with pytest.raises(
+        SampleError, match=r"sample 0006, offset 12288: the feature 'cls' is int64 of rank 0 here and bytes"
+    ):
         made_of(tar, tmp_path, lambda p: p.transform_tf_examples(mixed))
 
 
