@@ -32,10 +32,6 @@ class InputChanges:
         kinds = {"added": self.added, "removed": self.removed, "changed": self.changed}
         return ", ".join(_listed(names, kind) for kind, names in kinds.items() if names) or "their order changed"
 
-    def to_json(self) -> dict[str, list[str]]:
-        """As plain JSON, with all names."""
-        return {"added": [*self.added], "removed": [*self.removed], "changed": [*self.changed]}
-
 
 def _by_name(inputs: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     """The versions of the inputs of each name; one file can be given twice."""

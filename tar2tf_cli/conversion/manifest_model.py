@@ -19,8 +19,6 @@ _DTYPES: Final = {
 }
 """The dtypes that each encoding can hold."""
 
-_DIGEST: Final = re.compile(r"crc32c:[0-9a-f]{8}")
-
 
 def _show(value: Any) -> str:
     shown = repr(value)
@@ -60,20 +58,19 @@ def _count(value: Any, path: str) -> None:
         _refuse(path, "a whole number, 0 or more", value)
 
 
-def _one_of(*words: str) -> Rule:
+def _matching(pattern: str, what: str) -> Rule:
+    """Text that matches a regular expression as a whole."""
+    fits = re.compile(pattern).fullmatch
+
     def rule(value: Any, path: str) -> None:
-        if not isinstance(value, str) or value not in words:
-            _refuse(path, f"one of {', '.join(words)}", value)
-
-    return rule
-
-
-def _matching(pattern: re.Pattern[str], what: str) -> Rule:
-    def rule(value: Any, path: str) -> None:
-        if not isinstance(value, str) or not pattern.fullmatch(value):
+        if not isinstance(value, str) or not fits(value):
             _refuse(path, what, value)
 
     return rule
+
+
+def _one_of(*words: str) -> Rule:
+    return _matching("|".join(words), f"one of {', '.join(words)}")
 
 
 def _or_null(inner: Rule) -> Rule:
@@ -84,22 +81,14 @@ def _or_null(inner: Rule) -> Rule:
     return rule
 
 
-def _list(inner: Rule) -> Rule:
+def _list(inner: Rule, length: int | None = None) -> Rule:
+    """A list of items that `inner` accepts, of any length or a certain one."""
+
     def rule(value: Any, path: str) -> None:
-        if not isinstance(value, list):
-            _refuse(path, "a list", value)
+        if not isinstance(value, list) or length not in (None, len(value)):
+            _refuse(path, "a list" if length is None else f"a list of {length}", value)
         for number, item in enumerate(value):
             inner(item, f"{path}[{number}]")
-
-    return rule
-
-
-def _tuple(*inner: Rule) -> Rule:
-    def rule(value: Any, path: str) -> None:
-        if not isinstance(value, list) or len(value) != len(inner):
-            _refuse(path, f"a list of {len(inner)}", value)
-        for number, (item, one) in enumerate(zip(value, inner, strict=True)):
-            one(item, f"{path}[{number}]")
 
     return rule
 
@@ -131,13 +120,10 @@ def _object(required: dict[str, Rule], optional: dict[str, Rule] | None = None) 
     return rule
 
 
-def _anything(value: Any, path: str) -> None:
-    """Accept any value."""
-
-
+_NAMES: Final = list(dict.fromkeys(dtype for dtypes in _DTYPES.values() for dtype in dtypes))
 _SPEC: Final = _object(
     {"output": _object({"path": _below}, {"compression": _one_of("none", "gzip")})},
-    {"input": _object({}, {"fields": _map(_anything)})},
+    {"input": _object({}, {"fields": _object({})})},
 )
 _INPUT: Final = _object({"name": _text, "size": _or_null(_count), "version": _or_null(_word)})
 _SHARD: Final = _object(
@@ -145,31 +131,21 @@ _SHARD: Final = _object(
         "path": _below,
         "records": _count,
         "bytes": _count,
-        "digest": _matching(_DIGEST, "crc32c: and eight hexadecimal digits"),
+        "digest": _matching("crc32c:[0-9a-f]{8}", "crc32c: and eight hexadecimal digits"),
     },
     {"split": _text},
 )
-_NAMES: Final = list(dict.fromkeys(dtype for dtypes in _DTYPES.values() for dtype in dtypes))
-_FEATURE: Final = _object(
-    {
-        "dtype": _one_of(*_NAMES),
-        "shape": _list(_or_null(_count)),
-        "encoding": _one_of(*_DTYPES),
-    },
-    {"count": _count},
-)
+_LOOK: Final = {"dtype": _one_of(*_NAMES), "shape": _list(_or_null(_count)), "encoding": _one_of(*_DTYPES)}
 _TOTALS: Final = _object({}, dict.fromkeys(("inputs", "shards", "records", "bytes"), _count))
 _SKIPPED: Final = _object({"samples": _count, "members": _map(_count)})
-
-_LOOK: Final = _object({"dtype": _one_of(*_NAMES), "shape": _list(_or_null(_count)), "encoding": _one_of(*_DTYPES)})
 _GAVE: Final = _object(
     {"samples": _count, "faulty": _count, "skipped": _map(_count), "schema": _count, "counts": _map(_count)}
 )
 _LINEAGE: Final = _object(
     {
-        "schemas": _list(_map(_LOOK)),
+        "schemas": _list(_map(_object(_LOOK))),
         "inputs": _list(_GAVE),
-        "shards": _list(_list(_tuple(_count, _count, _count, _count))),
+        "shards": _list(_list(_list(_count, 4))),
     }
 )
 
@@ -178,7 +154,7 @@ MANIFEST: Final = _object(
         "spec": _SPEC,
         "inputs": _list(_INPUT),
         "shards": _list(_SHARD),
-        "features": _map(_FEATURE),
+        "features": _map(_object(_LOOK, {"count": _count})),
         "skipped": _SKIPPED,
     },
     {"totals": _TOTALS, "documents": _list(_below), "lineage": _LINEAGE},
