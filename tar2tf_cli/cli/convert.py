@@ -13,11 +13,15 @@ from click.core import ParameterSource
 from tar2tf_cli.cli.options import (
     Command,
     completing,
-    input_options,
+    feature_option,
+    input_option,
     option,
-    output_options,
+    output_option,
+    report_options,
+    sample_option,
     shards_arguments,
     store_options,
+    tar_options,
     words,
     workers_option,
 )
@@ -39,156 +43,125 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
 
 @click.command("convert", cls=Command, terms=_ops)
 @shards_arguments(required=False)
-@option(
-    "--from",
+@input_option(
+    "--from KIND",
     "kind",
-    group="Input",
-    metavar="KIND",
     **words("tar", "imagefolder", "examples"),
     help="tar, imagefolder or examples.",
     more="What BUCKET is: tars, a folder of images per class, or rows of a CSV file.",
 )
 @store_options
-@input_options
-@option(
-    "--labels",
+@tar_options
+@input_option(
+    "--labels FILE|imagenet",
     shell_complete=completing("labels"),
-    group="Input",
-    metavar="FILE|imagenet",
     help="Labels of an image folder's classes.",
     more="Their numbers and texts: JSON, lines of CLASS or CLASS<TAB>TEXT, or imagenet for those of ImageNet-1k.",
 )
-@option(
-    "--example-class",
+@input_option(
+    "--example-class WHERE",
     shell_complete=completing("files"),
-    group="Input",
-    metavar="WHERE",
     help="Class that turns rows into examples.",
     more="WHERE is FILE.py:CLASS or MODULE:CLASS.",
 )
-@option(
-    "--example-arg",
+@input_option(
+    "--example-arg NAME=VALUE",
     "example_args",
-    group="Input",
     multiple=True,
-    metavar="NAME=VALUE",
     help="Argument passed to its methods.",
     more="May be repeated. A VALUE that is valid JSON is parsed.",
 )
-@option(
-    "--op",
+@sample_option(
+    "--op OP",
     "ops",
     shell_complete=completing("ops"),
-    group="Samples",
     multiple=True,
-    metavar="OP",
     help="Op to apply; repeat it for more, in order:",
     more="tar2tf ops shows all of them with examples.",
 )
-@option("--limit", group="Samples", metavar="N", help="Convert at most N samples.")
-@option("--shuffle", group="Samples", is_flag=True, help="Shuffle the records across all shards.")
-@option("--seed", group="Samples", metavar="N", help="Random seed.  [default: 0]")
-@option(
-    "--max-pixels",
-    group="Samples",
-    metavar="N",
+@sample_option("--limit N", help="Convert at most N samples.")
+@sample_option("--shuffle", is_flag=True, help="Shuffle the records across all shards.")
+@sample_option("--seed N", help="Random seed.  [default: 0]")
+@sample_option(
+    "--max-pixels N",
     help="Largest image in pixels.  [default: 134217728]",
     more="An image with more (height x width) is a faulty sample when it is decoded.",
 )
-@option(
-    "--max-entry-size",
-    group="Samples",
-    metavar="SIZE",
+@sample_option(
+    "--max-entry-size SIZE",
     help="Maximum entry in memory.  [default: 512MiB]",
     more="A sample with a larger entry is faulty if an op, a preset or a type needs that entry as a whole. Entries "
     "that do not change are copied in pieces, up to 2 GiB.",
 )
-@option("--on-error", group="Samples", **words("fail", "skip"), help="How to treat a faulty sample.")
-@option("--max-errors", group="Samples", metavar="N", help="Fail after more than N faulty samples.")
-@option(
-    "--errors",
+@sample_option("--on-error", **words("fail", "skip"), help="How to treat a faulty sample.")
+@sample_option("--max-errors N", help="Fail after more than N faulty samples.")
+@sample_option(
+    "--errors FILE",
     "errors_path",
-    group="Samples",
-    metavar="FILE",
     help="Write the errors of faulty samples to FILE.",
     more="One JSON document per line.",
 )
-@option(
-    "--select",
-    group="Features",
+@feature_option(
+    "--select SEL",
     multiple=True,
-    metavar="SEL",
     help="Entries that become features: jpg,cls.",
     more="NAME=ENTRY renames, and label=json:annotations.0.label takes a value in a JSON entry. May be repeated.",
 )
-@option(
-    "--type",
+@feature_option(
+    "--type NAME=TYPE",
     "types",
     shell_complete=completing("types"),
-    group="Features",
     multiple=True,
-    metavar="NAME=TYPE",
     help="int64, float or bytes, or with _list.",
     more="The type of a feature, such as cls=int64; text is parsed. May be repeated.",
 )
-@option(
-    "--preset",
+@feature_option(
+    "--preset NAME",
     shell_complete=completing("presets"),
-    group="Features",
-    metavar="NAME",
     help="image-label, imagenet[-tensor] or webdataset.",
     more="A known set of features: image-label, imagenet, imagenet-tensor or webdataset.",
 )
-@option("--image-size", group="Features", metavar="N", help="Crop and scale imagenet-tensor to N x N.")
-@option(
+@feature_option("--image-size N", help="Crop and scale imagenet-tensor to N x N.")
+@output_option(
     "-o",
-    "--output",
+    "--output PATH",
     "path",
-    group="Output",
-    metavar="PATH",
     help="Path template of the shards; - for stdout.",
     more="<> counts from 1 and <00000> from 00000; <total> is the number of shards, <split> the split and <input> the "
     "input's name. A device or a pipe is written to like standard output.",
 )
-@option("--max-shard-size", group="Output", metavar="SIZE", help="Maximum size of a shard, such as 100MB.")
-@option("--num-shards", group="Output", metavar="N", help="Write N shards of equal count.")
-@option("--records-per-shard", group="Output", metavar="N", help="Maximum number of records in a shard.")
-@option(
-    "--split",
-    group="Output",
-    metavar="NAME=FRACTION,…",
+@output_option("--max-shard-size SIZE", help="Maximum size of a shard, such as 100MB.")
+@output_option("--num-shards N", help="Write N shards of equal count.")
+@output_option("--records-per-shard N", help="Maximum number of records in a shard.")
+@output_option(
+    "--split NAME=FRACTION,…",
     help="Split by key, such as train=0.9,val=0.1.",
     more="A hash of the key assigns each sample, so that it stays in its split when data is added.",
 )
-@option("--compression", group="Output", **words("none", "gzip"), help="Compress the shards.")
-@option(
+@output_option("--compression", **words("none", "gzip"), help="Compress the shards.")
+@output_option(
     "--index",
-    group="Output",
     is_flag=True,
     help="Write SHARD.idx beside each shard.",
     more="It has the offset and size of each record.",
 )
-@option(
-    "--tfds",
-    group="Output",
-    metavar="NAME[:VERSION]",
+@output_option(
+    "--tfds NAME[:VERSION]",
     help="Describe the shards for TFDS, too.",
     more="As tar2tf export tfds does: tfds.builder_from_directory then reads the folder of the manifest. Shards have "
     "to be numbered with <00000> or <00000>-of-<total>.",
 )
-@option(
+@output_option(
     "--update",
-    group="Output",
     is_flag=True,
     help="Convert only what changed since the last run.",
     more="Shards none of whose inputs were added, removed or changed since the last run are kept. The result is that "
     "of a new run.",
 )
-@option("--overwrite", group="Output", is_flag=True, help="Replace what this conversion did not write.")
+@output_option("--overwrite", is_flag=True, help="Replace what this conversion did not write.")
 @option(
-    "--spec",
+    "--spec FILE",
     "spec_path",
-    metavar="FILE",
     help="Read the conversion from YAML; - for stdin.",
     more="Flags override it. tar2tf schema prints what it may contain.",
 )
@@ -202,8 +175,7 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
     "the end; see tar2tf etl.",
 )
 @option(
-    "--etl",
-    metavar="NAME",
+    "--etl NAME",
     help="Transformer in the cluster to use.",
     more="As made by tar2tf etl init --name NAME.",
 )
@@ -214,9 +186,9 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
     more="ray: on a Ray cluster. Submit the command to it: ray job submit -- tar2tf convert ... --engine ray. Inputs "
     "and output have to be in a folder that all nodes share, or in a bucket. -j is then the number of tasks at once.",
 )
-@option("--address", metavar="HOST:PORT", help="Ray cluster.  [default: RAY_ADDRESS, or here]")
+@option("--address HOST:PORT", help="Ray cluster.  [default: RAY_ADDRESS, or here]")
 @option("--dry-run", is_flag=True, help="Show plan and first sample; write nothing.")
-@output_options
+@report_options
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> int:
     """Convert tars, image folders or CSV rows to TFRecord shards.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from tar2tf_cli.cli.options import Command, completing, option
+from tar2tf_cli.cli.options import Command, completing, output_option
 from tar2tf_cli.cli.output import echo
 
 __all__ = ["command"]
@@ -15,22 +15,18 @@ __all__ = ["command"]
 @click.command("export", cls=Command)
 @click.argument("format", type=click.Choice(["tfds"]), metavar="tfds")
 @click.argument("manifest", metavar="DIR", shell_complete=completing("files"))
-@option(
-    "--name",
-    group="Output",
-    metavar="NAME[:VERSION]",
+@output_option(
+    "--name NAME[:VERSION]",
     help="Name and version of the dataset.",
     more="The default is the name of the folder, and 1.0.0.",
 )
-@option(
-    "--class-names",
-    group="Output",
-    metavar="FEATURE=FILE",
+@output_option(
+    "--class-names FEATURE=FILE",
     multiple=True,
     help="Label map with the names of its classes.",
     more="May be repeated. The default is the label map that convert wrote. FILE has one class per line, or is JSON.",
 )
-@option("--overwrite", group="Output", is_flag=True, help="Replace other files of these names.")
+@output_option("--overwrite", is_flag=True, help="Replace other files of these names.")
 def command(format: str, manifest: str, name: str | None, class_names: Sequence[str], overwrite: bool) -> int:
     """Describe shards for TensorFlow Datasets.
 

@@ -9,12 +9,12 @@ import click
 
 from tar2tf_cli.cli.options import (
     Command,
-    input_options,
-    option,
-    output_options,
+    output_option,
     reach_of,
+    report_options,
     shards_arguments,
     store_options,
+    tar_options,
     whole,
     workers_option,
 )
@@ -35,16 +35,16 @@ _MOST_EXAMPLE: Final = 60
 
 @click.command("inspect", cls=Command)
 @shards_arguments()
-@option("-n", "samples", group="Output", type=whole, metavar="N", help="Print the first N samples; with --json, also.")
-@option("--code", group="Output", is_flag=True, help="Print Python code that parses the records.")
-@option("--html", group="Output", metavar="FILE", help="Write a page that shows the dataset.")
-@option("--keys", group="Output", is_flag=True, help="Print the key of every sample, one per line.")
-@option("--extract", group="Output", multiple=True, metavar="KEY", help="Write a sample's entries to files.")
-@option("--to", group="Output", default=".", show_default=True, metavar="DIR", help="Folder for --extract.")
+@output_option("-n N", "samples", type=whole, help="Print the first N samples; with --json, also.")
+@output_option("--code", is_flag=True, help="Print Python code that parses the records.")
+@output_option("--html FILE", help="Write a page that shows the dataset.")
+@output_option("--keys", is_flag=True, help="Print the key of every sample, one per line.")
+@output_option("--extract KEY", multiple=True, help="Write a sample's entries to files.")
+@output_option("--to DIR", default=".", show_default=True, help="Folder for --extract.")
 @workers_option
-@input_options
+@tar_options
 @store_options
-@output_options
+@report_options
 def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     """Show what tar and TFRecord shards contain.
 

@@ -17,14 +17,18 @@ __all__ = [
     "Command",
     "Words",
     "completing",
+    "feature_option",
     "grouped",
-    "input_options",
+    "input_option",
     "option",
-    "output_options",
+    "output_option",
     "reach_of",
+    "report_options",
+    "sample_option",
     "seconds",
     "shards_arguments",
     "store_options",
+    "tar_options",
     "together",
     "whole",
     "words",
@@ -55,21 +59,30 @@ _PATHS: Final = ("PATH", "FILE", "DIR")
 class _Option(click.Option):
     """An option that can also be set in the environment: TAR2TF_MAX_SHARD_SIZE for --max-shard-size.
 
+    It is declared as in the help, with its metavar: "--max-shard-size SIZE".
+
     Attributes:
         group: the group that it belongs to, one of `GROUPS`.
         more: what the man page says after the help text.
     """
 
     def __init__(self, declarations: Sequence[str], *, group: str = "Running", more: str = "", **settings: Any) -> None:
-        name = next((word for word in declarations if word.startswith("--")), declarations[-1]).partition("/")[0]
+        names = [word.partition(" ")[0] for word in declarations]
+        for metavar in (word.partition(" ")[2] for word in declarations if " " in word):
+            settings["metavar"] = metavar
         if settings.get("metavar") in _PATHS:
             settings.setdefault("shell_complete", completing("files"))
-        super().__init__(declarations, envvar="TAR2TF_" + name.lstrip("-").upper().replace("-", "_"), **settings)
+        name = next((name for name in names if name.startswith("--")), names[-1]).partition("/")[0]
+        super().__init__(names, envvar="TAR2TF_" + name.lstrip("-").upper().replace("-", "_"), **settings)
         self.group = group
         self.more = more
 
 
 option = partial(click.option, cls=_Option)
+input_option = partial(option, group="Input")
+sample_option = partial(option, group="Samples")
+feature_option = partial(option, group="Features")
+output_option = partial(option, group="Output")
 
 
 def _argument(name: str, **settings: Any) -> Callable[[F], F]:
@@ -201,24 +214,20 @@ def together(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 store_options = together(
-    option(
-        "--endpoint",
-        group="Input",
-        metavar="URL",
+    input_option(
+        "--endpoint URL",
         help="Address of the store that holds BUCKET.",
         more="Such as AIStore's proxy, or an S3 server of your own. The default is AIS_ENDPOINT or AWS_ENDPOINT_URL.",
     ),
-    option(
+    input_option(
         "--no-sign-request",
-        group="Input",
         is_flag=True,
         help="Read a public bucket without credentials.",
         more="For buckets of S3, GCS and Azure.",
     ),
     option(
-        "--retry-for",
+        "--retry-for SECONDS",
         type=seconds,
-        metavar="SECONDS",
         help="Time to repeat failed requests.  [default: 60]",
         more="A store that does not answer is asked again until there was no progress for so many seconds.",
     ),
@@ -231,35 +240,30 @@ def reach_of(options: Mapping[str, Any]) -> Reach:
     return {name: options[name] for name in ("endpoint", "retry_for", "no_sign_request")}  # type: ignore[return-value]
 
 
-workers_option = option(
-    "-j", "--num-workers", type=whole, metavar="N", help="Number of worker processes.  [default: CPUs]"
-)
-input_options = together(
-    option(
+workers_option = option("-j", "--num-workers N", type=whole, help="Number of worker processes.  [default: CPUs]")
+tar_options = together(
+    input_option(
         "--key-split",
-        group="Input",
         **words("first", "last"),
         help="Dot at which a key ends.",
         more="A member's base name is split into key and extension at its first dot, as by WebDataset, or at its last.",
     ),
-    option(
+    input_option(
         "--regroup/--no-regroup",
-        group="Input",
         default=None,
         help="Join members that are not adjacent, or refuse.",
         more="By default a shard is read again to put its samples together when a key appears again; standard input "
         "cannot be. --regroup does so from the start; --no-regroup makes such a key an error.",
     ),
-    option(
+    input_option(
         "--ignore-missing-end",
-        group="Input",
         is_flag=True,
         help="Accept tars without end-of-archive blocks.",
         more="Some writers omit them; a tar that was cut off between two members cannot be distinguished from these.",
     ),
 )
 """How shards are read."""
-output_options = together(
+report_options = together(
     option("--json", "as_json", is_flag=True, help="Print the result as JSON on standard output."),
     option("-q", "--quiet", is_flag=True, help="Print errors only."),
     option("-v", "--verbose", is_flag=True, help="Also print each shard."),

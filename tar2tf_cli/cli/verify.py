@@ -12,12 +12,14 @@ import click
 from tar2tf_cli.cli.options import (
     Command,
     completing,
-    input_options,
-    option,
-    output_options,
+    input_option,
+    output_option,
     reach_of,
+    report_options,
+    sample_option,
     shards_arguments,
     store_options,
+    tar_options,
     workers_option,
 )
 from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, print_skipped, size
@@ -36,36 +38,30 @@ _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
 
 @click.command("verify", cls=Command)
 @shards_arguments()
-@option("--fast", group="Samples", is_flag=True, help="Check lengths only, and read no data.")
-@option("--decode", group="Samples", is_flag=True, help="Also decode every image and array.")
-@option(
-    "--against",
-    group="Input",
-    metavar="BUCKET",
+@sample_option("--fast", is_flag=True, help="Check lengths only, and read no data.")
+@sample_option("--decode", is_flag=True, help="Also decode every image and array.")
+@input_option(
+    "--against BUCKET",
     shell_complete=completing("files"),
     help="Compare with the samples that were converted.",
     more="BUCKET of verify is then a manifest, and TEMPLATE names shards in the BUCKET of --against; by default those "
     "of the manifest's spec. Every sample is converted again in memory, and must be in the shards once, unchanged.",
 )
-@option(
-    "--salvage",
-    group="Output",
-    metavar="PATH",
+@output_option(
+    "--salvage PATH",
     help="Write the good records to a new file.",
 )
-@option("--json-lines", group="Output", is_flag=True, help="Print one JSON document per file and line.")
-@option(
-    "--report",
+@output_option("--json-lines", is_flag=True, help="Print one JSON document per file and line.")
+@output_option(
+    "--report FILE",
     "report_path",
-    group="Output",
-    metavar="FILE",
     help="Write JUnit XML or SARIF, for a CI server.",
     more="The suffix decides: .xml for JUnit, .sarif for SARIF 2.1.0; anything else is the JSON document.",
 )
 @workers_option
-@input_options
+@tar_options
 @store_options
-@output_options
+@report_options
 def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     """Prove that TFRecord and tar shards are whole.
 
