@@ -122,8 +122,7 @@ class Pipeline:
 
     def with_tar_stage(self, stage: TarStage) -> Pipeline:
         """Take samples from your own function: it takes no arguments and yields dicts with a string `__key__`."""
-        _check_callable("with_tar_stage", stage)
-        return self._set("TarStage", "with_tar_stage", Own("TarStage", stage, _check_sample))
+        return self._set("TarStage", "with_tar_stage", _own("with_tar_stage", "TarStage", stage, _check_sample))
 
     def _from(self, method: str, inputs: Iterable[Any], how: Input) -> Pipeline:
         return self._set("TarStage", method, FromTars(check_inputs(inputs), how, method == "from_tar_gz"))
@@ -144,8 +143,7 @@ class Pipeline:
 
     def with_samples_stage(self, stage: SamplesStage) -> Pipeline:
         """Add a stage of your own, from an iterator of samples to an iterator of samples."""
-        _check_callable("with_samples_stage", stage)
-        self._stages["sample"].append(Own("SamplesStage", stage, _check_sample))
+        self._stages["sample"].append(_own("with_samples_stage", "SamplesStage", stage, _check_sample))
         return self
 
     # --- Sample2TFExampleStage ---
@@ -179,8 +177,7 @@ class Pipeline:
     def with_sample2tfexample_stage(self, stage: Sample2TFExampleStage) -> Pipeline:
         """Add a stage of your own, from an iterator of samples to an iterator of examples."""
         kind, method = "Sample2TFExampleStage", "with_sample2tfexample_stage"
-        _check_callable(method, stage)
-        return self._set(kind, method, Own(kind, stage, _check_example))
+        return self._set(kind, method, _own(method, kind, stage, _check_example))
 
     # --- TFExamplesStage ---
 
@@ -198,8 +195,7 @@ class Pipeline:
 
     def with_tfexamples_stage(self, stage: TFExamplesStage) -> Pipeline:
         """Add a stage of your own, from an iterator of examples to an iterator of examples."""
-        _check_callable("with_tfexamples_stage", stage)
-        self._stages["example"].append(Own("TFExamplesStage", stage, _check_example))
+        self._stages["example"].append(_own("with_tfexamples_stage", "TFExamplesStage", stage, _check_example))
         return self
 
     # --- TFRecordStage ---
@@ -245,22 +241,22 @@ class Pipeline:
         check_output(out)
         if not isinstance(num_workers, int) or num_workers < 1:
             raise UsageError(f"num_workers must be a number of workers, 1 or more, not {num_workers!r}")
-        shards = _shards(out, max_shard_size, num_shards, records_per_shard, compression, index)
-        if shards is not None:
-            write: Callable[[Recipe], PipelineSummary] = partial(write_shards, output=shards, overwrite=overwrite)
-        elif isinstance(out, (str, os.PathLike)):
-            write = partial(write_file, path=os.fspath(out), overwrite=overwrite)
-        else:
-            write = partial(write_stream, out=out)
-        self._set("TFRecordStage", "to_tf_record", write)
+        limits = {
+            "max_shard_size": max_shard_size,
+            "num_shards": num_shards,
+            "records_per_shard": records_per_shard,
+            "compression": compression,
+            "index": index or None,
+        }
+        given = {name: limit for name, limit in limits.items() if limit is not None}
+        self._set("TFRecordStage", "to_tf_record", _writer(out, given, overwrite=overwrite))
         self._workers = num_workers
         return self
 
     def with_tfrecord_stage(self, stage: TFRecordStage) -> Pipeline:
         """End with your own function, which takes the iterator of examples; if it returns an iterator, that is read."""
-        _check_callable("with_tfrecord_stage", stage)
-
-        return self._set("TFRecordStage", "with_tfrecord_stage", partial(run_own, last=Own("TFRecordStage", stage)))
+        kind, method = "TFRecordStage", "with_tfrecord_stage"
+        return self._set(kind, method, partial(run_own, last=_own(method, kind, stage)))
 
     # --- All of it ---
 
@@ -298,36 +294,29 @@ class Pipeline:
         return self
 
 
-def _shards(
-    out: Any,
-    max_shard_size: str | int | None,
-    num_shards: int | None,
-    records_per_shard: int | None,
-    compression: Literal["none", "gzip"] | None,
-    index: bool,
-) -> Output | None:
-    """The output path and limits of shards; None if the output is a single file.
+def _writer(out: Any, limits: dict[str, Any], *, overwrite: bool) -> Callable[[Recipe], PipelineSummary]:
+    """What writes the examples: to an open file, to one file or, if the path or a limit asks for them, to shards.
 
     Raises:
-        UsageError: when arguments contradict each other, or are not possible for an open file.
+        UsageError: when limits contradict each other, or are not possible for an open file.
     """
-    options = (max_shard_size, num_shards, records_per_shard, compression, index)
-    asked = options != (None, None, None, None, False)
     if not isinstance(out, (str, os.PathLike)):
-        if asked:
+        if limits:
             raise UsageError("an open file cannot have shards, compression or an index", hint="give a path")
-        return None
+        return partial(write_stream, out=out)
     path = os.fspath(out)
-    if not asked and not PathTemplate.parse(path).fields and not is_remote(path):
-        return None
-    output = Output(path, max_shard_size, num_shards, records_per_shard, compression or "none", index)
-    Conversion(Input("-"), output)  # raises for arguments that contradict each other
-    return output
+    if not limits and not PathTemplate.parse(path).fields and not is_remote(path):
+        return partial(write_file, path=path, overwrite=overwrite)
+    output = Output(path, **limits)
+    Conversion(Input("-"), output)  # raises for limits that contradict each other
+    return partial(write_shards, output=output, overwrite=overwrite)
 
 
-def _check_callable(method: str, stage: Any) -> None:
+def _own(method: str, kind: str, stage: Any, check: Callable[[Any], str | None] | None = None) -> Own:
+    """A custom stage."""
     if not callable(stage):
         raise UsageError(f"{method}: {type(stage).__name__} is not a function")
+    return Own(kind, stage, check)
 
 
 def _check_sample(item: Any) -> str | None:

@@ -126,38 +126,26 @@ def _convert(
         workers: number of processes; with one, the recipe's workers are threads.
         known: whether the stages are identified, so that a later run can know that they are the same.
     """
-    tars, conversion = recipe.begin.tars(), _conversion(recipe, output)
+    tars = recipe.begin.tars()
     source: Source
     if recipe.by_tar:
-        conversion = _with_stages(conversion, recipe)
-        source = TarsSource(tars, resumable=known, threads=recipe.workers if workers == 1 else None)
+        source, stages = (
+            TarsSource(tars, resumable=known, threads=recipe.workers if workers == 1 else None),
+            recipe.options,
+        )
     else:
-        source, workers = _stages_source(recipe, tars, repeatable=known), 1
-    conversion = replace(conversion, input=replace(conversion.input, bucket=source.bucket))
-    return _summary(convert(conversion, source=source, workers=workers, **options))
-
-
-def _conversion(recipe: Recipe, output: Output) -> Conversion:
-    """The conversion with the settings that all stages share, but without ops and features."""
-    return Conversion(
-        recipe.begin.input,
+        source, stages, workers = _stages_source(recipe, tars, repeatable=known), {}, 1
+    conversion = Conversion(
+        replace(recipe.begin.input, bucket=source.bucket),
         output,
         seed=recipe.context.seed,
         max_pixels=recipe.context.max_pixels,
         max_entry_size=recipe.context.max_entry_size,
         on_error=recipe.on_error,
         max_errors=recipe.max_errors,
+        **stages,
     )
-
-
-def _with_stages(conversion: Conversion, recipe: Recipe) -> Conversion:
-    """The conversion equivalent to the stages, none of which is a custom one."""
-    options = [stage.options for stage in recipe.middle]
-    ops: dict[str, Any] = {
-        kind: tuple(op for item in options for op in item.get(kind, ())) for kind in ("ops", "example_ops")
-    }
-    (features,) = (item for item in options if "types" in item)
-    return replace(conversion, **features, **ops)
+    return _summary(convert(conversion, source=source, workers=workers, **options))
 
 
 def _stages_source(recipe: Recipe, tars: Sequence[Tar], *, repeatable: bool) -> StagesSource:

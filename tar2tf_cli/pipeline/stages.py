@@ -85,9 +85,9 @@ class Stage:
 
     by_tar = True
 
-    def join(self, line: Line) -> None:
-        """Append this stage to a line."""
-        raise NotImplementedError
+    def joined(self, steps: Steps) -> Steps | None:
+        """The steps before this stage, and its own; None if the stage sees the whole stream."""
+        return None
 
     def run(self, items: Any, run: Run) -> Iterator[Any]:
         """The stage's output for all items; only for stages that see the whole stream."""
@@ -170,8 +170,8 @@ class Transform(Stage):
     kind: Literal["ops", "example_ops"]
     ops: tuple[Op, ...]
 
-    def join(self, line: Line) -> None:
-        line.steps = replace(line.steps, **{self.kind: getattr(line.steps, self.kind) + self.ops})
+    def joined(self, steps: Steps) -> Steps:
+        return replace(steps, **{self.kind: getattr(steps, self.kind) + self.ops})
 
     @property
     def options(self) -> dict[str, Any]:
@@ -193,11 +193,11 @@ class ToExamples(Stage):
     select: Mapping[str, Selection] | None
     preset: str | None
 
-    def join(self, line: Line) -> None:
-        """Append this stage; it works on copies, as a custom stage may keep its samples."""
+    def joined(self, steps: Steps) -> Steps:
+        """The steps before this stage, and this one, which works on copies, as a custom stage may keep its samples."""
         preset = find_preset(self.preset).make if self.preset else None
-        features = FeatureMap(self.types, self.select, preset, line.steps.context).features
-        line.steps = replace(line.steps, features=lambda sample: TFExample(whole_sample(dict(features(dict(sample))))))
+        features = FeatureMap(self.types, self.select, preset, steps.context).features
+        return replace(steps, features=lambda sample: TFExample(whole_sample(dict(features(dict(sample))))))
 
     @property
     def options(self) -> dict[str, Any]:
@@ -222,9 +222,6 @@ class Own(Stage):
     function: Callable[..., Any]
     check: Callable[[Any], str | None] | None = None
     by_tar = False
-
-    def join(self, line: Line) -> None:
-        line.add(self.run(line.end(), line.run))
 
     def run(self, items: Iterable[Any], run: Run) -> Iterator[Any]:
         """The items that the stage yields."""
@@ -257,39 +254,6 @@ class Own(Stage):
         return {self.kind: [label(self.function), source_digest(self.function)]}
 
 
-class Line:
-    """A chain of running stages; consecutive stages that process each item on its own share one flow.
-
-    Attributes:
-        steps: what remains to be done to each item of the last iterator.
-        run: the run that the stages belong to.
-    """
-
-    def __init__(self, first: Iterator[Any], run: Run, context: OpContext, threads: int) -> None:
-        self.run = run
-        self.steps = self._none = Steps(context)
-        self._threads = threads
-        self._opened = [first]
-
-    def add(self, iterator: Iterator[Any]) -> None:
-        """Append an iterator, which reads from the one before it."""
-        self._opened.append(iterator)
-
-    def end(self) -> Iterator[Any]:
-        """The output of all stages so far."""
-        if self.steps != self._none:
-            straight = len(self._opened) == 1  # nothing reads ahead, so each item comes from the shard being read
-            where = (lambda: {"shard": self.run.shard}) if straight else dict
-            self.add(flow(self._opened[-1], self.steps, self.run.fault, where=where, threads=self._threads))
-            self.steps = self._none
-        return self._opened[-1]
-
-    def close(self) -> None:
-        """Close all iterators, the last one first."""
-        for iterator in reversed(self._opened):
-            close(iterator)
-
-
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """All stages of a pipeline except the last, and its settings.
@@ -317,20 +281,43 @@ class Recipe:
         """Whether each tar can be processed on its own: there are no custom stages and no open files."""
         return all(stage.by_tar for stage in self.stages)
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of a conversion that do the same as the stages, none of which is a custom one."""
+        options = [stage.options for stage in self.middle]
+        kinds = ("ops", "example_ops")
+        ops = {kind: tuple(op for item in options for op in item.get(kind, ())) for kind in kinds}
+        return {name: value for item in options for name, value in item.items()} | ops
+
     def examples(self, run: Run, tars: Sequence[Tar]) -> Generator[Any, None, None]:
         """The output of the stages for tars.
 
         Raises:
             Tar2tfError: the first error, even if a later stage swallowed it.
         """
-        line = Line(self.begin.run(tars, run), run, self.context, self.workers)
+        opened = [self.begin.run(tars, run)]  # each reads from the one before
+        steps = none = Steps(self.context)
+
+        def done() -> Iterator[Any]:
+            """What the stages so far yield; consecutive ones that process each item on its own share one flow."""
+            if steps != none:
+                straight = len(opened) == 1  # nothing reads ahead, so each item comes from the shard being read
+                where = (lambda: {"shard": run.shard}) if straight else dict
+                opened.append(flow(opened[-1], steps, run.fault, where=where, threads=self.workers))
+            return opened[-1]
+
         try:
             for stage in self.middle:
-                stage.join(line)
-            yield from line.end()
+                if joined := stage.joined(steps):
+                    steps = joined
+                    continue
+                opened.append(stage.run(done(), run))
+                steps = none
+            yield from done()
             run.check()
         finally:
-            line.close()
+            for iterator in reversed(opened):
+                close(iterator)
 
 
 def close(iterator: Any) -> None:
