@@ -16,12 +16,11 @@ from tar2tf_cli.checking.record_digests import Differences, Place, compare, dige
 from tar2tf_cli.checking.verify_file import CheckRun
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.plan import Plan, make_plan
-from tar2tf_cli.errors import NotAdjacentError
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.formats.example_parser import decode
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.inputs.tar_samples import TarRules
+from tar2tf_cli.inputs.tar_samples import TarRules, put_together
 from tar2tf_cli.samples.grouping import KEY
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.reach import Reach
@@ -110,7 +109,7 @@ class _Expected:
             records = _made(context.conversion, context.source, self.item, context.on_bytes, regroup=regroup)
             write_digests(self.path, (digest_of(parts) for _, parts in records))
 
-        _put_together(write)
+        put_together(write)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +128,6 @@ class _Actual:
 
 
 OnBytes: TypeAlias = "Callable[[int], None] | None"
-
-
-def _put_together(read: Callable[[bool], T]) -> T:
-    """The result of reading an input; if members of its samples are not adjacent, it is read again with `regroup`."""
-    try:
-        return read(False)
-    except NotAdjacentError:
-        return read(True)
 
 
 def _made(
@@ -210,7 +201,7 @@ def _report(
 
 def _missing_samples(places: Sequence[Place], plan: Plan) -> Iterator[_Sample]:
     for number, group in groupby(places, key=lambda place: place[0]):
-        yield from _put_together(partial(_samples_at, plan, plan.inputs[number], {place[1] for place in group}))
+        yield from put_together(partial(_samples_at, plan, plan.inputs[number], {place[1] for place in group}))
 
 
 def _samples_at(plan: Plan, item: ObjectInfo, wanted: set[int], regroup: bool) -> list[_Sample]:

@@ -18,7 +18,7 @@ from tar2tf_cli.checking.content import Look, Stats, example_of, look_at, shorte
 from tar2tf_cli.checking.contents import STEPS, Contents, ShardContents
 from tar2tf_cli.checking.document import open_shards
 from tar2tf_cli.checking.files import FileContext, read_files
-from tar2tf_cli.errors import DamagedShardError, NotAdjacentError, SourceError
+from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.example_parser import ParsedFeature, parse
 from tar2tf_cli.formats.magic import foreign
@@ -26,7 +26,7 @@ from tar2tf_cli.formats.record_shortened import ShorteningReader
 from tar2tf_cli.formats.sequence_parser import parse_lists
 from tar2tf_cli.formats.stored import StoredBytes
 from tar2tf_cli.inputs.open_shard import OpenShard, list_files, nothing_found
-from tar2tf_cli.inputs.tar_samples import TarRules
+from tar2tf_cli.inputs.tar_samples import TarRules, put_together
 from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.stores import ObjectInfo
 
@@ -124,15 +124,14 @@ class InspectShard:
             SourceError: when it is damaged or cannot be read.
         """
         try:
-            return self._look(context, context.rules)
-        except NotAdjacentError:
-            return self._look(context, replace(context.rules, regroup=True))
+            return put_together(partial(self._look, context))
         except SourceError:
             if not self.damaged:
                 raise
             return ShardContents(context.source.locate(self.item.name), self.item.name)
 
-    def _look(self, context: FileContext, rules: TarRules) -> ShardContents:
+    def _look(self, context: FileContext, regroup: bool) -> ShardContents:
+        rules = replace(context.rules, regroup=regroup or context.rules.regroup)
         with OpenShard(context.source, self.item, context.on_bytes) as shard:
             contents = ShardContents(shard.name, self.item.name, shard.format)
             contents.instead = None if shard.format else foreign(shard.head)

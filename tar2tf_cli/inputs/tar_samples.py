@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
+from typing import TypeVar
 
 from tar2tf_cli.errors import DamagedShardError, NotAdjacentError
 from tar2tf_cli.formats.bytestream import ByteStream, Readable
@@ -19,7 +20,9 @@ from tar2tf_cli.samples.grouping import Grouper, KeySplit, Sample, no_samples
 from tar2tf_cli.samples.regrouping import Runs
 from tar2tf_cli.stores.base import ObjectInfo, OnBytes, OnFault, Source
 
-__all__ = ["TarRules", "TarSamples"]
+__all__ = ["TarRules", "TarSamples", "put_together"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +34,25 @@ class TarRules:
     ignore_missing_end: bool = False
 
 
+def put_together(read: Callable[[bool], T]) -> T:
+    """The result of reading a tar; if members of a sample are not adjacent, that begins again with `regroup`.
+
+    Args:
+        read: reads the tar, and raises NotAdjacentError unless its argument, `regroup`, is true.
+    """
+    try:
+        return read(False)
+    except NotAdjacentError:
+        return read(True)
+
+
 class TarSamples:
     """Reads the samples of a tar.
 
     If members of a sample are not adjacent, the rules decide: `regroup` puts all samples together from the start, or
     makes a key that appears again a fault. If it is None, such a key raises NotAdjacentError, and the caller begins
-    again with `regroup`; where that is not possible, as the input can be read only once, it is a fault.
+    again with `regroup`, as `put_together` does; where that is not possible, as the input can be read only once, it is
+    a fault.
 
     Args:
         source: the source of the tar.
