@@ -11,7 +11,7 @@ from itertools import groupby, islice
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from tar2tf_cli.checking.faults import Fault, FileReport
-from tar2tf_cli.checking.files import FileContext, read_files
+from tar2tf_cli.checking.files import FileContext, FileTask, read_files
 from tar2tf_cli.checking.record_digests import Differences, Place, compare, digest_of, write_digests
 from tar2tf_cli.checking.verify_file import CheckRun
 from tar2tf_cli.conversion.manifest import Manifest
@@ -65,11 +65,10 @@ def verify_against(
     with tempfile.TemporaryDirectory(prefix="tar2tf-") as folder:
         expected = [os.path.join(folder, f"expected-{number}") for number in range(len(plan.inputs))]
         actual = [os.path.join(folder, f"actual-{number}") for number in range(len(items))]
-        made = [_Expected(item, path) for item, path in zip(plan.inputs, expected, strict=True)]
-        there = [_Actual(item, path) for item, path in zip(items, actual, strict=True)]
-        context = _Context(plan.source, TarRules(), conversion=plan.work)
-        read_files(plan.inputs, made, context, run.workers, run.events)
-        read_files(items, there, FileContext(shards, TarRules()), run.workers, run.events)
+        made = map(FileTask, plan.inputs, [partial(_write_expected, path) for path in expected])
+        there = map(FileTask, items, [partial(_write_actual, path) for path in actual])
+        read_files([*made], _Context(plan.source, TarRules(), conversion=plan.work), run.workers, run.events)
+        read_files([*there], FileContext(shards, TarRules()), run.workers, run.events)
         limit = None if plan.conversion.shuffle else plan.work.limit
         found = compare(expected, actual, limit)
     if plan.work.limit is not None and plan.conversion.shuffle:
@@ -94,37 +93,20 @@ class _Context(FileContext):
     conversion: Conversion = field(kw_only=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Expected:
-    """Writes the digests of the records that one input makes."""
+def _write_expected(path: str, item: ObjectInfo, context: _Context) -> None:
+    """Write the digests of the records that one input makes."""
 
-    item: ObjectInfo
-    path: str
+    def write(regroup: bool) -> None:
+        records = _made(context.conversion, context.source, item, context.on_bytes, regroup=regroup)
+        write_digests(path, (digest_of(parts) for _, parts in records))
 
-    def __str__(self) -> str:
-        return self.item.name
-
-    def run(self, context: _Context) -> None:
-        def write(regroup: bool) -> None:
-            records = _made(context.conversion, context.source, self.item, context.on_bytes, regroup=regroup)
-            write_digests(self.path, (digest_of(parts) for _, parts in records))
-
-        put_together(write)
+    put_together(write)
 
 
-@dataclass(frozen=True, slots=True)
-class _Actual:
-    """Writes the digests of the records in one shard."""
-
-    item: ObjectInfo
-    path: str
-
-    def __str__(self) -> str:
-        return self.item.name
-
-    def run(self, context: FileContext) -> None:
-        records = _stored(context.source, self.item, context.on_bytes)
-        write_digests(self.path, (digest_of((record.data,)) for record in records))
+def _write_actual(path: str, item: ObjectInfo, context: FileContext) -> None:
+    """Write the digests of the records in one shard."""
+    records = _stored(context.source, item, context.on_bytes)
+    write_digests(path, (digest_of((record.data,)) for record in records))
 
 
 OnBytes: TypeAlias = "Callable[[int], None] | None"

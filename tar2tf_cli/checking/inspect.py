@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Final
@@ -17,7 +17,7 @@ from typing import Final
 from tar2tf_cli.checking.content import Look, Stats, example_of, look_at, shortened
 from tar2tf_cli.checking.contents import STEPS, Contents, ShardContents
 from tar2tf_cli.checking.document import open_shards
-from tar2tf_cli.checking.files import FileContext, read_files
+from tar2tf_cli.checking.files import FileContext, FileTask, read_files
 from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.example_parser import ParsedFeature, parse
@@ -74,10 +74,9 @@ def inspect(
     )
     inputs = list_files(source, templates)
     looks = -(-_LOOKS // max(len(inputs), 1))
-    tasks = [InspectShard(item, looks, damaged) for item in inputs]
-    context = FileContext(source, rules or TarRules())
+    tasks = [FileTask(item, partial(_inspect_shard, looks, damaged)) for item in inputs]
     contents = Contents(bucket=source.bucket)
-    found = read_files(inputs, tasks, context, workers, events or Events())
+    found = read_files(tasks, FileContext(source, rules or TarRules()), workers, events or Events())
     for item, shard in zip(inputs, found, strict=True):
         if shard.format in ("tar", "tfrecord"):
             contents.shards.append(shard)
@@ -100,53 +99,33 @@ def not_a_shard(path: str, size: int | None, instead: tuple[str, str] | None) ->
 # --- One shard ---
 
 
-@dataclass(frozen=True, slots=True)
-class InspectShard:
-    """Inspects one shard.
+def _inspect_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileContext) -> ShardContents:
+    """What a shard holds; if it may be `damaged` or unreadable, what is before the damage."""
+    try:
+        return put_together(partial(_read_shard, looks, damaged, item, context))
+    except SourceError:
+        if not damaged:
+            raise
+        return ShardContents(context.source.locate(item.name), item.name)
 
-    Attributes:
-        item: the shard.
-        looks: how many values of each entry are examined.
-        damaged: whether the shard may be damaged or unreadable.
-    """
 
-    item: ObjectInfo
-    looks: int
-    damaged: bool = False
-
-    def __str__(self) -> str:
-        return self.item.name
-
-    def run(self, context: FileContext) -> ShardContents:
-        """What the shard holds.
-
-        Raises:
-            SourceError: when it is damaged or cannot be read.
-        """
+def _read_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileContext, regroup: bool) -> ShardContents:
+    rules = replace(context.rules, regroup=regroup or context.rules.regroup)
+    with OpenShard(context.source, item, context.on_bytes) as shard:
+        contents = ShardContents(shard.name, item.name, shard.format)
+        contents.instead = None if shard.format else foreign(shard.head)
         try:
-            return put_together(partial(self._look, context))
-        except SourceError:
-            if not self.damaged:
-                raise
-            return ShardContents(context.source.locate(self.item.name), self.item.name)
-
-    def _look(self, context: FileContext, regroup: bool) -> ShardContents:
-        rules = replace(context.rules, regroup=regroup or context.rules.regroup)
-        with OpenShard(context.source, self.item, context.on_bytes) as shard:
-            contents = ShardContents(shard.name, self.item.name, shard.format)
-            contents.instead = None if shard.format else foreign(shard.head)
-            try:
-                if shard.damage:
-                    raise shard.damage
-                if shard.format == "tar":
-                    _read_tar(shard, rules, contents, self.looks)
-                elif shard.format == "tfrecord":
-                    _read_records(shard, contents, self.looks)
-            except DamagedShardError as error:
-                if not self.damaged:
-                    raise error.at(hint="run tar2tf verify to list all faults") from None
-            contents.bytes, contents.compression = shard.size, shard.compression
-        return contents
+            if shard.damage:
+                raise shard.damage
+            if shard.format == "tar":
+                _read_tar(shard, rules, contents, looks)
+            elif shard.format == "tfrecord":
+                _read_records(shard, contents, looks)
+        except DamagedShardError as error:
+            if not damaged:
+                raise error.at(hint="run tar2tf verify to list all faults") from None
+        contents.bytes, contents.compression = shard.size, shard.compression
+    return contents
 
 
 def _read_tar(shard: OpenShard, rules: TarRules, contents: ShardContents, looks: int) -> None:

@@ -7,14 +7,16 @@ import random
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from math import log2
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from tar2tf_cli.checking.content import shortened, text_of
 from tar2tf_cli.checking.document import open_shards
-from tar2tf_cli.checking.files import FileContext, read_files
+from tar2tf_cli.checking.files import FileContext, FileTask, read_files
 from tar2tf_cli.checking.show import contents_of
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.events import Events
@@ -24,7 +26,7 @@ from tar2tf_cli.formats.stored import StoredBytes
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard, list_files
 from tar2tf_cli.inputs.tar_samples import TarRules
-from tar2tf_cli.samples.grouping import KEY
+from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.spec.reach import Reach
 from tar2tf_cli.stores import ObjectInfo
 
@@ -36,7 +38,6 @@ __all__ = [
     "MOST_PICTURES",
     "STEPS_PER_DOUBLING",
     "Excerpt",
-    "PageShard",
     "Picture",
     "ShardPage",
     "read_pages",
@@ -90,7 +91,6 @@ class ShardPage:
         digests: 64 bits of a digest of each sample's image or, without one, of all its values.
         pictures: some images, drawn at random.
         excerpts: some samples without an image, drawn at random.
-        error: why the shard could not be read to its end.
     """
 
     name: str
@@ -99,7 +99,6 @@ class ShardPage:
     digests: array[int] = field(default_factory=lambda: array("Q"))
     pictures: list[Picture] = field(default_factory=list)
     excerpts: list[Excerpt] = field(default_factory=list)
-    error: str | None = None
 
 
 def split_of(name: str) -> str | None:
@@ -127,44 +126,21 @@ def read_pages(
     items = list_files(source, templates)
     every = max(len(items) // MOST_PICTURES, 1)
     each = -(-MOST_PICTURES // max(len(items), 1))
-    tasks = [PageShard(item, each if place % every == 0 else 0) for place, item in enumerate(items)]
-    context = FileContext(source, rules or TarRules())
-    pages: list[ShardPage] = read_files(items, tasks, context, workers, events or Events())
+    tasks = [FileTask(item, partial(_read_page, 0 if place % every else each)) for place, item in enumerate(items)]
+    pages: list[ShardPage] = read_files(tasks, FileContext(source, rules or TarRules()), workers, events or Events())
     return pages
 
 
-@dataclass(frozen=True, slots=True)
-class PageShard:
-    """Gathers what the page shows of one shard.
-
-    Attributes:
-        item: the shard.
-        pictures: how many images to draw.
-    """
-
-    item: ObjectInfo
-    pictures: int
-
-    def __str__(self) -> str:
-        return self.item.name
-
-    def run(self, context: FileContext) -> ShardPage:
-        """Read all samples that can be read; damage is listed among the faults."""
-        page = ShardPage(self.item.name)
-        chance = random.Random(self.item.name)
-        try:
-            with OpenShard(context.source, self.item, context.on_bytes) as shard:
-                records = shard.format == "tfrecord" and not shard.damage
-                read = _records(shard) if records else contents_of(shard, context.rules)
-                for number, content in enumerate(read):
-                    _add(page, number, _values(content), chance, self.pictures)
-        except SourceError as error:
-            page.error = error.message
-        return page
-
-
-def _records(shard: OpenShard) -> Iterator[bytes]:
-    return (record for _, record in RecordReader(shard, shard.name).undamaged())
+def _read_page(pictures: int, item: ObjectInfo, context: FileContext) -> ShardPage:
+    """Read all samples of a shard that can be read, and draw so many images; damage is listed among the faults."""
+    page, chance = ShardPage(item.name), random.Random(item.name)
+    with suppress(SourceError), OpenShard(context.source, item, context.on_bytes) as shard:
+        read: Iterable[Sample | bytes] = contents_of(shard, context.rules)
+        if shard.format == "tfrecord" and not shard.damage:
+            read = (record for _, record in RecordReader(shard, shard.name).undamaged())
+        for number, content in enumerate(read):
+            _add(page, number, _values(content), chance, pictures)
+    return page
 
 
 _Values = dict[str, Any]

@@ -9,7 +9,7 @@ from typing import Final
 
 from tar2tf_cli.checking.faults import Fault, FileReport, Report
 from tar2tf_cli.checking.gaps import Gap, find_gaps
-from tar2tf_cli.checking.verify_file import CheckFile, CheckRun
+from tar2tf_cli.checking.verify_file import CheckRun
 from tar2tf_cli.inputs.open_shard import list_files, nothing_found
 from tar2tf_cli.spec.templates import SHARD_TEMPLATES, is_glob, is_numbered
 from tar2tf_cli.stores import Source
@@ -27,7 +27,7 @@ def verify_bucket(run: CheckRun, source: Source, templates: Sequence[str], *, by
     With `by_folder`, the shards of each folder are a separate series, and are missing only if not on disk.
     """
     inputs = list_files(source, templates)
-    report = Report(run.check(source, [CheckFile(item) for item in inputs]))
+    report = Report(run.check(source, [(item, None) for item in inputs]))
     names = _skip_others(source, templates, [item.name for item in inputs], report)
     if not report.files:
         raise nothing_found(source.bucket)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from tar2tf_cli.checking.check_tfrecord import check_tfrecord
 from tar2tf_cli.checking.example_checker import Checker
 from tar2tf_cli.checking.faults import Fault, FileReport, damage
-from tar2tf_cli.checking.files import FileContext, read_files
+from tar2tf_cli.checking.files import FileContext, FileTask, read_files
 from tar2tf_cli.engines import cpu_count
-from tar2tf_cli.errors import NotAdjacentError, SourceError
+from tar2tf_cli.errors import SourceError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.magic import foreign
@@ -20,7 +21,7 @@ from tar2tf_cli.formats.record_lengths import LengthReader
 from tar2tf_cli.formats.record_usual import reader_of_the_rest
 from tar2tf_cli.formats.tfrecord import RecordReader, crc32c
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.inputs.tar_samples import TarRules
+from tar2tf_cli.inputs.tar_samples import TarRules, put_together
 from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from tar2tf_cli.conversion.expected import Expected
     from tar2tf_cli.conversion.manifest import ShardEntry
 
-__all__ = ["CheckFile", "CheckRun"]
+__all__ = ["CheckRun"]
 
 _TFRECORD_NAME: Final = re.compile(r"\.(tf)?records?\b")
 
@@ -52,34 +53,31 @@ class CheckContext(FileContext):
     salvage: str | None = None
 
 
-class CheckFile(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Check:
     """Checks one file.
 
     Attributes:
-        item: the file.
         claim: the file's entry in a manifest, if there is one; the file must then be TFRecord.
         part: path of a new file for its good records.
     """
 
-    item: ObjectInfo
-    claim: ShardEntry | None = None
-    part: str | None = None
+    claim: ShardEntry | None
+    part: str | None
 
-    def __str__(self) -> str:
-        return self.item.name
-
-    def run(self, context: CheckContext) -> FileReport:
+    def __call__(self, item: ObjectInfo, context: CheckContext) -> FileReport:
         """Check the file and return its report."""
-        stored = _Stored()
-        report = FileReport(context.source.locate(self.item.name), "tfrecord" if self.claim else None)
+        return put_together(partial(self._report, item, context))
+
+    def _report(self, item: ObjectInfo, context: CheckContext, regroup: bool) -> FileReport:
+        stored, rules = _Stored(), replace(context.rules, regroup=regroup or context.rules.regroup)
+        report = FileReport(context.source.locate(item.name), "tfrecord" if self.claim else None)
         try:
             wrap = stored if self.claim and not context.fast else lambda raw: raw
-            with OpenShard(context.source, self.item, context.on_bytes, wrap) as shard:
+            with OpenShard(context.source, item, context.on_bytes, wrap) as shard:
                 report.bytes = shard.size
-                self._check(shard, context, report)
+                self._check(shard, item, rules, context, report)
                 report.bytes = shard.size
-        except NotAdjacentError:
-            return self.run(replace(context, rules=replace(context.rules, regroup=True)))
         except SourceError as error:
             where = f"{error.member}: " if error.member else ""
             report.add(Fault("unreadable", f"{where}{error.message}", None, error.offset))
@@ -89,7 +87,9 @@ class CheckFile(NamedTuple):
         report.close()
         return report
 
-    def _check(self, shard: OpenShard, context: CheckContext, report: FileReport) -> None:
+    def _check(
+        self, shard: OpenShard, item: ObjectInfo, rules: TarRules, context: CheckContext, report: FileReport
+    ) -> None:
         report.format = report.format or shard.format
         if shard.damage and report.format is None:
             report.add(damage(shard.damage))
@@ -97,20 +97,20 @@ class CheckFile(NamedTuple):
         elif report.format == "tar":
             from tar2tf_cli.checking.check_tar import check_tar
 
-            check_tar(shard, context.rules, report, decoders=context.decoders)
+            check_tar(shard, rules, report, decoders=context.decoders)
         elif report.format == "tfrecord":
-            self._check_records(shard, context, report)
-        elif report.format is None and _TFRECORD_NAME.search(self.item.name) and not foreign(shard.head):
-            self._search_records(shard, context, report)
+            self._check_records(shard, item.size, context, report)
+        elif report.format is None and _TFRECORD_NAME.search(item.name) and not foreign(shard.head):
+            self._search_records(shard, item.size, context, report)
         else:
             report.add(_unknown(shard.head))
 
-    def _check_records(self, shard: OpenShard, context: CheckContext, report: FileReport) -> None:
+    def _check_records(self, shard: OpenShard, size: int | None, context: CheckContext, report: FileReport) -> None:
         checker = Checker(context.schema, context.required)
         try:
             if context.fast:
                 seek = shard.plain.seek if shard.plain and context.source.seekable else None
-                check_tfrecord(LengthReader(shard, shard.name, seek=seek, size=self.item.size), lambda data: (), report)
+                check_tfrecord(LengthReader(shard, shard.name, seek=seek, size=size), lambda data: (), report)
             elif self.part:
                 from tar2tf_cli.checking.salvage import SalvagePart
 
@@ -127,10 +127,10 @@ class CheckFile(NamedTuple):
         finally:
             report.features, report.sequences = checker.counts(), checker.sequences
 
-    def _search_records(self, shard: OpenShard, context: CheckContext, report: FileReport) -> None:
+    def _search_records(self, shard: OpenShard, size: int | None, context: CheckContext, report: FileReport) -> None:
         """Check a file whose first bytes are not those of a TFRecord, although its name is that of one."""
         report.format = "tfrecord"
-        self._check_records(shard, context, report)
+        self._check_records(shard, size, context, report)
         if not report.records:
             report.format = None
             report.faults.clear()
@@ -161,20 +161,20 @@ class CheckRun:
     def check(
         self,
         source: Source,
-        tasks: Sequence[CheckFile],
+        files: Iterable[tuple[ObjectInfo, ShardEntry | None]],
         *,
         schema: Mapping[str, Expected] | None = None,
         required: frozenset[str] = frozenset(),
     ) -> list[FileReport]:
-        """Check files, and return their reports in order."""
+        """Check files, each with its entry in a manifest if it has one, and return their reports in order."""
         context = CheckContext(source, self.rules, schema=schema, required=required, fast=self.fast)
+        parts = self.salvage.next_part if self.salvage else lambda: None
+        tasks = [FileTask(item, _Check(claim, parts())) for item, claim in files]
         if self.decode:
             context.decoders = -(-(self.workers or cpu_count()) // max(len(tasks), 1))
         if self.salvage:
             context.salvage = self.salvage.path
-            tasks = [task._replace(part=self.salvage.next_part()) for task in tasks]
-        items = [task.item for task in tasks]
-        reports: list[FileReport] = read_files(items, tasks, context, self.workers, self.events)
+        reports: list[FileReport] = read_files(tasks, context, self.workers, self.events)
         for report in reports:
             if report.status == "ok":
                 self.events.shard(report.path, report.records, report.bytes)

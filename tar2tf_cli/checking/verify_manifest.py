@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tar2tf_cli.checking.document import Document
 from tar2tf_cli.checking.faults import Fault, FileReport, Report
 from tar2tf_cli.checking.verify_bucket import add_gaps
-from tar2tf_cli.checking.verify_file import CheckFile, CheckRun
+from tar2tf_cli.checking.verify_file import CheckRun
 from tar2tf_cli.conversion.expected import expected
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.conversion.manifest_model import contradictions
@@ -32,10 +32,10 @@ def verify_manifest(run: CheckRun, document: Document, against: Origin | None = 
     nearby = _nearby(run, source, manifest, template)
     others = source.find([shard.path for shard in manifest.shards if shard.path not in nearby])
     found = [nearby.get(shard.path) or others.get(shard.path) for shard in manifest.shards]
-    tasks = [CheckFile(item, shard) for item, shard in zip(found, manifest.shards, strict=True) if item]
+    files = [(item, shard) for item, shard in zip(found, manifest.shards, strict=True) if item]
     schema = expected(manifest.features)
     required = frozenset(name for name in schema if manifest.features[name].get("count") == manifest.records)
-    checked = iter(run.check(source, tasks, schema=schema, required=required))
+    checked = iter(run.check(source, files, schema=schema, required=required))
     there = zip(found, manifest.shards, strict=True)
     report = Report([next(checked) if item else _missing(source, shard) for item, shard in there])
     if template:
