@@ -23,7 +23,6 @@ __all__ = ["Index", "from_lines", "pack", "scan", "unpack"]
 
 Index: TypeAlias = "NDArray[np.int64]"
 
-_MAGIC: Final = b"tar2tf index 1\n"
 _NUMBERS: Final = b"0123456789 \n"
 _LONGEST_LINE: Final = 40
 
@@ -87,46 +86,31 @@ def from_lines(data: bytes, size: int) -> Index | None:
         return None
     if len(numbers) != 2 * lines:
         return None
-    return _checked(numbers[1::2], size, numbers[::2])
-
-
-def _checked(sizes: NDArray[np.int64], size: int, offsets: NDArray[np.int64] | None = None) -> Index | None:
-    """Return the index of records of these sizes; None if they do not fill the shard, or have other offsets."""
-    import numpy as np
-
+    sizes = numbers[1::2]
     if len(sizes) and (sizes.min() < FRAMING or sizes.max() > size):
         return None
-    index = np.zeros(len(sizes) + 1, np.int64)
+    index = np.zeros(lines + 1, np.int64)
     np.cumsum(sizes, out=index[1:])
-    fits = index[-1] == size and (offsets is None or np.array_equal(index[:-1], offsets))
-    return index if fits else None
+    return index if index[-1] == size and np.array_equal(index[:-1], numbers[::2]) else None
 
 
 def pack(index: Index, shard: str, version: str) -> list[bytes]:
-    """Return the content of an index file for a version of a shard: a line of JSON, and the sizes of the records."""
-    import numpy as np
-
-    sizes = np.diff(index)
-    body = sizes.astype("<u4" if not len(sizes) or sizes.max() < 1 << 32 else "<u8").tobytes()
-    about = {"shard": shard, "version": version, "size": int(index[-1]), "records": len(sizes), "crc32c": crc32c(body)}
-    return [_MAGIC, json.dumps(about).encode(), b"\n", body]
+    """Return the content of an index file for a version of a shard: a line of JSON, and the offsets."""
+    body = index.astype("<i8").tobytes()
+    return [_about(body, shard, version), body]
 
 
 def unpack(data: bytes, shard: str, version: str, size: int) -> Index | None:
     """Read the content of an index file; None unless it is whole, and for this version and size of the shard."""
     import numpy as np
 
-    head, _, body = data[len(_MAGIC) :].partition(b"\n")
-    try:
-        about = json.loads(head) if data.startswith(_MAGIC) else None
-    except ValueError:
-        about = None
-    if not isinstance(about, dict):
+    about, end, body = data.partition(b"\n")
+    if about + end != _about(body, shard, version) or len(body) % 8:
         return None
-    records = about.pop("records", 0)
-    if about != {"shard": shard, "version": version, "size": size, "crc32c": crc32c(body)}:
-        return None
-    width = len(body) // records if isinstance(records, int) and records > 0 else 4
-    if width not in (4, 8) or len(body) != records * width:
-        return None
-    return _checked(np.frombuffer(body, f"<u{width}").astype(np.int64), size)
+    index = np.frombuffer(body, "<i8").astype(np.int64, copy=False)
+    return index if len(index) and index[-1] == size else None
+
+
+def _about(body: bytes, shard: str, version: str) -> bytes:
+    about = {"format": "tar2tf index 2", "shard": shard, "version": version, "crc32c": crc32c(body)}
+    return json.dumps(about).encode() + b"\n"
