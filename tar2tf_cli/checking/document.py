@@ -4,45 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tar2tf_cli.errors import NothingFoundError, SourceError, read_failed
 from tar2tf_cli.inputs.open_shard import list_files
 from tar2tf_cli.inputs.paths import open_inputs
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import is_remote, without_secrets
-from tar2tf_cli.stores import Folder, ObjectInfo, Source, open_source, read_with_folder
-from tar2tf_cli.stores.directory import DirectorySource
+from tar2tf_cli.stores import Source, open_source
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from tar2tf_cli.conversion.manifest import Manifest
     from tar2tf_cli.spec.reach import Reach
 
-__all__ = ["Document", "manifests_in", "open_document", "open_shards"]
+__all__ = ["is_manifest", "manifests_in", "open_shards"]
 
 
-@dataclass(frozen=True)
-class Document:
-    """A manifest's path or URL, its bytes, and the folder that holds it."""
-
-    path: str
-    data: bytes
-    folder: Folder
-
-    @cached_property
-    def manifest(self) -> Manifest:
-        """Its content.
-
-        Raises:
-            DamagedShardError: when it is not a manifest, or a damaged one.
-        """
-        from tar2tf_cli.conversion.manifest import Manifest
-
-        return Manifest.from_bytes(self.data, self.path, late=True)
+def is_manifest(path: str) -> bool:
+    """Whether a path or URL is that of a manifest, by its suffix."""
+    return without_secrets(path).endswith(".json") and (is_remote(path) or os.path.isfile(path))
 
 
 def manifests_in(bucket: str, templates: Sequence[str], **reach: Unpack[Reach]) -> list[str]:
@@ -56,7 +36,7 @@ def manifests_in(bucket: str, templates: Sequence[str], **reach: Unpack[Reach]) 
     if not all(without_secrets(name).endswith(".json") for name in templates):
         return []
     if without_secrets(bucket).endswith(".json"):
-        return [bucket, *templates] if templates or is_remote(bucket) or os.path.isfile(bucket) else []
+        return [bucket, *templates] if templates or is_manifest(bucket) else []
     if not templates:
         return []
     source = open_source(bucket, **reach)
@@ -80,45 +60,10 @@ def open_shards(
     manifests = manifests_in(bucket, templates, **reach)
     if not manifests:
         return open_inputs(bucket, templates, paths=paths, **reach)
+    from tar2tf_cli.conversion.document import read_document
     from tar2tf_cli.inputs.stages import TarsSource
 
-    source = TarsSource([tar for path in manifests for tar in _listed(path, reach)])
+    documents = [read_document(path, **reach) for path in manifests]
+    source = TarsSource([(one.folder, item) for one in documents for item in one.find(one.manifest.shards)])
     source.bucket = manifests[0] if len(manifests) == 1 else f"{manifests[0]} and {len(manifests) - 1} more"
     return source, ()
-
-
-def _listed(path: str, reach: Reach) -> list[tuple[Source, ObjectInfo]]:
-    """The shards that a manifest lists, and where they are."""
-    document = open_document(path, **reach)
-    if document is None:
-        raise NothingFoundError("no such manifest", shard=path)
-    names = [shard.path for shard in document.manifest.shards]
-    found = document.folder.find(names)
-    for name in names:
-        if name not in found:
-            where = document.folder.locate(name)
-            raise SourceError("is missing", shard=where, hint="restore it from a copy, or convert again")
-    return [(document.folder, found[name]) for name in names]
-
-
-def open_document(bucket: str, **reach: Unpack[Reach]) -> Document | None:
-    """Open a manifest if the suffix of a path or URL is that of one; otherwise None.
-
-    Raises:
-        SourceError: when it cannot be read.
-    """
-    if is_remote(bucket):
-        path = without_secrets(bucket)
-        if not path.endswith(".json"):
-            return None
-        found = read_with_folder(bucket, **reach)
-        if found is None:
-            raise NothingFoundError("the manifest does not exist", shard=path)
-        return Document(path, *found)
-    if not (bucket.endswith(".json") and os.path.isfile(bucket)):
-        return None
-    try:
-        with open(bucket, "rb") as file:
-            return Document(bucket, file.read(), DirectorySource(os.path.dirname(bucket) or "."))
-    except OSError as error:
-        raise read_failed(bucket, error) from None

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tar2tf_cli.checking.document import Document, manifests_in, open_document
+from tar2tf_cli.checking.document import is_manifest, manifests_in
 from tar2tf_cli.checking.faults import Fault, FileReport, Report
 from tar2tf_cli.checking.verify_bucket import verify_bucket
 from tar2tf_cli.checking.verify_file import CheckRun
@@ -84,11 +84,10 @@ def verify(
 
 
 def _verify_against(run: CheckRun, bucket: str, origin: Origin, reach: Reach) -> Report:
-    document = open_document(bucket, **reach)
-    if not document:
+    if not is_manifest(bucket):
         hint = "name the manifest beside the shards, such as out/train-manifest.json"
         raise UsageError("--against needs a manifest, whose spec says how samples become records", hint=hint)
-    return _verify_document(run, document, origin)
+    return _verify_documents(run, [bucket], reach, origin)
 
 
 def _verify(run: CheckRun, bucket: str, templates: Sequence[str], reach: Reach, *, paths: bool) -> Report:
@@ -96,29 +95,30 @@ def _verify(run: CheckRun, bucket: str, templates: Sequence[str], reach: Reach, 
         return _verify_documents(run, manifests, reach)
     if paths and are_paths(bucket, templates):
         return verify_bucket(run, PathsSource((bucket, *templates), every=True), (), by_folder=True)
-    if open_document(bucket, **reach):
+    if is_manifest(bucket):
         raise UsageError("a manifest lists its shards, so it takes no template, only further manifests")
     return verify_bucket(run, open_source(bucket, **reach), templates)
 
 
-def _verify_documents(run: CheckRun, paths: Sequence[str], reach: Reach) -> Report:
+def _verify_documents(run: CheckRun, paths: Sequence[str], reach: Reach, against: Origin | None = None) -> Report:
     """Check what manifests list; if one of several cannot be used, that is a fault, and the others are checked."""
+    from tar2tf_cli.checking.verify_manifest import verify_manifest  # only here, as most that these import is for it
+    from tar2tf_cli.conversion.document import read_document
+
     files: list[FileReport] = []
-    documents: list[Document] = []
+    manifests: list[Manifest] = []
     for path in paths:
         try:
-            document = open_document(path, **reach)
-            if document is None:
-                raise NothingFoundError("no such manifest", shard=path)
-            files += _verify_document(run, document).files
-            documents.append(document)
+            document = read_document(path, **reach)
+            files += verify_manifest(run, document, against).files
+            manifests.append(document.manifest)
         except SourceError as error:
             if len(paths) == 1:
                 raise
             missing = isinstance(error, NothingFoundError)
             kind = error.kind if isinstance(error, DamagedShardError) else "missing" if missing else "unreadable"
             files.append(FileReport(path, "manifest", faults=[Fault(kind, error.message)], missing=missing))
-    if shared := _converted_twice([document.manifest for document in documents]):
+    if shared := _converted_twice(manifests):
         run.events.note(f"note: {len(shared):,} of the inputs are in more than one manifest, first: {shared[0]}")
     return Report(files)
 
@@ -130,12 +130,6 @@ def _converted_twice(manifests: Sequence[Manifest]) -> list[str]:
         kind = str({**manifest.spec, "input": manifest.spec["input"].get("bucket"), "output": None})
         seen.update((kind, item["name"]) for item in manifest.inputs)
     return [name for (_, name), count in seen.items() if count > 1]
-
-
-def _verify_document(run: CheckRun, document: Document, against: Origin | None = None) -> Report:
-    from tar2tf_cli.checking.verify_manifest import verify_manifest  # only here, as most that it imports is for it
-
-    return verify_manifest(run, document, against)
 
 
 def _salvage(path: str) -> Salvage:

@@ -6,10 +6,10 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tar2tf_cli.checking.document import Document
 from tar2tf_cli.checking.faults import Fault, FileReport, Report
 from tar2tf_cli.checking.verify_bucket import add_gaps
 from tar2tf_cli.checking.verify_file import CheckRun
+from tar2tf_cli.conversion.document import Document
 from tar2tf_cli.conversion.expected import expected
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.conversion.manifest_model import contradictions

@@ -12,11 +12,12 @@ from tar2tf_cli.datasets.shards import Paths, listed, paths_in, read_manifests, 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.spec.urls import without_secrets
-from tar2tf_cli.stores import Folder, ObjectInfo
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+    from tar2tf_cli.conversion.document import Document
+    from tar2tf_cli.conversion.manifest import ShardEntry
 
 __all__ = ["load_dataset"]
 
@@ -76,10 +77,9 @@ def load_dataset(
         shards = shards[host::hosts]
     count = sum(entry.records for _, entry in shards)
     names = [os.path.join(os.path.dirname(one.path), entry.path) for one, entry in shards]
-    methods = {one.document.compressed for one in read}
+    methods = {one.manifest.compressed for one in read}
     if len(methods) > 1 or any(one.folder.remote for one in read):
-        places = {name: (one.folder, entry.path) for name, (one, entry) in zip(names, shards, strict=True)}
-        records = _ordered(names, _any_reader(places), shuffle, seed)
+        records = _ordered(names, _any_reader(dict(zip(names, shards, strict=True))), shuffle, seed)
     else:
         records = _ordered(names, _file_reader("GZIP" if methods.pop() else ""), shuffle, seed)
     if by_record:
@@ -92,7 +92,7 @@ def load_dataset(
         try:
             parse = record_parser(features, total)
         except SourceError as error:
-            raise error.at(shard=without_secrets(read[0].path)) from None
+            raise error.at(shard=read[0].path) from None
         records = records.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     records = records.apply(tf.data.experimental.assert_cardinality(count))
     return records.batch(batch).prefetch(tf.data.AUTOTUNE) if batch else records
@@ -129,29 +129,20 @@ def _file_reader(compression: str) -> Reader:
     return lambda names: tf.data.TFRecordDataset(names, compression_type=compression)
 
 
-def _any_reader(places: Mapping[str, tuple[Folder, str]]) -> Reader:
+def _any_reader(places: Mapping[str, tuple[Document, ShardEntry]]) -> Reader:
     """Return the same for shards in buckets, too; TensorFlow supports fewer stores, and its errors say less.
 
     Args:
-        places: folder and name there of each shard.
+        places: each shard, with its manifest.
     """
     import tensorflow as tf
 
     def records(paths: Sequence[bytes]) -> Iterator[bytes]:
         wanted = [places[path.decode("utf-8", "surrogateescape")] for path in paths]
-        for folder, alike in groupby(wanted, lambda place: place[0]):
-            names = [name for _, name in alike]
-            items = folder.find(names)
-            for name in names:
-                if name not in items:
-                    raise SourceError("is missing", shard=folder.locate(name))
-                yield from _records_of(folder, items[name])
+        for one, alike in groupby(wanted, lambda place: place[0]):
+            for item in one.find([entry for _, entry in alike]):
+                with OpenShard(one.folder, item) as shard:
+                    yield from (record for _, record in RecordReader(shard, shard.name))
 
     signature = tf.TensorSpec([], tf.string)
     return lambda names: tf.data.Dataset.from_generator(records, output_signature=signature, args=(names,))
-
-
-def _records_of(folder: Folder, item: ObjectInfo) -> Iterator[bytes]:
-    with OpenShard(folder, item) as shard:
-        for _, record in RecordReader(shard, shard.name):
-            yield record

@@ -6,19 +6,19 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
-from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
+from tar2tf_cli.conversion.document import Document, read_document
+from tar2tf_cli.conversion.manifest import ShardEntry
 from tar2tf_cli.datasets.decode import Decoder
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError
 from tar2tf_cli.features.schema import Schema
 from tar2tf_cli.inputs.open_shard import list_files
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import is_remote, without_secrets
-from tar2tf_cli.stores import Folder, ObjectInfo, open_source, read_with_folder
-from tar2tf_cli.stores.directory import DirectorySource
+from tar2tf_cli.stores import Folder, ObjectInfo, open_source
 
-__all__ = ["Paths", "Read", "Shard", "find_shards", "listed", "paths_in", "read_manifests", "together"]
+__all__ = ["Paths", "Shard", "find_shards", "listed", "paths_in", "read_manifests", "together"]
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 """Manifests and shards, each as a path or URL."""
@@ -96,7 +96,7 @@ class _Folders:
         self.reach = reach
         self._known: dict[str, Any] = {}
         self.raw = Decoder()
-        self.read: list[Read] = []
+        self.read: list[Document] = []
 
     def open(self, bucket: str) -> Any:
         if bucket not in self._known:
@@ -143,43 +143,27 @@ def _expanded(path: str, folders: _Folders) -> list[str]:
 
 
 def _of_manifest(path: str, split: str | None, folders: _Folders) -> Iterator[Shard]:
-    read = _read_manifest(path, folders.reach)
-    folders.read.append(read)
-    document, source = read.document, read.folder
-    if document.compressed:
+    document = read_document(path, **folders.reach)
+    folders.read.append(document)
+    manifest, source = document.manifest, document.folder
+    if manifest.compressed:
         message = "its shards are compressed with gzip, so that their records cannot be read in any order"
         hint = "convert again without --compression, or read them from front to back with load_dataset"
-        raise UsageError(message, shard=without_secrets(path), hint=hint)
+        raise UsageError(message, shard=document.path, hint=hint)
     try:
-        decode = Decoder(document.features, document.records)
+        decode = Decoder(manifest.features, manifest.records)
     except SourceError as error:
-        raise error.at(shard=without_secrets(path)) from None
-    shards = [shard for shard in document.shards if split in (None, shard.split)]
-    items = source.find([shard.path for shard in shards])
-    for shard in shards:
-        yield Shard(source, _listed(source, shard, items.get(shard.path)), decode, shard.records)
+        raise error.at(shard=document.path) from None
+    shards = [shard for shard in manifest.shards if split in (None, shard.split)]
+    for shard, item in zip(shards, document.find(shards), strict=True):
+        if item.size not in (None, shard.bytes):
+            message = f"the file has {item.size:,} bytes, but {shard.bytes:,} in the manifest"
+            hint = "see tar2tf verify; restore it from a copy, or convert again"
+            raise DamagedShardError(message, kind="size", shard=source.locate(shard.path), hint=hint)
+        yield Shard(source, item, decode, shard.records)
 
 
-def _listed(source: Folder, shard: ShardEntry, item: ObjectInfo | None) -> ObjectInfo:
-    where = source.locate(shard.path)
-    if item is None:
-        raise SourceError("is missing", shard=where, hint="restore it from a copy, or convert again")
-    if item.size not in (None, shard.bytes):
-        message = f"the file has {item.size:,} bytes, but {shard.bytes:,} in the manifest"
-        hint = "see tar2tf verify; restore it from a copy, or convert again"
-        raise DamagedShardError(message, kind="size", shard=where, hint=hint)
-    return item
-
-
-class Read(NamedTuple):
-    """A manifest that was read: its path or URL, its content, and the folder of its shards."""
-
-    path: str
-    document: Manifest
-    folder: Folder
-
-
-def read_manifests(paths: Sequence[str], **reach: Any) -> list[Read]:
+def read_manifests(paths: Sequence[str], **reach: Any) -> list[Document]:
     """Read manifests, each given by its path, its URL or a template.
 
     Raises:
@@ -189,33 +173,23 @@ def read_manifests(paths: Sequence[str], **reach: Any) -> list[Read]:
     if not paths:
         raise UsageError("there is no manifest: name one or several")
     folders = _Folders(reach)
-    return [_read_manifest(manifest, reach) for path in paths for manifest in _expanded(path, folders)]
+    return [read_document(manifest, **reach) for path in paths for manifest in _expanded(path, folders)]
 
 
-def _read_manifest(path: str, reach: dict[str, Any]) -> Read:
-    if is_remote(path):
-        found = read_with_folder(path, **reach)
-        if found:
-            return Read(path, Manifest.from_bytes(found[0], without_secrets(path), late=True), found[1])
-    elif document := Manifest.load(path):
-        return Read(path, document, DirectorySource(os.path.dirname(path) or "."))
-    raise SourceError("no such manifest", shard=without_secrets(path))
-
-
-def listed(read: Sequence[Read], split: str | None) -> list[tuple[Read, ShardEntry]]:
+def listed(read: Sequence[Document], split: str | None) -> list[tuple[Document, ShardEntry]]:
     """Return the shards of manifests, or those of one split, each with its manifest.
 
     Raises:
         UsageError: when none of them has such a split.
     """
-    shards = [(one, shard) for one in read for shard in one.document.shards if split in (None, shard.split)]
+    shards = [(one, shard) for one in read for shard in one.manifest.shards if split in (None, shard.split)]
     if split is not None and not shards:
-        names = sorted({shard.split for one in read for shard in one.document.shards if shard.split})
+        names = sorted({shard.split for one in read for shard in one.manifest.shards if shard.split})
         raise UsageError(f"there is no split {split!r}", hint=f"splits: {', '.join(names) or 'none'}")
     return shards
 
 
-def together(read: Sequence[Read]) -> tuple[dict[str, dict[str, Any]], int]:
+def together(read: Sequence[Document]) -> tuple[dict[str, dict[str, Any]], int]:
     """Return the features that the examples of several manifests have in common, and the number of their records.
 
     A length that differs is unknown, and a feature that some of them lack is optional.
@@ -224,21 +198,21 @@ def together(read: Sequence[Read]) -> tuple[dict[str, dict[str, Any]], int]:
         UsageError: when a feature is of another kind or rank in one of them, or only some describe their features.
     """
     if len(read) == 1:
-        return read[0].document.features, read[0].document.records
-    whole, schema = [one for one in read if one.document.records], Schema()
+        return read[0].manifest.features, read[0].manifest.records
+    whole, schema = [one for one in read if one.manifest.records], Schema()
     for one in whole:
-        if bool(one.document.features) != bool(whole[0].document.features):
-            raise UsageError("describes no features, but others do", shard=without_secrets(one.path))
+        if bool(one.manifest.features) != bool(whole[0].manifest.features):
+            raise UsageError("describes no features, but others do", shard=one.path)
         try:
-            schema.update(_schema(one.document.features))
+            schema.update(_schema(one.manifest.features))
         except SampleError as error:
             hint = "convert them with the same ops and types, or read them one by one"
-            raise UsageError(error.message, shard=without_secrets(one.path), hint=hint) from None
+            raise UsageError(error.message, shard=one.path, hint=hint) from None
     features = schema.describe()
     for name, feature in features.items():
-        counts = [one.document.features[name].get("count") for one in whole if name in one.document.features]
+        counts = [one.manifest.features[name].get("count") for one in whole if name in one.manifest.features]
         feature["count"] = 0 if None in counts else sum(counts)
-    return features, sum(one.document.records for one in whole)
+    return features, sum(one.manifest.records for one in whole)
 
 
 def _schema(features: Mapping[str, Mapping[str, Any]]) -> Schema:

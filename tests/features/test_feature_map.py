@@ -316,7 +316,7 @@ def test_a_dataset_is_in_the_order_written_and_starts_anew_each_time(tmp_path: P
 
 
 def test_a_manifest_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="no such manifest"):
+    with pytest.raises(SourceError, match="the manifest does not exist"):
         load_dataset(tmp_path / "nowhere.json")
 
 
