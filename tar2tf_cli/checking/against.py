@@ -14,12 +14,16 @@ from tar2tf_cli.checking.faults import Fault, FileReport
 from tar2tf_cli.checking.files import FileContext, FileTask, read_files
 from tar2tf_cli.checking.record_digests import Differences, Place, compare, digest_of, write_digests
 from tar2tf_cli.checking.verify_file import CheckRun
+from tar2tf_cli.conversion.changes import differing
+from tar2tf_cli.conversion.document import Document
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.plan import Plan, make_plan
+from tar2tf_cli.errors import UsageError
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.formats.example_parser import decode
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.stages import TarsSource
 from tar2tf_cli.inputs.tar_samples import TarRules, put_together
 from tar2tf_cli.samples.grouping import KEY
 from tar2tf_cli.spec.conversion import Conversion
@@ -34,34 +38,50 @@ Origin: TypeAlias = tuple[str, Sequence[str], Reach]
 
 T = TypeVar("T")
 
+_OWN: Final = ("input.bucket", "input.template", "input.tars", "output.")
+"""Keys of a spec that the parts of a dataset each have for themselves."""
+
 _MOST: Final = 1000
 """About how many differences are described; the others are counted."""
 
 
-def verify_against(
-    run: CheckRun,
-    manifest: Manifest,
-    shards: Source,
-    items: Sequence[ObjectInfo],
-    origin: Origin,
-    reports: list[FileReport],
-) -> None:
+def verify_against(run: CheckRun, documents: Sequence[Document], origin: Origin, reports: list[FileReport]) -> None:
     """Convert the source again in memory, and compare each record with those of the shards.
 
     Args:
         run: the run of checks.
-        manifest: its spec says how records are made.
-        shards: where the shards are.
-        items: the shards.
+        documents: manifests, which list the shards, and whose spec says how records are made. If the origin has
+            templates, all shards together are compared with it; otherwise, each manifest's with what its spec names.
         origin: the source of the samples.
         reports: the reports of the shards, to which faults are added, and then those of the source's inputs.
 
     Raises:
         SourceError: when an input of the source cannot be read.
         SampleError: when a sample of it cannot be converted, and the spec does not skip such samples.
-        UsageError: when the spec cannot be carried out here, such as one with a function that is not importable.
+        UsageError: when the spec cannot be carried out here, such as one with a function that is not importable, or
+            manifests that are compared together were made with different options.
     """
-    plan = _plan(manifest, *origin)
+    _, templates, _ = origin
+    if templates:
+        _check_alike(documents)
+    for together in [documents] if templates else [[document] for document in documents]:
+        if shards := [(document.folder, item) for document in together for item in document.there()]:
+            _compare(run, _plan(together[0].manifest, *origin), TarsSource(shards), reports)
+
+
+def _check_alike(documents: Sequence[Document]) -> None:
+    """Raise if manifests were not made with the same options, so that records are not made alike."""
+    for document in documents[1:]:
+        first, other = documents[0].manifest.spec, document.manifest.spec
+        names = [name for name in differing(first, other) if not name.startswith(_OWN)]
+        if names or "limit" in other:
+            what = f"differ in {', '.join(names[:3])}" if names else "have a limit each"
+            hint = "compare each by itself, or leave out the templates, to compare each with the inputs that it names"
+            raise UsageError(f"these manifests cannot be compared as one, as their specs {what}", hint=hint)
+
+
+def _compare(run: CheckRun, plan: Plan, shards: Source, reports: list[FileReport]) -> None:
+    items = shards.list(())
     with tempfile.TemporaryDirectory(prefix="tar2tf-") as folder:
         expected = [os.path.join(folder, f"expected-{number}") for number in range(len(plan.inputs))]
         actual = [os.path.join(folder, f"actual-{number}") for number in range(len(items))]

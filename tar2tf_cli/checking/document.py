@@ -17,12 +17,17 @@ if TYPE_CHECKING:
 
     from tar2tf_cli.spec.reach import Reach
 
-__all__ = ["is_manifest", "manifests_in", "open_shards"]
+__all__ = ["is_manifest", "manifests_in", "names_manifest", "open_shards"]
+
+
+def names_manifest(path: str) -> bool:
+    """Whether a path, URL or template is that of manifests, by its suffix."""
+    return without_secrets(path).endswith(".json")
 
 
 def is_manifest(path: str) -> bool:
-    """Whether a path or URL is that of a manifest, by its suffix."""
-    return without_secrets(path).endswith(".json") and (is_remote(path) or os.path.isfile(path))
+    """Whether a path or URL is that of a manifest, which exists if it is local."""
+    return names_manifest(path) and (is_remote(path) or os.path.isfile(path))
 
 
 def manifests_in(bucket: str, templates: Sequence[str], **reach: Unpack[Reach]) -> list[str]:
@@ -33,9 +38,9 @@ def manifests_in(bucket: str, templates: Sequence[str], **reach: Unpack[Reach]) 
     if not templates:
         bucket, template = split_template(bucket)
         templates = (template,) if template else ()
-    if not all(without_secrets(name).endswith(".json") for name in templates):
+    if not all(map(names_manifest, templates)):
         return []
-    if without_secrets(bucket).endswith(".json"):
+    if names_manifest(bucket):
         return [bucket, *templates] if templates or is_manifest(bucket) else []
     if not templates:
         return []

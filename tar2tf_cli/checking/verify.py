@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tar2tf_cli.checking.document import is_manifest, manifests_in
+from tar2tf_cli.checking.document import is_manifest, manifests_in, names_manifest
 from tar2tf_cli.checking.faults import Fault, FileReport, Report
 from tar2tf_cli.checking.verify_bucket import verify_bucket
 from tar2tf_cli.checking.verify_file import CheckRun
@@ -20,6 +20,7 @@ from tar2tf_cli.stores import open_source
 if TYPE_CHECKING:
     from tar2tf_cli.checking.against import Origin
     from tar2tf_cli.checking.salvage import Salvage
+    from tar2tf_cli.conversion.document import Document
     from tar2tf_cli.conversion.manifest import Manifest
 
 __all__ = ["Report", "verify"]
@@ -45,7 +46,7 @@ def verify(
 
     Args:
         bucket: a directory, a tar or TFRecord file, `-`, a URL of any of these, or a manifest by its path or URL.
-        templates: which shards of the bucket; defaults to every tar and TFRecord.
+        templates: which shards of the bucket, by default every tar and TFRecord; or further manifests.
         paths: whether bucket and templates are taken as files and folders if all of them exist.
         rules: how tars are read.
         workers: how many files are checked at once; defaults to the number of CPUs.
@@ -57,9 +58,9 @@ def verify(
         fast: check only the framing and the CRCs of lengths, not those of data, and no examples.
         decode: also decode images and arrays.
         salvage: path of a new file for the good records of all TFRecords.
-        against: bucket of the samples that the shards of a manifest were made from: each sample is converted again, and
-            must be in the shards, once, with the same bytes. `templates` then names its shards; by default as the
-            manifest does.
+        against: bucket of the samples that the shards of manifests were made from: each sample is converted again, and
+            must be in the shards, once, with the same bytes. `templates` that are not manifests then name its shards,
+            of which the manifests together must have all samples; by default, each must have those that its spec names.
 
     Raises:
         SourceError: when there is nothing to check. Damage, and a file that cannot be read, are faults, not errors.
@@ -72,7 +73,7 @@ def verify(
     run = CheckRun(rules or TarRules(), workers, events or Events(), fast, decode, good)
     try:
         if against:
-            report = _verify_against(run, bucket, (against, templates, reach), reach)
+            report = _verify_against(run, bucket, templates, reach, against)
         else:
             report = _verify(run, bucket, templates, reach, paths=paths)
         if good:
@@ -83,11 +84,13 @@ def verify(
     return report
 
 
-def _verify_against(run: CheckRun, bucket: str, origin: Origin, reach: Reach) -> Report:
-    if not is_manifest(bucket):
+def _verify_against(run: CheckRun, bucket: str, templates: Sequence[str], reach: Reach, against: str) -> Report:
+    manifests = manifests_in(bucket, [name for name in templates if names_manifest(name)], **reach)
+    if not manifests:
         hint = "name the manifest beside the shards, such as out/train-manifest.json"
         raise UsageError("--against needs a manifest, whose spec says how samples become records", hint=hint)
-    return _verify_documents(run, [bucket], reach, origin)
+    shards = [name for name in templates if not names_manifest(name)]
+    return _verify_documents(run, manifests, reach, (against, shards, reach))
 
 
 def _verify(run: CheckRun, bucket: str, templates: Sequence[str], reach: Reach, *, paths: bool) -> Report:
@@ -106,19 +109,23 @@ def _verify_documents(run: CheckRun, paths: Sequence[str], reach: Reach, against
     from tar2tf_cli.conversion.document import read_document
 
     files: list[FileReport] = []
-    manifests: list[Manifest] = []
+    documents: list[Document] = []
     for path in paths:
         try:
             document = read_document(path, **reach)
-            files += verify_manifest(run, document, against).files
-            manifests.append(document.manifest)
+            files += verify_manifest(run, document).files
+            documents.append(document)
         except SourceError as error:
             if len(paths) == 1:
                 raise
             missing = isinstance(error, NothingFoundError)
             kind = error.kind if isinstance(error, DamagedShardError) else "missing" if missing else "unreadable"
             files.append(FileReport(path, "manifest", faults=[Fault(kind, error.message)], missing=missing))
-    if shared := _converted_twice(manifests):
+    if against:
+        from tar2tf_cli.checking.against import verify_against
+
+        verify_against(run, documents, against, files)
+    if shared := _converted_twice([document.manifest for document in documents]):
         run.events.note(f"note: {len(shared):,} of the inputs are in more than one manifest, first: {shared[0]}")
     return Report(files)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from tar2tf_cli.checking.faults import Fault, FileReport, Report
 from tar2tf_cli.checking.verify_bucket import add_gaps
@@ -17,13 +16,10 @@ from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError
 from tar2tf_cli.spec.output_path import PathTemplate
 from tar2tf_cli.stores import ObjectInfo, Source
 
-if TYPE_CHECKING:
-    from tar2tf_cli.checking.against import Origin
-
 __all__ = ["verify_manifest"]
 
 
-def verify_manifest(run: CheckRun, document: Document, against: Origin | None = None) -> Report:
+def verify_manifest(run: CheckRun, document: Document) -> Report:
     """Check everything that a manifest lists, and that there are no other shards."""
     manifest = document.manifest
     if not manifest.shards:
@@ -40,10 +36,6 @@ def verify_manifest(run: CheckRun, document: Document, against: Origin | None = 
     report = Report([next(checked) if item else _missing(source, shard) for item, shard in there])
     if template:
         _look_around(source, manifest, template, nearby, report)
-    if against:
-        from tar2tf_cli.checking.against import verify_against
-
-        verify_against(run, manifest, source, [item for item in found if item], against, report.files)
     whole = _check_sums(document.path, manifest, report, fast=run.fast)
     if whole.faults:
         report.files.append(whole)

@@ -44,8 +44,9 @@ _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
     "--against BUCKET",
     shell_complete=completing("files"),
     help="Compare with the samples that were converted.",
-    more="BUCKET of verify is then a manifest, and TEMPLATE names shards in the BUCKET of --against; by default those "
-    "of the manifest's spec. Every sample is converted again in memory, and must be in the shards once, unchanged.",
+    more="BUCKET of verify is then a manifest, or several, and TEMPLATE names shards in the BUCKET of --against, whose "
+    "samples must be in all manifests together; by default, each manifest must have those of its own inputs. Every "
+    "sample is converted again in memory, and must be there once, unchanged.",
 )
 @output_option(
     "--salvage PATH",
@@ -76,7 +77,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     tar2tf verify out
     tar2tf verify out/*.record --decode
     tar2tf verify damaged.tfrecord --salvage good.tfrecord
-    tar2tf verify out/train-manifest.json --against shards 'train-*.tar'
+    tar2tf verify parts/part*-manifest.json --against shards 'train-*.tar'
     tar2tf verify shards 'train-{0000..0146}.tar' --json
 
     In a TFRecord, every length, CRC and example is checked, and after damage the next records are found. In a tar,

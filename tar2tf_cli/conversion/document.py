@@ -29,6 +29,12 @@ class Document:
     manifest: Manifest
     folder: Folder
 
+    def there(self) -> list[ObjectInfo]:
+        """The shards that the manifest lists, without those that are missing."""
+        names = [shard.path for shard in self.manifest.shards]
+        found = self.folder.find(names)
+        return [found[name] for name in names if name in found]
+
     def find(self, shards: Sequence[ShardEntry]) -> list[ObjectInfo]:
         """The shards in the folder.
 

@@ -97,6 +97,62 @@ def test_doubled_and_lost_records_are_found(tmp_path: Path, run: Callable[..., R
     assert ("missing", "000") in kinds
 
 
+def parts(
+    folder: Path, source: Path, *options: str, ranges: tuple[str, ...] = ("s-0.tar", "s-{1..2}.tar")
+) -> list[Path]:
+    """The manifests of a dataset that was converted in parts."""
+    for number, names in enumerate(ranges):
+        assert convert(source, names, "-o", folder / f"part{number}-<>.record", *options).code == 0
+    return [folder / f"part{number}-manifest.json" for number in range(len(ranges))]
+
+
+def test_the_parts_of_a_dataset_are_compared_with_their_inputs(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    """Each with its own, or all together with the inputs that are named."""
+    source = shards(tmp_path / "in")
+    manifests = parts(tmp_path, source)
+    for names in ((), ("s-*.tar",), ("s-0.tar", "s-{1..2}.tar")):
+        ran = run(*manifests, "--against", source, *names, "--json")
+        assert (ran.code, found(ran)) == (0, [])
+    assert run(tmp_path, "part*-manifest.json", "--against", source, "s-*.tar").code == 0
+    ran = run(*manifests[1:], "--against", source, "s-*.tar", "--json")
+    assert found(ran) == [("missing", f"00{number}") for number in range(4)]
+    ran = run(*manifests, "--against", source, "s-{0..1}.tar", "--json")
+    assert found(ran) == [("unexpected", f"0{number:02}") for number in range(8, 12)]
+
+
+def test_a_sample_in_two_parts_is_doubled(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    source = shards(tmp_path / "in")
+    ran = run(*parts(tmp_path, source, ranges=("s-{0..1}.tar", "s-{1..2}.tar")), "--against", source, "*.tar", "--json")
+    assert found(ran) == [("doubled", f"00{number}") for number in range(4, 8)]
+    assert "1 of the inputs are in more than one manifest" in ran.err
+
+
+def test_parts_whose_records_are_made_in_other_ways_are_not_compared_as_one(
+    tmp_path: Path, run: Callable[..., Ran]
+) -> None:
+    source = shards(tmp_path / "in")
+    same = parts(tmp_path / "same", source)
+    other, limited = (
+        parts(tmp_path / name, source, *options)
+        for name, options in {"other": ("--select", "a"), "limited": ("--limit", "2")}.items()
+    )
+    for manifests, reason in (((same[0], other[1]), "differ in select"), (limited, "have a limit each")):
+        assert run(*manifests, "--against", source).code == 0
+        ran = run(*manifests, "--against", source, "*.tar")
+        assert (ran.code, reason in ran.err) == (2, True), ran.err
+
+
+def test_a_part_without_its_manifest_is_a_fault_among_others(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    source = shards(tmp_path / "in")
+    first, second = parts(tmp_path, source)
+    second.write_text("{}")
+    ran = run(first, second, "--against", source, "--json")
+    assert (ran.code, found(ran)) == (1, [("manifest", "")])
+    first.unlink()
+    ran = run(second, first, "--against", source, "*.tar", "--json")
+    assert (ran.code, found(ran)) == (1, [("manifest", ""), ("missing", "")])
+
+
 def test_against_needs_a_manifest_and_data(tmp_path: Path, run: Callable[..., Ran]) -> None:
     source = shards(tmp_path / "in")
     ran = run(source, "--against", source)
