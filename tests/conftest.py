@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -35,6 +36,8 @@ from tar2tf_cli.stores import network, retries
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of many processes would compile the package again
 sys.dont_write_bytecode = False
+
+gc.disable()  # until all tests are collected: next to nothing of it becomes garbage
 
 settings.register_profile("tar2tf", deadline=None)
 settings.load_profile("tar2tf")
@@ -128,6 +131,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for fixture in SERVERS.keys() & set(getattr(item, "fixturenames", ())):
             if group_of(item.nodeid) != SERVERS[fixture]:
                 raise pytest.UsageError(f"{item.nodeid} uses {fixture}: name it in GROUPS of tests/conftest.py")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """From now on, the collector of garbage leaves alone what is there now: thousands of tests, and TensorFlow."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, Protocol
 
 from tar2tf_cli.errors import Tar2tfError, UsageError, WorkerError
@@ -15,10 +16,12 @@ _KEPT: Final = 30 << 20
 """The size in bytes of a block of memory; glibc's own limit is 32 MiB."""
 
 
+@cache
 def keep_memory() -> None:
     """Have glibc keep freed blocks of memory that are smaller than a large one that was freed once.
 
     Returning it to the system each time takes a tenth of the time of reading an object (mallopt(3), M_MMAP_THRESHOLD).
+    Once in a process is enough: a second block would come out of what is kept, and be filled with zeros for 10 ms.
     """
     bytes(_KEPT)
 

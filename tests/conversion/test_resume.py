@@ -9,7 +9,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-import resuming
 from resuming import (
     SCENES,
     WAYS,
@@ -120,14 +118,7 @@ def test_a_run_killed_or_out_of_space_at_any_call_continues_to_the_same_bytes(sc
     write_tar(tmp_path / "small" / "b.tar.gz", samples(30, first=100))
     write_tar(tmp_path / "large" / "a.tar", samples(8, 12_000))
     write_tar(tmp_path / "large" / "b.tar", samples(7, 12_000, first=100))
-    done = subprocess.run(
-        [sys.executable, resuming.__file__, scene],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = tar2tf(scene, code="import resuming; resuming.end_at_each_call()", cwd=tmp_path, timeout=120)
     assert done.returncode == 0, done.stderr
     killed, full = map(int, done.stdout.split())
     assert killed >= 20

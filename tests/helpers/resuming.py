@@ -277,7 +277,8 @@ def stderr_of(process: Process) -> str:
     return text
 
 
-if __name__ == "__main__":
+def end_at_each_call() -> None:
+    """What a process of its own does: the only argument is a scene, and how many calls it makes is printed."""
     os.fsync = lambda descriptor: None  # nobody pulls the plug here
     scene = Scene(sys.argv[1])
     kill_at_each_call(scene)
