@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, Final, NoReturn
 
@@ -129,7 +130,6 @@ class Response:
 
     Attributes:
         status: the HTTP status.
-        headers: by name, which is not case-sensitive.
         server: the URL of the server that sent it.
         on_end: called when nothing more will be received.
         most: how many bytes of the body may be held; with more, the request fails.
@@ -146,7 +146,6 @@ class Response:
         tls_hint: str,
     ) -> None:
         self.status = 0
-        self.headers = _Headers()
         self.server = server
         self.on_end: Callable[[], None] | None = None
         self.most = sys.maxsize
@@ -155,7 +154,9 @@ class Response:
         self._easy: Any = easy
         self._wait = wait
         self._tls_hint = tls_hint
-        self._pieces: list[bytes] = []
+        self._headers = _Headers()
+        self._lines: list[bytes] = []  # of headers that were not looked at
+        self._pieces: deque[bytes] = deque()
         self._held = 0  # bytes in the pieces
         self._begun = False
         self._moved = time.monotonic()  # when there was data last
@@ -184,6 +185,14 @@ class Response:
         return self
 
     @property
+    def headers(self) -> _Headers:
+        """The headers by name, which is not case-sensitive."""
+        for line in self._lines:
+            self._headers.add(line)
+        self._lines.clear()
+        return self._headers
+
+    @property
     def is_open(self) -> bool:
         """Whether more may be received."""
         return self._easy is not None
@@ -203,18 +212,24 @@ class Response:
             self.advance()
         if self._failure and (size is None or not self._held):
             self._raise()
-        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        self._pieces, self._held = [], 0
-        if size is not None and len(data) > size:
-            self._pieces, self._held = [data[size:]], len(data) - size
-            data = data[:size]
-        return data
+        left = self._held if size is None else min(size, self._held)
+        self._held -= left
+        parts = []
+        while left:
+            part = self._pieces.popleft()
+            if len(part) > left:
+                self._pieces.appendleft(part[left:])
+                part = part[:left]
+            parts.append(part)
+            left -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def drain_conn(self) -> None:
         """Discard what is left of the body, so that the connection can be used again."""
         while self._easy:
             self.advance()
-            self._pieces, self._held = [], 0
+            self._pieces.clear()
+            self._held = 0
 
     def close(self) -> None:
         """Close the connection, unless all of the body was received."""
@@ -250,14 +265,14 @@ class Response:
                 self._owner.take_back(self._wire)
 
     def _take_header(self, line: bytes) -> None:
-        self._moved = time.monotonic()
         if line.startswith(b"HTTP/"):
             self.status = int(line.split(None, 2)[1])
-            self.headers = _Headers()
-        elif line.strip():
-            self.headers.add(line)
-        else:
+            self._headers, self._lines = _Headers(), []
+        elif line in (b"\r\n", b"\n"):
+            self._moved = time.monotonic()
             self._begun = self.status >= 200
+        else:
+            self._lines.append(line)
 
     def _take(self, data: bytes) -> int:
         self._moved = time.monotonic()

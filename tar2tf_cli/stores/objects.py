@@ -173,14 +173,11 @@ class Store(ABC):
         """Return the result of an action that sends a request, with retries."""
         return persist(action, self.retry_for, **where)
 
-    def open(self, item: ObjectInfo, first: Body | None = None) -> ResumingStream:
-        """Return a stream of an object's bytes, which resumes after failures; `first` is the answer to a request."""
-        answers = [first] if first else []
-        return ParallelStream(partial(self._fetch, item, answers), item, self.locate(item.name), self.retry_for)
+    def open(self, item: ObjectInfo) -> ResumingStream:
+        """Return a stream of an object's bytes, which resumes after failures."""
+        return ParallelStream(partial(self._fetch, item), item, self.locate(item.name), self.retry_for)
 
-    def _fetch(self, item: ObjectInfo, answers: list[Body], start: int, size: int | None) -> Body:
-        if answers:
-            return answers.pop()
+    def _fetch(self, item: ObjectInfo, start: int, size: int | None) -> Body:
         try:
             return self.fetch(item, start, size)
         except NoSuchObject as error:
@@ -243,11 +240,12 @@ class ObjectSource(Source):
         return [found[name] for name in chosen]
 
     def open(self, item: ObjectInfo) -> ByteStream:
-        """Open a stream that resumes after failures; it, or the first read, raises any error."""
+        """Open a stream that resumes after failures; the first read raises any error."""
         if self._small and self._small[0] == item and self._bodies:
             self._small.popleft()
-            if body := next(self._bodies):
-                return io.BytesIO(self._store.open(item, body).load())
+            body = next(self._bodies)
+            if body and (data := body.whole(item)) is not None:
+                return io.BytesIO(data)
         self._begin_next()
         return self._expected.pop(item, None) or self._stream(item)
 

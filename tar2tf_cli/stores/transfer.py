@@ -39,6 +39,20 @@ class Body:
     version: str | None
     checksum: tuple[str, str] | None = None
 
+    def whole(self, item: ObjectInfo) -> bytes | None:
+        """Return the bytes of a body that was received; None unless they are all of the item, and match its checksum.
+
+        Raises:
+            Transient: when it broke off.
+        """
+        if self.size != item.size or (item.version and self.version not in (item.version, None)):
+            return None
+        kind, expected = self.checksum or item.checksum or ("", "")
+        data = self.read(self.size or 0)
+        if made := hasher(kind):
+            made.update(data)
+        return data if len(data) == self.size and (made is None or made.hexdigest() == expected.lower()) else None
+
 
 Fetch: TypeAlias = Callable[[int, "int | None"], Body]
 
@@ -153,14 +167,6 @@ class ResumingStream:
             self._pending, self._position = self._next(), 0
         begin, self._position = self._position, min(self._position + size, len(self._pending))
         return self._pending[begin : self._position]  # not a copy if it is the whole block
-
-    def load(self) -> bytes:
-        """Fetch all of it in this thread, instead of reading it.
-
-        Raises:
-            SourceError: as `read` does.
-        """
-        return b"".join(self._download())
 
     def begin(self, threads: FetchThreads | None = None) -> None:
         """Start fetching the first blocks, in a thread of its own or one of a group."""
