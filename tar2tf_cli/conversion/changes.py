@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 __all__ = ["InputChanges", "differing"]
 
 _MOST_NAMED: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class InputChanges:
+class InputChanges(NamedTuple):
     """Names of the inputs that were added, removed or changed, in their order; all empty if only the order differs."""
 
     added: Sequence[str]

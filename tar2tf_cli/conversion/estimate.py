@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.spool import gzip_stream
@@ -24,8 +24,7 @@ _TIMES: Final = 4
 _MUCH: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(NamedTuple):
     """What a conversion will write, about: records, bytes and shards."""
 
     records: int

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from tar2tf_cli.conversion.late_entries import LateEntries, divided
 from tar2tf_cli.conversion.lineage import Lineage, origins_of
@@ -30,8 +30,7 @@ _PART: Final = 1 << 20
 _AT_ONCE: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class ShardEntry:
+class ShardEntry(NamedTuple):
     """A shard: path relative to the manifest's folder, records, bytes on disk, and digest `crc32c:XXXXXXXX`.
 
     Attributes:

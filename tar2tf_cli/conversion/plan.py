@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from tar2tf_cli.conversion.manifest import InputEntries, Manifest
 from tar2tf_cli.errors import UsageError
@@ -19,8 +19,7 @@ __all__ = ["Plan", "make_plan"]
 _MOST_THREADS: Final = 8  # per process; each holds the interpreter lock for about a tenth of its time
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """A conversion and the list of its inputs.
 
     Attributes:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from tar2tf_cli.conversion.group import Group, group_file, load_group, save_group
 from tar2tf_cli.conversion.sharding import Piece, Shard
@@ -89,8 +89,7 @@ class Worker:
         return made or Reading(self.conversion, self.source, item, first=number == 0, making=making, **options)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadInputs:
+class ReadInputs(NamedTuple):
     """Reads a group of inputs: makes the index of their records, and a spool unless the inputs will be read again.
 
     Index and spool that an interrupted run left are kept if they are whole. Several inputs of a remote bucket are
@@ -209,8 +208,7 @@ def _append(worker: Worker, number: int, spool: Spool, *, regroup: bool = False)
     return reading.report
 
 
-@dataclass(frozen=True, slots=True)
-class ShardReport:
+class ShardReport(NamedTuple):
     """A shard as written: bytes on disk, records, CRC-32C of the file; whether it is at its final place already."""
 
     size: int
@@ -219,8 +217,7 @@ class ShardReport:
     placed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WriteShard:
+class WriteShard(NamedTuple):
     """Writes one shard to a temporary path; the flusher flushes it to disk later.
 
     Attributes:

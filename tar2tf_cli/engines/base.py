@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from tar2tf_cli.errors import Tar2tfError, UsageError, WorkerError
 
@@ -43,8 +42,7 @@ class Task(Protocol):
         """Do the work."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The outcome of a task: its result, or its error."""
 
     task: Task

@@ -33,7 +33,7 @@ Where: TypeAlias = Callable[[], Mapping[str, Any]]
 """Returns where the last sample read came from: shard, member and offset, as far as they are known."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Steps:
     """What is done to each sample, independently of the others and of the thread.
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.stored import StoredBytes
@@ -44,8 +43,7 @@ TAGS: Final[dict[Kind, bytes]] = {"bytes": b"\x0a", "float": b"\x12", "int64": b
 """The tag of each kind of list in a Feature."""
 
 
-@dataclass(frozen=True, slots=True)
-class Feature:
+class Feature(NamedTuple):
     """A serialised feature, and what a reader needs to know about it.
 
     Attributes:

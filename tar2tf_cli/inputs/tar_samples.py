@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+<<<<<<< HEAD
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from typing import TypeVar
+=======
+from collections.abc import Iterator
+from io import BytesIO
+from typing import NamedTuple
+>>>>>>> 849219d (Values of the flow and of a conversion are named tuples, which cost a quarter of a frozen dataclass to define)
 
 from tar2tf_cli.errors import DamagedShardError, NotAdjacentError
 from tar2tf_cli.formats.bytestream import ByteStream, Readable
@@ -25,8 +31,7 @@ __all__ = ["TarRules", "TarSamples", "put_together"]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class TarRules:
+class TarRules(NamedTuple):
     """How tars are read; each field means the same as the option of `convert`."""
 
     key_split: KeySplit = "first"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tar2tf_cli.errors import OutputExistsError, UsageError, meant
 
@@ -22,8 +21,7 @@ _FIELD: Final = re.compile(r"<([^<>/]*)>|\{\}")
 _NAMED: Final = ("total", "split", "input")
 
 
-@dataclass(frozen=True, slots=True)
-class PathTemplate:
+class PathTemplate(NamedTuple):
     """A parsed template.
 
     Attributes:
