@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tar2tf_cli.errors import DamagedShardError
@@ -24,8 +24,7 @@ class Amount(NamedTuple):
     bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(NamedTuple):
     """One thing that is wrong with a file.
 
     Attributes:
@@ -117,7 +116,7 @@ class FileReport:
         for place, fault in enumerate(self.faults):
             if fault.before:
                 after = Amount(self.good.records - fault.before.records, self.good.bytes - fault.before.bytes)
-                self.faults[place] = replace(fault, after=after)
+                self.faults[place] = fault._replace(after=after)
         for kind, count in self.counts.items():
             if count > _MOST_FAULTS:
                 self.faults.append(Fault(kind, f"and {count - _MOST_FAULTS:,} more of this kind"))

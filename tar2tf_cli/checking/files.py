@@ -14,7 +14,7 @@ from tar2tf_cli.stores import ObjectInfo, Source
 __all__ = ["FileContext", "FileTask", "read_files"]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class FileContext:
     """The context that the tasks of one run share.
 

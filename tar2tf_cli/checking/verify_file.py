@@ -34,7 +34,7 @@ __all__ = ["CheckRun"]
 _TFRECORD_NAME: Final = re.compile(r"\.(tf)?records?\b")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CheckContext(FileContext):
     """The context that the checks of one run share.
 
@@ -138,8 +138,7 @@ class _Check:
             report.add(_unknown(shard.head))
 
 
-@dataclass(frozen=True, slots=True)
-class CheckRun:
+class CheckRun(NamedTuple):
     """One run of checks.
 
     Attributes:

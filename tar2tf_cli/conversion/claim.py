@@ -36,7 +36,7 @@ JournalEntry: TypeAlias = list[Any]
 NO_MANIFEST: Final = "--update needs the manifest of the last run, and a stream or a generator of paths has none"
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Claim:
     """The files that a conversion will write, as known before anything is written.
 

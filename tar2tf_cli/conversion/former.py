@@ -22,7 +22,7 @@ from tar2tf_cli.inputs.report import InputReport
 __all__ = ["Former", "FormerShard", "Segment", "Segments"]
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class FormerShard:
     """A shard of the earlier conversion.
 
@@ -61,7 +61,7 @@ Segments = dict[str, list[Segment]]
 """The segments of an input in order, by lane."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Former:
     """What an earlier conversion with the same spec made of the inputs that have not changed since.
 

@@ -53,7 +53,7 @@ def groups_in(folder: str) -> frozenset[int]:
     return frozenset(int(name[1]) for name in found if name)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Group:
     """Inputs that were read together; in the working folder, its files are named by the first input.
 

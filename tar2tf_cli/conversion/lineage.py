@@ -19,7 +19,7 @@ __all__ = ["Lineage", "origins_of"]
 _MOST_KNOWN: Final = 10_000
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Lineage:
     """What each input gave, in input order; equal inputs share one description, however many there are.
 

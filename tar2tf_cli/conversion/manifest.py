@@ -55,7 +55,7 @@ class ShardEntry(NamedTuple):
         return whole if self.split is None else {**whole, "split": self.split}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Manifest:
     """A manifest's content.
 

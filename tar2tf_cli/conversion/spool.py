@@ -146,7 +146,7 @@ class Spool:
             index.order.append(_hash(self._seed + b"%d" % (len(index.order) - self._first)))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Block:
     parts: list[bytes] = field(default_factory=list)
     size: int = 0

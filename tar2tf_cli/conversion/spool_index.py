@@ -22,7 +22,7 @@ def _column() -> array[int]:
     return array("Q")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class SpoolIndex:
     """The units of a group of inputs, in input order; every column holds unsigned 64-bit integers.
 

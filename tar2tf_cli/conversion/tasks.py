@@ -42,7 +42,7 @@ Chunk: TypeAlias = tuple[Iterable[bytes], int]
 """Framed bytes in parts, and their total size."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Worker:
     """The context that the tasks of a conversion share.
 

@@ -16,7 +16,7 @@ _Look = tuple[str, str, tuple[int | None, ...]]
 _PLAIN: Final[_Look] = ("bytes", "bytes", ())
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Schema:
     """The common schema of the features of many examples.
 

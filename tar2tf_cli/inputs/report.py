@@ -11,7 +11,7 @@ from tar2tf_cli.features.schema import Schema
 __all__ = ["InputReport"]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class InputReport:
     """The result of reading one input.
 

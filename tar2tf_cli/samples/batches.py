@@ -18,7 +18,7 @@ __all__ = ["Batch", "with_batches"]
 _MOST_PAUSE: Final = 256
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Batch:
     """Framed records of consecutive samples, each of which is whole, as another sample begins after it.
 
