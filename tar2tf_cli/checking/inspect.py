@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Final
@@ -110,7 +109,7 @@ def _inspect_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileCon
 
 
 def _read_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileContext, regroup: bool) -> ShardContents:
-    rules = replace(context.rules, regroup=regroup or context.rules.regroup)
+    rules = context.rules._replace(regroup=regroup or context.rules.regroup)
     with OpenShard(context.source, item, context.on_bytes) as shard:
         contents = ShardContents(shard.name, item.name, shard.format)
         contents.instead = None if shard.format else foreign(shard.head)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 import re
 from array import array
@@ -20,6 +19,7 @@ from tar2tf_cli.checking.files import FileContext, FileTask, read_files
 from tar2tf_cli.checking.show import contents_of
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.events import Events
+from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.formats.example_parser import ParsedFeature, parse
 from tar2tf_cli.formats.magic import sniff
 from tar2tf_cli.formats.stored import StoredBytes
@@ -229,7 +229,7 @@ def _parts(values: _Values) -> Iterator[bytes]:
 
 
 def _digest(parts: Sequence[bytes]) -> int:
-    state = hashlib.blake2b(digest_size=8)
+    state = blake2b(digest_size=8)
     for part in parts:
         state.update(part)
     return int.from_bytes(state.digest(), "little")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.formats.record_file import WholeFile
 
 __all__ = ["Differences", "Place", "compare", "digest_of", "write_digests"]
@@ -43,7 +43,7 @@ class Differences:
 
 def digest_of(parts: Iterable[bytes]) -> bytes:
     """Return the digest of a record given in parts."""
-    state = hashlib.blake2b(digest_size=_SIZE)
+    state = blake2b(digest_size=_SIZE)
     for part in parts:
         state.update(part)
     return state.digest()

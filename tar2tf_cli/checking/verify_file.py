@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -70,7 +70,7 @@ class _Check:
         return put_together(partial(self._report, item, context))
 
     def _report(self, item: ObjectInfo, context: CheckContext, regroup: bool) -> FileReport:
-        stored, rules = _Stored(), replace(context.rules, regroup=regroup or context.rules.regroup)
+        stored, rules = _Stored(), context.rules._replace(regroup=regroup or context.rules.regroup)
         report = FileReport(context.source.locate(item.name), "tfrecord" if self.claim else None)
         try:
             wrap = stored if self.claim and not context.fast else lambda raw: raw
@@ -138,7 +138,8 @@ class _Check:
             report.add(_unknown(shard.head))
 
 
-class CheckRun(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CheckRun:
     """One run of checks.
 
     Attributes:

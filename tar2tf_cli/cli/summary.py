@@ -88,7 +88,8 @@ def _grouped(errors: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 def print_plan(plan: Plan, outcome: Outcome, *, as_json: bool) -> None:
     """Print what a conversion would do, how much it would write, and its first sample after each op."""
     from tar2tf_cli.conversion.dry_run import trace
-    from tar2tf_cli.conversion.estimate import estimate, growth
+    from tar2tf_cli.conversion.estimate import estimate
+    from tar2tf_cli.conversion.tally import growth
 
     steps = trace(plan)
     expected = estimate(plan)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
-from tar2tf_cli.conversion.changes import differing
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard
@@ -103,6 +102,8 @@ class Claim:
 
     def other_options(self, identity: dict[str, Any]) -> list[str]:
         """Keys of the spec that differ in another conversion's identity, except those that only list its inputs."""
+        from tar2tf_cli.conversion.changes import differing
+
         return [name for name in differing(identity["spec"], self.identity["spec"]) if name not in self.listed_by]
 
     def lane(self, split: str | None, name: str) -> str:

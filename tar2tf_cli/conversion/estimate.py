@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.spool import gzip_stream
@@ -14,14 +14,12 @@ from tar2tf_cli.errors import NotAdjacentError, Tar2tfError
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.stores import ObjectInfo
 
-__all__ = ["Estimate", "estimate", "growth"]
+__all__ = ["Estimate", "estimate"]
 
 _INPUTS: Final = 3
 _SAMPLES: Final = 32
 _SECONDS: Final = 1.0
 _MOST_GZIP: Final = 1 << 20
-_TIMES: Final = 4
-_MUCH: Final = 1_000_000
 
 
 class Estimate(NamedTuple):
@@ -149,21 +147,3 @@ def _lanes(plan: Plan) -> Iterator[float]:
         yield from ((item.size or 0) / size for item in plan.inputs)
     else:
         yield from plan.conversion.split.values() or (1.0,)
-
-
-def growth(plan: Plan, size: int, read: int | None) -> str | None:
-    """A warning if an output of `size` bytes is much larger than its input of `read` bytes."""
-    if not read or size < max(_TIMES * read, _MUCH):
-        return None
-    from humanfriendly import format_size
-
-    times = f"{size / read:.0f} times the {format_size(read)} of the input"
-    return f"warning: about {format_size(size)} will be written, {times}; {_advice(plan)}"
-
-
-def _advice(plan: Plan) -> str:
-    names: list[Any] = [next(iter(op.canonical())) for op in plan.conversion.ops]
-    decodes = "decode" in names or plan.conversion.preset == "imagenet-tensor"
-    if decodes and "encode" not in names:
-        return "images that stay encoded (without decode, or with encode as the last op) take a fraction"
-    return "check the ops with --dry-run"

@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from hashlib import blake2b
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from tar2tf_cli.conversion.late_entries import LateEntries, divided
 from tar2tf_cli.conversion.lineage import Lineage, origins_of
-from tar2tf_cli.conversion.manifest_model import ENTRIES, MANIFEST, lineage_agrees
 from tar2tf_cli.errors import DamagedShardError, UsageError, read_failed
+from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.spec.output_path import PathTemplate
 from tar2tf_cli.stores import ObjectInfo
 
@@ -159,6 +157,9 @@ class Manifest:
             DamagedShardError: when it is not a manifest, has a version that this release does not know, or is damaged;
                 names the key that is wrong.
         """
+        from tar2tf_cli.conversion.late_entries import LateEntries, divided
+        from tar2tf_cli.conversion.manifest_model import MANIFEST, lineage_agrees
+
         large = divided(data) if late else None
         try:
             whole = json.loads(large.rest if large else data)
@@ -206,6 +207,8 @@ def _names_damage(path: str) -> Iterator[None]:
 
 def _late(name: str, path: str, make: Callable[[dict[str, Any]], T], entry: Any, number: int) -> T:
     """An entry of a long list, checked."""
+    from tar2tf_cli.conversion.manifest_model import ENTRIES
+
     with _names_damage(path):
         ENTRIES[name](entry, f"{name}[{number}]")
     return make(entry)

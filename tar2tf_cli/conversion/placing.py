@@ -10,19 +10,12 @@ from tar2tf_cli.conversion.group import Group
 from tar2tf_cli.conversion.sharding import Shard
 from tar2tf_cli.conversion.takeover import OVERWRITE
 from tar2tf_cli.errors import OutputExistsError
-from tar2tf_cli.spec.conversion import Output
 from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.objects import Store
 
-__all__ = ["Placing", "may_be_placed"]
-
-
-def may_be_placed(output: Output) -> bool:
-    """Whether each shard has the records of one input, and nothing else."""
-    limited = output.is_limited or output.limit is not None
-    return output.template.fields == {"input"} and not (limited or output.index or output.compression != "none")
+__all__ = ["Placing"]
 
 
 class Placing(NamedTuple):

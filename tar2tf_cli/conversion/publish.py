@@ -10,11 +10,10 @@ import contextlib
 import gc
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tar2tf_cli.conversion.claim import Claim, JournalEntry, finished, journal_entry
-from tar2tf_cli.conversion.former import Former
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
-from tar2tf_cli.conversion.placing import Placing
 from tar2tf_cli.conversion.sharding import Origin, Shard
 from tar2tf_cli.conversion.takeover import OVERWRITE, Takeover
 from tar2tf_cli.conversion.tasks import ShardReport
@@ -23,6 +22,10 @@ from tar2tf_cli.errors import OutputExistsError, write_errors
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.record_file import write_whole
 from tar2tf_cli.stores import Source
+
+if TYPE_CHECKING:
+    from tar2tf_cli.conversion.former import Former
+    from tar2tf_cli.conversion.placing import Placing
 
 __all__ = ["Publisher"]
 
@@ -114,6 +117,8 @@ class Publisher:
         store, claim = self._sink.store, self._claim
         if self.former or store is None or not read.places_in(store):
             return None
+        from tar2tf_cli.conversion.placing import Placing
+
         paths = [claim.path(Shard(stem, 0)) for stem in stems]
         self._working_folder.note({"paths": [path.removeprefix(claim.prefix) for path in paths]})
         self._begin_to_replace()

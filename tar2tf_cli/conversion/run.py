@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tar2tf_cli.conversion.claim import NO_MANIFEST, make_claim
 from tar2tf_cli.conversion.manifest import Manifest
-from tar2tf_cli.conversion.placing import may_be_placed
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.publish import Publisher
 from tar2tf_cli.conversion.schedule import ConversionSchedule
 from tar2tf_cli.conversion.tally import Summary, Tally
-from tar2tf_cli.conversion.targets import DeviceTarget, StreamTarget, Target
 from tar2tf_cli.conversion.tasks import Worker
 from tar2tf_cli.engines import Place, place_of
 from tar2tf_cli.engines.loop import run_tasks
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.events import Events
-from tar2tf_cli.spec.conversion import Conversion
+from tar2tf_cli.spec.conversion import Conversion, Output
 from tar2tf_cli.spec.output_path import STDOUT
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import Source
+
+if TYPE_CHECKING:
+    from tar2tf_cli.conversion.targets import Target
 
 __all__ = ["Summary", "convert"]
 
@@ -98,7 +99,7 @@ def _run(plan: Plan, records: Records, target: Target, place: Place, workers: in
         with records as read:
             worker = Worker(plan.work, read, plan.inputs, target.folder, place.threads(plan.threads(cpus)))
             worker.compared = frozenset(target.former.touched) if target.former else frozenset()
-            if may_be_placed(plan.conversion.output):
+            if _may_be_placed(plan.conversion.output):
                 worker.placing = target.placing(read, plan.stems)
             worker.direct = not (target.reads_shards or plan.conversion.output.index)
             with contextlib.closing(ConversionSchedule(plan, worker, readers, target, tally, events)) as schedule:
@@ -119,13 +120,20 @@ def _where_records_are_made(plan: Plan, events: Events) -> Records:
     return where_records_are_made(plan.work, plan.source, plan.inputs, events)
 
 
+def _may_be_placed(output: Output) -> bool:
+    """Whether each shard has the records of one input, and nothing else."""
+    limited = output.is_limited or output.limit is not None
+    return output.template.fields == {"input"} and not (limited or output.index or output.compression != "none")
+
+
 def _target(plan: Plan, events: Events, **options: Any) -> Target:
     """The target of a conversion's shards, chosen by its output path."""
     conversion = plan.conversion
-    if conversion.output.path == STDOUT:
-        return StreamTarget()
     if conversion.output.is_stream:
-        return DeviceTarget(conversion.output.path)
+        from tar2tf_cli.conversion.targets import DeviceTarget, StreamTarget
+
+        path = conversion.output.path
+        return StreamTarget() if path == STDOUT else DeviceTarget(path)
     return Publisher(make_claim(plan, **options), events, lanes=plan.lanes)
 
 

@@ -7,22 +7,23 @@ import os
 from collections import Counter, deque
 from collections.abc import Sequence
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tar2tf_cli.conversion.group import SMALL_GROUP, SMALL_INPUTS, Group, groups_in, is_small, load_group
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
 from tar2tf_cli.conversion.spool_index import Part
 from tar2tf_cli.conversion.tally import Tally
-from tar2tf_cli.conversion.targets import Target
 from tar2tf_cli.conversion.tasks import ReadInputs, ShardReport, Worker, WriteShard
-from tar2tf_cli.conversion.update_planner import UpdatePlanner
 from tar2tf_cli.engines.base import Outcome, Task
 from tar2tf_cli.engines.loop import Schedule
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.sinks import Flusher
+
+if TYPE_CHECKING:
+    from tar2tf_cli.conversion.targets import Target
 
 __all__ = ["ConversionSchedule"]
 
@@ -51,8 +52,11 @@ class ConversionSchedule(Schedule):
         self._events = events
         stems, former = plan.stems, target.former
         self._size = None if former else plan.size  # how many bytes will be read, if that is known
+        self._planner: ShardPlanner
         if former:
-            self._planner: ShardPlanner = UpdatePlanner(plan.work, stems, former, self._load_if_read, self._is_same)
+            from tar2tf_cli.conversion.update_planner import UpdatePlanner
+
+            self._planner = UpdatePlanner(plan.work, stems, former, self._load_if_read, self._is_same)
         else:
             self._planner = ShardPlanner(plan.work, stems, plan.records, tracked=plan.tracked)
         self._holds_all = self._planner.holds_all

@@ -6,11 +6,11 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import accumulate
-from typing import Any, Final
+from typing import Final
 
 from tar2tf_cli.conversion.spool_index import Lengths, SpoolIndex
+from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.formats.record_file import crc32c_of_file
 from tar2tf_cli.samples.batches import Batch
 from tar2tf_cli.sinks import RecordFile
@@ -168,11 +168,4 @@ def _block_size(conversion: Conversion) -> int | None:
 
 
 def _hash(data: bytes) -> int:
-    return int.from_bytes(_blake2b()(data, digest_size=8).digest(), "big")
-
-
-@cache
-def _blake2b() -> Any:
-    from hashlib import blake2b  # loads OpenSSL
-
-    return blake2b
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")

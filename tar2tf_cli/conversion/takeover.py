@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from operator import itemgetter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from tar2tf_cli.conversion.changes import InputChanges, differing
 from tar2tf_cli.conversion.claim import Claim, JournalEntry, previous_of, published
-from tar2tf_cli.conversion.former import Former
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError
 from tar2tf_cli.spec.output_path import PathTemplate, check_replaceable
+
+if TYPE_CHECKING:
+    from tar2tf_cli.conversion.changes import InputChanges
+    from tar2tf_cli.conversion.former import Former
 
 __all__ = ["OVERWRITE", "Takeover"]
 
@@ -90,6 +92,9 @@ class Takeover:
         elif not previous.lineage and previous.inputs:
             self.everything = "the manifest does not say which records came from which input"
         else:
+            from tar2tf_cli.conversion.changes import InputChanges
+            from tar2tf_cli.conversion.former import Former
+
             self.changes = InputChanges.between(previous.inputs, inputs)
             local = claim.sink.renames and "split" not in claim.template.fields
             self.former = Former.of(
@@ -176,6 +181,8 @@ class Takeover:
 
 def _what_changed(previous: Manifest, claim: Claim) -> tuple[str, str]:
     """What differs from an earlier conversion, and what the user can do."""
+    from tar2tf_cli.conversion.changes import InputChanges, differing
+
     if names := claim.other_options(previous.identity()):
         return f"was made with other options: {', '.join(names[:3])} changed", OVERWRITE
     hint = "pass --update to redo only what changed, --overwrite to replace everything, or choose another output path"

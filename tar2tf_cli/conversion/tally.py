@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, Final
 
-from tar2tf_cli.conversion.estimate import growth
 from tar2tf_cli.conversion.lineage import Lineage
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.conversion.plan import Plan
@@ -18,7 +18,10 @@ from tar2tf_cli.flow.sample_flow import check_most
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.samples.grouping import split_name
 
-__all__ = ["Summary", "Tally"]
+__all__ = ["Summary", "Tally", "growth"]
+
+_TIMES: Final = 4
+_MUCH: Final = 1_000_000
 
 
 @dataclass(slots=True)
@@ -185,3 +188,21 @@ def _regroup_note(name: str, count: int) -> str:
         f"note: members of {what} are not adjacent in {name}; shards like it are read again, to put their samples "
         "together in the order in which the keys first appear"
     )
+
+
+def growth(plan: Plan, size: int, read: int | None) -> str | None:
+    """A warning if an output of `size` bytes is much larger than its input of `read` bytes."""
+    if not read or size < max(_TIMES * read, _MUCH):
+        return None
+    from humanfriendly import format_size
+
+    times = f"{size / read:.0f} times the {format_size(read)} of the input"
+    return f"warning: about {format_size(size)} will be written, {times}; {_advice(plan)}"
+
+
+def _advice(plan: Plan) -> str:
+    names: list[Any] = [next(iter(op.canonical())) for op in plan.conversion.ops]
+    decodes = "decode" in names or plan.conversion.preset == "imagenet-tensor"
+    if decodes and "encode" not in names:
+        return "images that stay encoded (without decode, or with encode as the last op) take a fraction"
+    return "check the ops with --dry-run"

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tar2tf_cli.conversion.former import Former
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
-from tar2tf_cli.conversion.placing import Placing
 from tar2tf_cli.conversion.sharding import Shard
 from tar2tf_cli.conversion.tasks import ShardReport
 from tar2tf_cli.errors import OutputExistsError, SinkError, UsageError, write_errors, write_failed
@@ -22,6 +19,9 @@ from tar2tf_cli.stores import Source
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from tar2tf_cli.conversion.former import Former
+    from tar2tf_cli.conversion.placing import Placing
 
 __all__ = ["DeviceTarget", "FilesTarget", "StreamTarget", "Target", "prepared"]
 
@@ -87,6 +87,8 @@ class _WithoutManifest:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        import shutil
+
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _place(self) -> str:

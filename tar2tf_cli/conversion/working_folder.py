@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import time
 from typing import Any, Final
 
@@ -141,6 +140,8 @@ def _remove(path: str) -> None:
     except FileNotFoundError:
         pass
     except (IsADirectoryError, PermissionError):  # Linux, macOS
+        import shutil
+
         shutil.rmtree(path, ignore_errors=True)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from hashlib import blake2b
 from typing import Final, TypeVar
 
+from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.stores.base import ObjectInfo
 
 __all__ = ["CHUNK", "divided", "shuffled"]

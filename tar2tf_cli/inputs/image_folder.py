@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, read_failed
 from tar2tf_cli.formats import image
+from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.inputs.base import ListSource
 from tar2tf_cli.inputs.chunks import divided, shuffled
 from tar2tf_cli.inputs.labels import Labels, load_labels, number_classes, to_bytes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.inputs.base import ListSource
 from tar2tf_cli.spec.urls import without_secrets
@@ -102,8 +103,6 @@ class StagesSource(ListSource):
         sizes = [item.size for _, item in self._tars]
         if not sizes or None in sizes:
             return [ObjectInfo(self.bucket, None, None)]
-        from hashlib import blake2b
-
         text = repr(self.identity["tars"]).encode("utf-8", "surrogateescape")
         return [ObjectInfo(self.bucket, sum(size or 0 for size in sizes), blake2b(text, digest_size=16).hexdigest())]
 

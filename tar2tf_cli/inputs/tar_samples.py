@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-<<<<<<< HEAD
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from io import BytesIO
-from typing import TypeVar
-=======
-from collections.abc import Iterator
-from io import BytesIO
-from typing import NamedTuple
->>>>>>> 849219d (Values of the flow and of a conversion are named tuples, which cost a quarter of a frozen dataclass to define)
+from typing import NamedTuple, TypeVar
 
 from tar2tf_cli.errors import DamagedShardError, NotAdjacentError
 from tar2tf_cli.formats.bytestream import ByteStream, Readable

@@ -6,12 +6,12 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from hashlib import blake2b
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
 from tar2tf_cli.errors import SampleError, UsageError
+from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.ops.base import Op, OpContext, register
 from tar2tf_cli.ops.identity import label, source_digest
 from tar2tf_cli.ops.rules import JsonSchema

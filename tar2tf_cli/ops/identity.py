@@ -9,6 +9,8 @@ from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
+from tar2tf_cli.formats.blake2 import blake2b
+
 __all__ = ["is_identified", "label", "source_digest"]
 
 
@@ -29,7 +31,6 @@ def source_digest(func: Any, *, with_globals: bool = True) -> str | None:
         with_globals: whether to include globals, which a program may have set. A file that is loaded only for its
             function determines its globals.
     """
-    from hashlib import blake2b
     from pathlib import Path
 
     inner = func.func if isinstance(func, partial) else func

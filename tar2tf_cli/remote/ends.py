@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
-from hashlib import blake2b
 from typing import Any, Final
 
+from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.formats.record_file import write_whole
 from tar2tf_cli.remote.stream import end_record
 from tar2tf_cli.stores.transfer import hasher

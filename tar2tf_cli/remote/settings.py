@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from hashlib import blake2b
 from typing import Any, Final, Literal
 
 from tar2tf_cli.errors import Problem, UsageError
+from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.spec import yaml_file
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.version import __version__

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 from collections import deque
@@ -12,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from tar2tf_cli.errors import SinkError, SourceError
+from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.objects import Store, read_object
 from tar2tf_cli.stores.transfer import hasher
@@ -62,7 +62,7 @@ class ObjectSink:
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         url = self.locate(manifest)
         readable = re.sub(r"[^\w.-]+", "-", url.removesuffix(".json"))[-60:].strip("-")
-        digest = hashlib.blake2b(url.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
+        digest = blake2b(url.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
         return os.path.join(cache, "tar2tf", f"{readable}-{digest}")
 
     def walk(self, root: str, *, nested: bool) -> Iterator[tuple[str, bool]]:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from tar2tf_cli.errors import ImageError
+from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.formats.image.buffers import buffer
 from tar2tf_cli.formats.image.lazy import Image, NDArray, cv2, np
 
@@ -283,8 +284,6 @@ def random_angle(seed: int, key: str) -> float:
 
     The first 53 bits of BLAKE2b over "SEED NUL KEY" as a fraction of 2^53, times 360.
     """
-    from hashlib import blake2b  # loads OpenSSL
-
     text = f"{seed}\0{key}".encode("utf-8", "surrogateescape")
     bits = int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> 11
     return bits / 2**53 * 360
