@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tar2tf_cli.checking.check_tfrecord import check_tfrecord
 from tar2tf_cli.checking.example_checker import Checker
@@ -53,17 +53,17 @@ class CheckContext(FileContext):
     salvage: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class _Check:
     """Checks one file.
 
-    Attributes:
+    Args:
         claim: the file's entry in a manifest, if there is one; the file must then be TFRecord.
         part: path of a new file for its good records.
     """
 
-    claim: ShardEntry | None
-    part: str | None
+    def __init__(self, claim: ShardEntry | None, part: str | None) -> None:
+        self.claim = claim
+        self.part = part
 
     def __call__(self, item: ObjectInfo, context: CheckContext) -> FileReport:
         """Check the file and return its report."""
@@ -138,8 +138,7 @@ class _Check:
             report.add(_unknown(shard.head))
 
 
-@dataclass(frozen=True, slots=True)
-class CheckRun:
+class CheckRun(NamedTuple):
     """One run of checks.
 
     Attributes:

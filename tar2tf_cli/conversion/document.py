@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Document", "read_document"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, repr=False)
 class Document:
     """A manifest, its path or URL, and the folder that holds it and its shards."""
 
