@@ -12,7 +12,7 @@ WANTED = Target(20, as_fast=True, imports=False)
 
 @scenario
 def ray_jpeg(bench: Bench) -> None:
-    """Convert a quarter of the JPEG samples on Ray."""
+    """Convert 8,000 of the JPEG samples on Ray."""
     race(bench, "ray-jpeg", bench.store.jpeg().first(4))
 
 

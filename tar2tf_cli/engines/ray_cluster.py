@@ -141,9 +141,10 @@ class RayCluster:
         before = signal.getsignal(signal.SIGTERM)
         try:
             self.ray.init(address=address, logging_level="ERROR", log_to_driver=False)
-        except (ConnectionError, RuntimeError, ValueError, self.ray.exceptions.RayError) as error:
-            where = f" at {self._address}" if self._address else ""
-            raise WorkerError(f"there is no Ray cluster{where}: {last_line(error)}", hint=_START) from None
+        except Exception as error:  # of no class in particular when its processes take too long to start
+            if address == "local":
+                raise WorkerError(f"Ray did not start on this machine: {last_line(error)}", hint=_AGAIN) from None
+            raise WorkerError(f"there is no Ray cluster at {address}: {last_line(error)}", hint=_START) from None
         finally:
             with contextlib.suppress(ValueError, TypeError):  # not the main thread, or a handler that is not Python's
                 signal.signal(signal.SIGTERM, before)
@@ -151,6 +152,7 @@ class RayCluster:
 
 
 _START: Final = "see ray status, or leave out --address to start one on this machine"
+_AGAIN: Final = "run the same command again, on a machine that is less busy, or see the logs in /tmp/ray"
 
 
 def _of_this_machine() -> str | None:

@@ -43,6 +43,21 @@ def test_a_cluster_that_is_not_there_is_named_at_once(tmp_path: Path) -> None:
         _ = place_of("ray", "127.0.0.1:9").cpus
 
 
+def test_a_ray_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class SlowRay(ModuleType):
+        def is_initialized(self) -> bool:
+            return False
+
+        def init(self, **options: Any) -> None:
+            raise Exception("The current node timed out during startup.")  # as Ray does
+
+    monkeypatch.setitem(sys.modules, "ray", SlowRay("ray"))
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    with pytest.raises(WorkerError, match="Ray did not start on this machine: The current node timed out") as failed:
+        _ = place_of("ray").cpus
+    assert "run the same command again" in str(failed.value.hint)
+
+
 def test_a_cluster_that_has_ended_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     assert ray_cluster._of_this_machine() is None
