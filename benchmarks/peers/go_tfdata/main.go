@@ -25,7 +25,7 @@ func convert(tar, out string) {
 	check(err)
 	writer := bufio.NewWriterSize(sink, block)
 	reader := bufio.NewReaderSize(source, block)
-	pipeline.NewPipeline().FromTar(reader).SampleToTFExample().ToTFRecord(writer).Do()
+	check(pipeline.NewPipeline().FromTar(reader).SampleToTFExample().ToTFRecord(writer).Do())
 	check(writer.Flush())
 	check(sink.Close())
 }
