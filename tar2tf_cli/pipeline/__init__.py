@@ -63,6 +63,11 @@ A pipeline reads tars, groups samples and writes examples with the code of `tar2
 same, byte for byte, and so are the errors: for truncated tars, incomplete or repeated samples, and values that do not
 match their type. `do()` raises the error of a stage even if a later custom stage has swallowed it.
 
+To look at samples instead of writing them, end with `samples()`:
+
+    for sample in Pipeline().from_tar("train-0.tar").transform_samples(rename("image", ["jpg", "jpeg"])).samples():
+        print(sample["__key__"], len(sample["image"]))
+
 Output to an open file is kept in a temporary folder until all of it is made, so that nothing is written after an error.
 
 A path with a field, or a limit, gives shards:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
@@ -17,7 +17,7 @@ from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS, MAX_ENTRY_SIZE
 from tar2tf_cli.inputs.file_object import Readable, check_inputs
 from tar2tf_cli.ops import DropEmpty, Op
 from tar2tf_cli.ops.base import OpContext
-from tar2tf_cli.pipeline.shards import PipelineSummary, run_own, write_file, write_shards, write_stream
+from tar2tf_cli.pipeline.shards import PipelineSummary, items, run_own, write_file, write_shards, write_stream
 from tar2tf_cli.pipeline.stages import (
     FromTars,
     Own,
@@ -145,6 +145,16 @@ class Pipeline:
         """Add a stage of your own, from an iterator of samples to an iterator of samples."""
         self._stages["sample"].append(_own("with_samples_stage", "SamplesStage", stage, _check_sample))
         return self
+
+    def samples(self) -> Generator[Sample, None, None]:
+        """Yield the samples so far instead of writing anything; what a later stage would do to them is not done.
+
+        Raises:
+            Tar2tfError: as `do` does.
+        """
+        if "TarStage" not in self._once:
+            raise UsageError("the pipeline has no TarStage", hint=_REMEDIES["TarStage"])
+        return items(self._recipe(self._once["TarStage"][1], self._stages["sample"]))
 
     # --- Sample2TFExampleStage ---
 
@@ -276,9 +286,11 @@ class Pipeline:
                 raise UsageError(f"the pipeline has no {kind}", hint=remedy)
         begin, convert, write = (self._once[kind][1] for kind in _REMEDIES)
         middle = (*self._stages["sample"], convert, *self._stages["example"])
-        recipe = Recipe(begin, middle, self._context, self._on_error, self._max_errors, self._workers)
-        done: PipelineSummary = write(recipe)
+        done: PipelineSummary = write(self._recipe(begin, middle))
         return done
+
+    def _recipe(self, begin: Stage, middle: Iterable[Stage]) -> Recipe:
+        return Recipe(begin, tuple(middle), self._context, self._on_error, self._max_errors, self._workers)
 
     def _set(self, kind: str, method: str, stage: Any) -> Pipeline:
         if kind in self._once:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,7 +24,7 @@ from tar2tf_cli.spec.output_path import STDOUT
 from tar2tf_cli.stores import Source
 from tar2tf_cli.stores.base import Placed
 
-__all__ = ["PipelineSummary", "run_own", "write_file", "write_shards", "write_stream"]
+__all__ = ["PipelineSummary", "items", "run_own", "write_file", "write_shards", "write_stream"]
 
 
 @dataclass(slots=True)
@@ -92,16 +92,31 @@ def write_shards(recipe: Recipe, output: Output, *, overwrite: bool) -> Pipeline
         raise
 
 
+def items(recipe: Recipe) -> Generator[Any, None, None]:
+    """Yield what the stages make.
+
+    Raises:
+        Tar2tfError: the first error, even if a stage swallowed it.
+    """
+    with closing(recipe.examples(_run(recipe), recipe.begin.tars())) as made:
+        yield from made
+
+
+def _run(recipe: Recipe) -> Run:
+    report = InputReport()
+    skip = recipe.on_error == "skip"
+    on_fault = Faults(skip=skip, most=recipe.max_errors, noted=report.errors, option="on_error='skip'")
+    return Run(report, on_fault, recipe.context.max_entry_size)
+
+
 def run_own(recipe: Recipe, last: Own) -> PipelineSummary:
     """Pass the examples to a custom TFRecordStage.
 
     Raises:
         Tar2tfError: the first error, even if the stage swallowed it.
     """
-    report = InputReport()
-    skip = recipe.on_error == "skip"
-    on_fault = Faults(skip=skip, most=recipe.max_errors, noted=report.errors, option="on_error='skip'")
-    run = Run(report, on_fault, recipe.context.max_entry_size)
+    run = _run(recipe)
+    report = run.report
     with closing(recipe.examples(run, recipe.begin.tars())) as examples:
         for _ in last.run(map(partial(_noted, report), examples), run):
             pass

@@ -65,6 +65,36 @@ def test_several_tars_follow_each_other(tmp_path: Path) -> None:
     assert len({path.read_bytes() for path in tmp_path.glob("*.record")}) == 1
 
 
+def test_samples_are_yielded_without_an_output(tar: Path) -> None:
+    seen: list[str] = []
+
+    def watched(items: Iterator[Any]) -> Iterator[Any]:
+        for item in items:
+            seen.append(item["__key__"])
+            yield item
+
+    pipeline = Pipeline().from_tar(tar).transform_samples(rename("image", ["jpg"])).with_samples_stage(watched)
+    found = pipeline.samples()
+    assert not seen, "nothing is read before the first sample is asked for"
+    wanted = [(key, {"__key__": key, "cls": fields["cls"], "image": fields["jpg"]}) for key, fields in samples(40)]
+    assert next(found) == wanted[0][1]
+    assert len(seen) == 1
+    found.close()
+    assert [(sample["__key__"], sample) for sample in pipeline.samples()] == wanted
+    assert len([*Pipeline().from_tar(tar, tar).samples()]) == 80
+    with pytest.raises(UsageError, match="no TarStage; begin with from_tar"):
+        Pipeline().samples()
+
+
+def test_samples_of_a_damaged_tar_end_in_its_error(tar: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.tar"
+    cut.write_bytes(tar.read_bytes()[:20_000])
+    found = Pipeline().from_tar(cut).samples()
+    assert next(found)["__key__"] == "0000"
+    with pytest.raises(DamagedShardError, match="cut short"):
+        list(found)
+
+
 def test_ops_selections_and_presets_are_those_of_convert(tmp_path: Path) -> None:
     resize = (Decode("jpg"), Resize("jpg", (32, 24)))
     select_pipeline = (
