@@ -16,6 +16,8 @@ from tar2tf_cli.stores import ObjectInfo, Source, endpoint_for, open_source
 
 __all__ = ["Plan", "make_plan"]
 
+_QUICK_INPUTS: Final = 8
+_QUICK_BYTES: Final = 1 << 20  # converted in 10 ms, which starting two processes takes
 _MOST_THREADS: Final = 8  # per process; each holds the interpreter lock for about a tenth of its time
 
 
@@ -71,6 +73,17 @@ class Plan(NamedTuple):
     def tracked(self) -> bool:
         """Whether the manifest says which records came from which input."""
         return not self.conversion.output.is_stream and self.whole is None
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether one process does all the work before another could help."""
+        if self.source.remote or not self.conversion.is_light or len(self.inputs) > _QUICK_INPUTS:
+            return False
+        return self.size is not None and self.size <= _QUICK_BYTES
+
+    def readers(self, cpus: int) -> int:
+        """How many inputs should be read at once."""
+        return 1 if self.is_quick else min(cpus, max(len(self.inputs), 2))
 
     def threads(self, cpus: int) -> int:
         """How many threads should work on each input, so that a few large inputs keep all CPUs busy."""

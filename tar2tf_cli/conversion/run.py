@@ -91,7 +91,7 @@ def _run(plan: Plan, records: Records, target: Target, place: Place, workers: in
         if target.up_to_date:
             return _finished_before(target.up_to_date, target.manifest)
         cpus = workers or place.cpus
-        readers = min(cpus, max(len(plan.inputs), 2))
+        readers = plan.readers(cpus)
         beside = int(readers > 1 and plan.source.remote)  # one more task to write shards, so that no reader has to wait
         inputs = [path for path in plan.source.paths([plan.inputs[0], plan.inputs[-1]]) if not is_remote(path)]
         engine = place.engine(readers + beside, carries=target.reads_shards, inputs=inputs)
