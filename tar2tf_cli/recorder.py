@@ -23,7 +23,7 @@ from tar2tf_cli.events import Events
 from tar2tf_cli.formats.record_file import write_whole
 from tar2tf_cli.inputs.csv_examples import count_rows
 from tar2tf_cli.inputs.example_class import Example, IgnoreExample, find_class, tfrecordable
-from tar2tf_cli.samples.grouping import KEY
+from tar2tf_cli.samples.names import KEY
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 if TYPE_CHECKING:

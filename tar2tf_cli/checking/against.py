@@ -25,7 +25,7 @@ from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.stages import TarsSource
 from tar2tf_cli.inputs.tar_samples import TarRules, put_together
-from tar2tf_cli.samples.grouping import KEY
+from tar2tf_cli.samples.names import KEY
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.reach import Reach
 from tar2tf_cli.spec.yaml_file import build, overlaid

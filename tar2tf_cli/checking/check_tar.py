@@ -11,7 +11,7 @@ from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.formats.stored import whole_sample
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
-from tar2tf_cli.samples.grouping import KEY
+from tar2tf_cli.samples.names import KEY
 
 __all__ = ["check_tar"]
 

@@ -12,7 +12,7 @@ from tar2tf_cli.errors import NothingFoundError, OutputExistsError, UsageError, 
 from tar2tf_cli.formats.example_parser import parse
 from tar2tf_cli.formats.record_file import WholeFile
 from tar2tf_cli.formats.stored import StoredBytes
-from tar2tf_cli.samples.grouping import KEY
+from tar2tf_cli.samples.names import KEY
 
 __all__ = ["extract"]
 

@@ -26,7 +26,7 @@ from tar2tf_cli.formats.sequence_parser import parse_lists
 from tar2tf_cli.formats.stored import StoredBytes
 from tar2tf_cli.inputs.open_shard import OpenShard, list_files, nothing_found
 from tar2tf_cli.inputs.tar_samples import TarRules, put_together
-from tar2tf_cli.samples.grouping import KEY, Sample
+from tar2tf_cli.samples.names import KEY, Sample
 from tar2tf_cli.stores import ObjectInfo
 
 __all__ = ["add_record", "add_sample", "inspect", "not_a_shard"]

@@ -26,7 +26,7 @@ from tar2tf_cli.formats.stored import StoredBytes
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard, list_files
 from tar2tf_cli.inputs.tar_samples import TarRules
-from tar2tf_cli.samples.grouping import KEY, Sample
+from tar2tf_cli.samples.names import KEY, Sample
 from tar2tf_cli.spec.reach import Reach
 from tar2tf_cli.stores import ObjectInfo
 

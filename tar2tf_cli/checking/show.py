@@ -17,7 +17,7 @@ from tar2tf_cli.formats.magic import foreign
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard, list_files, nothing_found
 from tar2tf_cli.inputs.tar_samples import TarRules
-from tar2tf_cli.samples.grouping import KEY, Sample
+from tar2tf_cli.samples.names import KEY, Sample
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -16,7 +16,7 @@ from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.flow.sample_flow import Faults, flow
 from tar2tf_cli.formats.example import Feature
 from tar2tf_cli.formats.stored import StoredBytes
-from tar2tf_cli.samples.grouping import KEY
+from tar2tf_cli.samples.names import KEY
 
 __all__ = ["Outcome", "Step", "outcome", "trace"]
 

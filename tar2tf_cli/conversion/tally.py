@@ -16,7 +16,7 @@ from tar2tf_cli.events import Events
 from tar2tf_cli.features.schema import Schema
 from tar2tf_cli.flow.sample_flow import check_most
 from tar2tf_cli.inputs.report import InputReport
-from tar2tf_cli.samples.grouping import split_name
+from tar2tf_cli.samples.names import split_name
 
 __all__ = ["Summary", "Tally", "growth"]
 

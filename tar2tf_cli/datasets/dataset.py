@@ -23,7 +23,7 @@ from tar2tf_cli.errors import UsageError
 from tar2tf_cli.formats.stored import MAX_ENTRY_SIZE
 from tar2tf_cli.ops import Convert, Decode, Op, Resize, Select, SelectDict, Selection
 from tar2tf_cli.ops.select import to_selection
-from tar2tf_cli.samples.grouping import Sample
+from tar2tf_cli.samples.names import Sample
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.output_path import STDOUT
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.ops import Func, Op, Rename, Resize, SelectDict, Selection, SelectList
-from tar2tf_cli.samples.grouping import Sample
+from tar2tf_cli.samples.names import Sample
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -23,7 +23,7 @@ from tar2tf_cli.flow.sample_flow import Faults, Steps, context_of, flow
 from tar2tf_cli.formats.stored import whole_sample
 from tar2tf_cli.ops import Selection
 from tar2tf_cli.ops.identity import label
-from tar2tf_cli.samples.grouping import Sample
+from tar2tf_cli.samples.names import Sample
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -15,7 +15,7 @@ from tar2tf_cli.formats.example import Feature, Features, bytes_list, float_list
 from tar2tf_cli.formats.stored import StoredBytes, whole
 from tar2tf_cli.ops.base import OpContext
 from tar2tf_cli.ops.select import Selection, flatten
-from tar2tf_cli.samples.grouping import KEY, Sample
+from tar2tf_cli.samples.names import KEY, Sample
 
 __all__ = ["FeatureMap", "MissingFeatureError", "check_types", "describe", "no_such_feature"]
 

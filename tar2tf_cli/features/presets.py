@@ -13,7 +13,7 @@ from tar2tf_cli.formats.npy import read_array
 from tar2tf_cli.formats.stored import StoredBytes, whole, whole_sample
 from tar2tf_cli.ops.base import OpContext
 from tar2tf_cli.ops.identity import label as name_of
-from tar2tf_cli.samples.grouping import KEY, Sample
+from tar2tf_cli.samples.names import KEY, Sample
 
 __all__ = ["IMAGE_ENTRIES", "LABEL_ENTRIES", "PRESETS", "Make", "Preset", "find_preset", "of_record_to_example"]
 

@@ -20,7 +20,7 @@ from tar2tf_cli.formats.example import (
 from tar2tf_cli.formats.example_parser import parse_features, values_of
 from tar2tf_cli.formats.stored import whole
 from tar2tf_cli.ops.base import Op, OpContext, apply_ops
-from tar2tf_cli.samples.grouping import KEY
+from tar2tf_cli.samples.names import KEY
 
 if TYPE_CHECKING:
     import numpy as np

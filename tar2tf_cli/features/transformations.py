@@ -20,7 +20,7 @@ from tar2tf_cli.formats.example_parser import values_of
 from tar2tf_cli.ops.base import Kind, Op, OpContext
 from tar2tf_cli.ops.identity import is_identified, label, source_digest
 from tar2tf_cli.ops.names import NameRule, keep, move_first, names_with
-from tar2tf_cli.samples.grouping import Sample
+from tar2tf_cli.samples.names import Sample
 
 __all__ = [
     "as_transformation",

@@ -23,7 +23,7 @@ from tar2tf_cli.features.tf_example import TFExample, key_of, transform
 from tar2tf_cli.flow.threads import CHUNK, in_threads
 from tar2tf_cli.formats.stored import whole_sample
 from tar2tf_cli.ops.base import Op, OpContext, apply_ops
-from tar2tf_cli.samples.grouping import KEY, Sample
+from tar2tf_cli.samples.names import KEY, Sample
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores.base import OnFault
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from tar2tf_cli.errors import SampleError, SourceError, changed, write_errors
-from tar2tf_cli.formats.record_file import write_all
 
 __all__ = [
     "DEFAULT_MAX_PIXELS",
@@ -160,6 +159,8 @@ class LargeEntries:
             self._file, self._owner = _temporary(), self.begin()
         file, start = self._file, self._file.end
         import tempfile
+
+        from tar2tf_cli.formats.record_file import write_all
 
         with write_errors(tempfile.gettempdir()):
             for piece in pieces:

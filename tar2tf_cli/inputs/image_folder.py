@@ -13,7 +13,7 @@ from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.inputs.base import ListSource
 from tar2tf_cli.inputs.chunks import divided, shuffled
 from tar2tf_cli.inputs.labels import Labels, load_labels, number_classes, to_bytes
-from tar2tf_cli.samples.grouping import KEY, Sample
+from tar2tf_cli.samples.names import KEY, Sample
 from tar2tf_cli.spec.templates import resolve
 from tar2tf_cli.stores.base import ObjectInfo, OnBytes, OnFault, Placed
 

@@ -15,7 +15,8 @@ from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.inputs.links import EntryLinks
 from tar2tf_cli.inputs.seekable_tar import FileView, SeekableTar
 from tar2tf_cli.samples.batches import with_batches
-from tar2tf_cli.samples.grouping import Grouper, KeySplit, Sample, no_samples
+from tar2tf_cli.samples.grouping import Grouper, no_samples
+from tar2tf_cli.samples.names import KeySplit, Sample
 from tar2tf_cli.samples.regrouping import Runs
 from tar2tf_cli.stores.base import ObjectInfo, OnBytes, OnFault, Source
 

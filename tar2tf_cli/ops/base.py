@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, TypeVar
 from tar2tf_cli.errors import ProblemsError, SampleError, UsageError, meant
 from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS, MAX_ENTRY_SIZE, whole, whole_sample
 from tar2tf_cli.ops.rules import JsonSchema, Rule
-from tar2tf_cli.samples.grouping import Sample
+from tar2tf_cli.samples.names import Sample
 
 __all__ = ["OPS", "Op", "OpContext", "Samples", "apply_ops", "keyword_aliases", "missing_entry", "parse_op", "register"]
 

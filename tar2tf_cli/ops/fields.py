@@ -12,7 +12,7 @@ from tar2tf_cli.formats.stored import whole
 from tar2tf_cli.ops.base import Kind, Op, OpContext, register
 from tar2tf_cli.ops.names import PARTS, NameRule, keep, move_first, names_with
 from tar2tf_cli.ops.rules import JsonSchema, text
-from tar2tf_cli.samples.grouping import KEY, Sample
+from tar2tf_cli.samples.names import KEY, Sample
 
 __all__ = ["DropEmpty", "Keep", "Rename"]
 

@@ -6,7 +6,6 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,7 +14,7 @@ from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.ops.base import Op, OpContext, register
 from tar2tf_cli.ops.identity import label, source_digest
 from tar2tf_cli.ops.rules import JsonSchema
-from tar2tf_cli.samples.grouping import KEY, Sample
+from tar2tf_cli.samples.names import KEY, Sample
 
 __all__ = ["Func", "load_object"]
 
@@ -163,7 +162,8 @@ def source_of(where: str) -> UserSource | None:
     if not place.endswith(".py") or place in _received:
         return _received.get(place)
     path = str(_load_file(place).__file__)
-    return UserSource(path, Path(path).read_bytes())
+    with open(path, "rb") as file:
+        return UserSource(path, file.read())
 
 
 def receive(where: str, source: UserSource | None) -> None:

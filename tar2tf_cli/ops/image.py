@@ -10,7 +10,7 @@ from tar2tf_cli.errors import ImageError, SampleError
 from tar2tf_cli.formats import image, npy
 from tar2tf_cli.ops.base import Op, OpContext, keyword_aliases, register
 from tar2tf_cli.ops.rules import Rule, one_of, rule, text, whole
-from tar2tf_cli.samples.grouping import KEY, Sample
+from tar2tf_cli.samples.names import KEY, Sample
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.ops.base import Kind
-from tar2tf_cli.samples.grouping import KEY, Sample
+from tar2tf_cli.samples.names import KEY, Sample
 
 __all__ = ["PARTS", "NameRule", "keep", "move_first", "names_with"]
 

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.stored import whole
 from tar2tf_cli.ops.base import missing_entry
-from tar2tf_cli.samples.grouping import Sample
+from tar2tf_cli.samples.names import Sample
 
 __all__ = [
     "Select",

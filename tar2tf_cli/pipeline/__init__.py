@@ -130,7 +130,7 @@ from tar2tf_cli.pipeline.builder import (
 )
 from tar2tf_cli.pipeline.shards import PipelineSummary
 from tar2tf_cli.pipeline.tfrecord_io import TFRecordReader, TFRecordWriter
-from tar2tf_cli.samples.grouping import Sample
+from tar2tf_cli.samples.names import Sample
 
 __all__ = [
     "Pipeline",

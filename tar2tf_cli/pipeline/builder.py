@@ -27,7 +27,7 @@ from tar2tf_cli.pipeline.stages import (
     Transform,
 )
 from tar2tf_cli.pipeline.tfrecord_io import check_output
-from tar2tf_cli.samples.grouping import KEY, KeySplit, Sample
+from tar2tf_cli.samples.names import KEY, KeySplit, Sample
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.fields import fields_of
 from tar2tf_cli.spec.output_path import PathTemplate

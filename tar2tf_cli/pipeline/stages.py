@@ -23,7 +23,7 @@ from tar2tf_cli.ops import Op
 from tar2tf_cli.ops.base import OpContext
 from tar2tf_cli.ops.identity import is_identified, label, source_digest
 from tar2tf_cli.ops.select import Selection
-from tar2tf_cli.samples.grouping import Sample
+from tar2tf_cli.samples.names import Sample
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.output_path import STDOUT
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from tar2tf_cli.errors import DamagedShardError, LinkError, NotAdjacentError, SampleError
 from tar2tf_cli.formats.tar import Member
 from tar2tf_cli.samples.batches import Batch
-from tar2tf_cli.samples.names import KEY, KeySplit, split_name, unwanted
+from tar2tf_cli.samples.names import KEY, KeySplit, Sample, split_name, unwanted
 
-__all__ = ["KEY", "Grouper", "KeySplit", "Sample", "no_samples", "split_name"]
-
-Sample: TypeAlias = dict[str, Any]
-"""`__key__` (str: the member path without extension) and one entry per extension; bytes as they come."""
+__all__ = ["Grouper", "no_samples"]
 
 _SORT: Final = "make the shard again with its members sorted, or pass --regroup, which reads the shard twice"
 

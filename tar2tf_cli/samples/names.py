@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
-__all__ = ["KEY", "KeySplit", "split_name", "unwanted"]
+__all__ = ["KEY", "KeySplit", "Sample", "split_name", "unwanted"]
 
 KEY: Final = "__key__"
+
+Sample: TypeAlias = dict[str, Any]
+"""`__key__` (str: the member path without extension) and one entry per extension; bytes as they come."""
 
 KeySplit: TypeAlias = Literal["first", "last"]
 

@@ -15,7 +15,7 @@ from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS, MAX_ENTRY_SIZE
 from tar2tf_cli.ops.base import Op
 from tar2tf_cli.ops.identity import label
 from tar2tf_cli.ops.select import Selection
-from tar2tf_cli.samples.grouping import KeySplit, Sample
+from tar2tf_cli.samples.names import KeySplit, Sample
 from tar2tf_cli.spec import fields as check
 from tar2tf_cli.spec.fields import Checked, Exact, fields_of
 from tar2tf_cli.spec.output_path import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate, is_stream

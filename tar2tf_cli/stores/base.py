@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Typ
 
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.formats.bytestream import ByteStream
-from tar2tf_cli.samples.grouping import Sample
+from tar2tf_cli.samples.names import Sample
 from tar2tf_cli.spec.urls import is_remote
 
 if TYPE_CHECKING:

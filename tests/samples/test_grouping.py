@@ -15,7 +15,8 @@ from webdataset.tariterators import group_by_keys
 from makers import tar_of
 from tar2tf_cli.errors import DamagedShardError, NotAdjacentError, SampleError
 from tar2tf_cli.formats.tar import Member, TarReader
-from tar2tf_cli.samples.grouping import KEY, Grouper, _SeenKeys, split_name
+from tar2tf_cli.samples.grouping import Grouper, _SeenKeys
+from tar2tf_cli.samples.names import KEY, split_name
 from tar2tf_cli.samples.regrouping import Runs
 
 folders = st.sampled_from(["", "d/", "d.e/f/", "./", "d._e/"])
