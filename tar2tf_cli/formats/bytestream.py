@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["ByteStream", "Readable", "read_into"]
+from tar2tf_cli.errors import DamagedShardError
+
+__all__ = ["ByteStream", "Peeked", "Readable", "read_into"]
 
 
 class Readable(Protocol):
@@ -26,3 +28,45 @@ def read_into(stream: Readable, buffer: bytearray | memoryview) -> int:
     data = stream.read(len(buffer))
     buffer[: len(data)] = data
     return len(data)
+
+
+class Peeked:
+    """A stream whose first bytes have been read, and are read again.
+
+    Args:
+        stream: the stream at its beginning.
+        size: how many bytes to look at.
+
+    Attributes:
+        head: these bytes, fewer if the stream ends before; empty once they have been read again.
+        damage: why the stream could not be read further.
+    """
+
+    def __init__(self, stream: ByteStream, size: int) -> None:
+        self._stream = stream
+        self.damage: DamagedShardError | None = None
+        pieces: list[bytes] = []
+        try:
+            while size > 0 and (data := stream.read(min(size, 1 << 20))):
+                pieces.append(data)
+                size -= len(data)
+        except DamagedShardError as error:
+            self.damage = error
+        self.head = b"".join(pieces)
+        self._position = 0
+        self.close = stream.close
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes; b"" only at the end.
+
+        Raises:
+            DamagedShardError: when the bytes before the damage have been read.
+        """
+        if self._position < len(self.head):
+            data = self.head[self._position : self._position + size]
+            self._position += len(data)
+            return data
+        self.head, self._position = b"", 0
+        if self.damage:
+            raise self.damage
+        return self._stream.read(size)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError
-from tar2tf_cli.formats.bytestream import ByteStream, read_into
+from tar2tf_cli.formats.bytestream import ByteStream, Peeked, read_into
 from tar2tf_cli.formats.compression import PlainStream, open_stream
 from tar2tf_cli.formats.tar_header import BLOCK, is_header
 from tar2tf_cli.formats.tfrecord import stored_crc
@@ -92,9 +92,10 @@ class OpenShard:
             raw.close()
             raise
         self.plain = self._stream if isinstance(self._stream, PlainStream) else None
-        self.damage: DamagedShardError | None = None
-        self.head = self.plain.head if self.plain else self._first_bytes()
-        self._pending = b"" if self.plain else self.head
+        peeked = self.plain or Peeked(self._stream, BLOCK)
+        self.damage: DamagedShardError | None = getattr(peeked, "damage", None)
+        self.head = peeked.head
+        self.read = peeked.read
         self.format = sniff(self.head)
 
     @property
@@ -116,15 +117,6 @@ class OpenShard:
         """The samples of a tar; `options` are those of TarSamples."""
         return TarSamples(self._source, self._item, self.seekable or self, rules, fault, **options)
 
-    def read(self, size: int, /) -> bytes:
-        """At most `size` bytes; b"" only at the end."""
-        if self._pending:
-            data, self._pending = self._pending[:size], self._pending[size:]
-            return data
-        if self.damage:
-            raise self.damage
-        return self._stream.read(size)
-
     def readinto(self, buffer: memoryview) -> int:
         """Read into a buffer; returns how many bytes, 0 only at the end."""
         return self.plain.readinto(buffer) if self.plain else read_into(self, buffer)
@@ -138,15 +130,6 @@ class OpenShard:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    def _first_bytes(self) -> bytes:
-        head = b""
-        try:
-            while len(head) < BLOCK and (more := self._stream.read(BLOCK)):
-                head += more
-        except DamagedShardError as error:
-            self.damage = error
-        return head
 
 
 def sniff(head: bytes) -> Format | None:

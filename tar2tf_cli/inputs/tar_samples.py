@@ -8,7 +8,7 @@ from io import BytesIO
 from typing import NamedTuple, TypeVar
 
 from tar2tf_cli.errors import DamagedShardError, NotAdjacentError
-from tar2tf_cli.formats.bytestream import ByteStream, Readable
+from tar2tf_cli.formats.bytestream import ByteStream, Peeked, Readable
 from tar2tf_cli.formats.compression import PlainStream
 from tar2tf_cli.formats.stored import MAX_ENTRY_SIZE, LargeEntries
 from tar2tf_cli.formats.tar import TarReader
@@ -228,7 +228,7 @@ class TarSamples:
             adjacent = _are_adjacent(stream, rules)
             stream.seek(0)
             return stream, not adjacent
-        peeked = _Peeked(stream, size)
+        peeked = Peeked(stream, size)
         return peeked, not _are_adjacent(BytesIO(peeked.head), rules)
 
 
@@ -243,31 +243,3 @@ def _are_adjacent(stream: Readable, rules: TarRules) -> bool:
     except DamagedShardError:
         pass
     return True
-
-
-class _Peeked:
-    """A stream whose first bytes have been read, and are read again."""
-
-    def __init__(self, stream: ByteStream, size: int) -> None:
-        self._stream = stream
-        self._damage: DamagedShardError | None = None
-        pieces: list[bytes] = []
-        try:
-            while size > 0 and (data := stream.read(min(size, 1 << 20))):
-                pieces.append(data)
-                size -= len(data)
-        except DamagedShardError as error:
-            self._damage = error
-        self.head = b"".join(pieces)
-        self._position = 0
-        self.close = stream.close
-
-    def read(self, size: int, /) -> bytes:
-        if self._position < len(self.head):
-            data = self.head[self._position : self._position + size]
-            self._position += len(data)
-            return data
-        self.head, self._position = b"", 0
-        if self._damage:
-            raise self._damage
-        return self._stream.read(size)
