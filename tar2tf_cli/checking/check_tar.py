@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from typing import TYPE_CHECKING
 
-from tar2tf_cli.checking.decode import Faults, Value, Values, in_threads
 from tar2tf_cli.checking.faults import Amount, Fault, FileReport, damage
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.formats.stored import whole_sample
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.samples.names import KEY
+
+if TYPE_CHECKING:
+    from tar2tf_cli.checking.decode import Faults, Value
 
 __all__ = ["check_tar"]
 
@@ -53,6 +56,8 @@ def check_tar(shard: OpenShard, rules: TarRules, report: FileReport, *, decoders
 
 
 def _decode_samples(tar: TarSamples, report: FileReport, threads: int) -> None:
+    from tar2tf_cli.checking.decode import Values, in_threads
+
     seen = Values()
 
     def placed() -> Iterator[tuple[int, str, list[Value], Faults]]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from tar2tf_cli.checking.decode import Faults, Values, in_threads, record_values
 from tar2tf_cli.checking.faults import Amount, Fault, FileReport
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.tfrecord import FRAMING, RecordReader, stored_crc
+
+if TYPE_CHECKING:
+    from tar2tf_cli.checking.decode import Faults
 
 __all__ = ["CheckRecord", "check_tfrecord"]
 
@@ -68,6 +70,8 @@ def _keeping(check: CheckRecord, keep: Keep) -> CheckRecord:
 def _decode_records(
     reader: RecordReader, check: CheckRecord, tally: _Tally, *, threads: int, keep: Keep | None
 ) -> None:
+    from tar2tf_cli.checking.decode import Values, in_threads, record_values
+
     seen = Values()
 
     def checked() -> Iterator[tuple[int, int, bytes, Faults]]:

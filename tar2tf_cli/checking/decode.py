@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import ImageError
+from tar2tf_cli.formats import image, npy
 from tar2tf_cli.formats.example_parser import parse
+from tar2tf_cli.formats.image.gif import check_gif
+from tar2tf_cli.formats.image.lazy import cv2, np
+from tar2tf_cli.formats.image.tiff import tiff_pages
 from tar2tf_cli.formats.magic import sniff
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
+from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS
 
 __all__ = ["Faults", "Value", "Values", "in_threads", "record_values"]
 
@@ -99,18 +102,6 @@ def _nothing(data: bytes) -> None:
     """Accept what is neither an image nor an array."""
 
 
-def _decode_image(data: bytes) -> None:
-    from tar2tf_cli.formats.image import decode
-
-    decode(data)
-
-
-def _follow_gif(data: bytes) -> None:
-    from tar2tf_cli.formats.image.gif import check_gif
-
-    check_gif(data)
-
-
 def _decode_webp(data: bytes) -> None:
     if int.from_bytes(data[4:8], "little") + 8 > len(data):
         raise ValueError("it is cut short")
@@ -119,8 +110,6 @@ def _decode_webp(data: bytes) -> None:
 
 
 def _decode_tiff(data: bytes) -> None:
-    from tar2tf_cli.formats.image.tiff import tiff_pages
-
     pages = list(tiff_pages(data))
     if not _opencv_decodes(data):
         if all(page.common for page in pages):
@@ -134,14 +123,8 @@ def _opencv_decodes(data: bytes) -> bool:
     Raises:
         ImageError: when the header is damaged, or it has more pixels than are decoded.
     """
-    import cv2
-    import numpy as np
-
-    from tar2tf_cli.formats.image import header
-    from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS
-
     cv2.utils.logging.setLogLevel(0)  # what it finds is said once, with the place
-    shape = header(data)
+    shape = image.header(data)
     if shape.height * shape.width > DEFAULT_MAX_PIXELS:
         raise ImageError(f"{shape.height}x{shape.width} pixels are more than the limit of {DEFAULT_MAX_PIXELS}")
     try:
@@ -152,19 +135,17 @@ def _opencv_decodes(data: bytes) -> bool:
 
 
 def _decode_array(data: bytes) -> None:
-    from tar2tf_cli.formats.npy import PickledError, read_array
-
     try:
-        read_array(data)
-    except PickledError:
+        npy.read_array(data)
+    except npy.PickledError:
         raise _UnknownError("of Python objects") from None
 
 
-_DECODERS: Final[dict[str, Callable[[bytes], None]]] = {
-    "image/jpeg": _decode_image,
-    "image/png": _decode_image,
-    "image/bmp": _decode_image,
-    "image/gif": _follow_gif,
+_DECODERS: Final[dict[str, Callable[[bytes], object]]] = {
+    "image/jpeg": image.decode,
+    "image/png": image.decode,
+    "image/bmp": image.decode,
+    "image/gif": check_gif,
     "image/webp": _decode_webp,
     "image/tiff": _decode_tiff,
     "npy": _decode_array,
@@ -181,8 +162,6 @@ def in_threads(items: Iterable[T], judge: Callable[[T], Faults], threads: int) -
 
     When reading raises, the items before are yielded first.
     """
-    from concurrent.futures import ThreadPoolExecutor
-
     waiting: deque[tuple[T, Future[Faults]]] = deque()
     failure: Exception | None = None
     reader = iter(items)

@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from tar2tf_cli.checking.show import RawSample
+from tar2tf_cli.checking.show import RawSample, features_of
 from tar2tf_cli.errors import NothingFoundError, OutputExistsError, UsageError, write_errors
-from tar2tf_cli.formats.example_parser import parse
 from tar2tf_cli.formats.record_file import WholeFile
 from tar2tf_cli.formats.stored import StoredBytes
 from tar2tf_cli.samples.names import KEY
@@ -58,9 +57,8 @@ def _entries(sample: RawSample) -> Iterator[tuple[str, bytes | StoredBytes]]:
     if isinstance(sample.content, dict):
         yield from ((name, data) for name, data in sample.content.items() if name != KEY)
         return
-    try:
-        features = parse(sample.content, sequence=True)
-    except ValueError:
+    features = features_of(sample.content)
+    if features is None:
         yield "record", sample.content
         return
     for name, feature in features.items():

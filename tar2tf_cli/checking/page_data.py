@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from tar2tf_cli.checking.content import shortened, text_of
 from tar2tf_cli.checking.document import open_shards
 from tar2tf_cli.checking.files import FileContext, FileTask, read_files
-from tar2tf_cli.checking.show import contents_of
+from tar2tf_cli.checking.show import contents_of, features_of
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.blake2 import blake2b
-from tar2tf_cli.formats.example_parser import ParsedFeature, parse
+from tar2tf_cli.formats.example_parser import ParsedFeature
 from tar2tf_cli.formats.magic import sniff
 from tar2tf_cli.formats.stored import StoredBytes
 from tar2tf_cli.formats.tfrecord import RecordReader
@@ -150,11 +150,8 @@ def _values(content: dict[str, Any] | bytes) -> _Values:
     """The values of a sample: bytes, stored bytes, or features of numbers."""
     if isinstance(content, dict):
         return content
-    try:
-        features = parse(content, sequence=True)
-    except ValueError:
-        return {"record": content}
-    return {name: _value(feature) for name, feature in features.items()}
+    features = features_of(content)
+    return {"record": content} if features is None else {name: _value(item) for name, item in features.items()}
 
 
 def _value(feature: ParsedFeature) -> Any:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.checking.content import Stats, example_of
 from tar2tf_cli.checking.contents import ShardContents
 from tar2tf_cli.checking.document import open_shards
 from tar2tf_cli.checking.inspect import add_record, add_sample, not_a_shard
-from tar2tf_cli.formats.example_parser import parse
+from tar2tf_cli.formats.example_parser import ParsedFeature, parse
 from tar2tf_cli.formats.magic import foreign
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard, list_files, nothing_found
@@ -24,32 +23,7 @@ if TYPE_CHECKING:
 
     from tar2tf_cli.spec.reach import Reach
 
-__all__ = ["RawSample", "Shown", "contents_of", "first_samples", "read_samples"]
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """One sample to be shown.
-
-    Attributes:
-        path: path or URL of the shard.
-        number: number of the sample in the shard, from 0.
-        key: its key; None for a record without a `__key__`.
-        entries: statistics of each entry or feature, with its value as the example.
-    """
-
-    path: str
-    number: int
-    key: str | None
-    entries: dict[str, Stats]
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
-        values = {
-            name: {"kind": stats.kind, "unit": stats.unit, "size": stats.most, "value": stats.example}
-            for name, stats in self.entries.items()
-        }
-        return {"path": self.path, "number": self.number, "key": self.key, "entries": values}
+__all__ = ["RawSample", "contents_of", "features_of", "read_samples"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +45,12 @@ class RawSample:
         """The key; None for a record without a `__key__`."""
         if isinstance(self.content, dict):
             return str(self.content[KEY])
-        try:
-            feature = parse(self.content, sequence=True).get(KEY)
-        except ValueError:
-            return None
+        feature = (features_of(self.content) or {}).get(KEY)
         return example_of(feature.parts()[0]) if feature and feature.kind == "bytes" and feature.count else None
 
-    def shown(self) -> Shown:
-        """The sample as it is shown."""
+    @property
+    def entries(self) -> dict[str, Stats]:
+        """Statistics of each entry or feature, with its value as the example."""
         contents = ShardContents("", "")
         if isinstance(self.content, dict):
             add_sample(contents, self.content, 1)
@@ -86,7 +58,23 @@ class RawSample:
             add_record(contents, self.content, 1)
         if contents.foreign:
             contents.entries["(not a tf.train.Example)"] = contents.payload
-        return Shown(self.path, self.number, self.key, contents.entries)
+        return contents.entries
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        values = {
+            name: {"kind": stats.kind, "unit": stats.unit, "size": stats.most, "value": stats.example}
+            for name, stats in self.entries.items()
+        }
+        return {"path": self.path, "number": self.number, "key": self.key, "entries": values}
+
+
+def features_of(record: bytes) -> dict[str, ParsedFeature] | None:
+    """The features of a tf.train.Example, or of the context of a SequenceExample; None for any other record."""
+    try:
+        return parse(record, sequence=True)
+    except ValueError:
+        return None
 
 
 def read_samples(
@@ -120,25 +108,6 @@ def read_samples(
                 raise not_a_shard(shard.name, item.size, foreign(shard.head))
     if not found:
         raise nothing_found(source.bucket)
-
-
-def first_samples(
-    bucket: str,
-    templates: Sequence[str] = (),
-    *,
-    most: int,
-    paths: bool = False,
-    rules: TarRules | None = None,
-    **reach: Unpack[Reach],
-) -> Iterator[Shown]:
-    """The first samples of a bucket's shards; no more is read than necessary.
-
-    Raises:
-        SourceError: when there is no shard, or one is damaged before `most` samples are found.
-    """
-    samples = read_samples(bucket, templates, paths=paths, rules=rules, heads_only=True, **reach)
-    for sample in islice(samples, most):
-        yield sample.shown()
 
 
 _AHEAD: Final = 1 << 20  # of a compressed or remote tar, to find out whether members of samples are adjacent

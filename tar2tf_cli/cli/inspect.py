@@ -24,7 +24,7 @@ from tar2tf_cli.cli.table import table, terminal_width
 if TYPE_CHECKING:
     from tar2tf_cli.checking.content import Stats
     from tar2tf_cli.checking.contents import Contents
-    from tar2tf_cli.checking.show import Shown
+    from tar2tf_cli.checking.show import RawSample
 
 __all__ = ["command"]
 
@@ -66,15 +66,16 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     images with width x height x channels, text, JSON, arrays. Sizes are in bytes; for lists of numbers, in values.
     """
     from tar2tf_cli.checking.inspect import inspect
-    from tar2tf_cli.checking.show import first_samples, read_samples
+    from tar2tf_cli.checking.show import read_samples
     from tar2tf_cli.inputs.tar_samples import TarRules
 
     rules = TarRules(options["key_split"], options["regroup"], options["ignore_missing_end"])
     where: dict[str, Any] = {"rules": rules, "paths": True, **reach_of(options)}
     most, as_json = options["samples"], options["as_json"]
     _check_modes(options)
+    samples = islice(read_samples(bucket, template, heads_only=True, **where), most)
     if options["keys"]:
-        for sample in islice(read_samples(bucket, template, heads_only=True, **where), most):
+        for sample in samples:
             echo(str(sample.number) if sample.key is None else sample.key)
         return 0
     if options["extract"]:
@@ -84,8 +85,8 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
             echo(path)
         return 0
     if most and not as_json:
-        for shown in first_samples(bucket, template, most=most, **where):
-            _print_sample(shown)
+        for sample in samples:
+            _print_sample(sample)
         return 0
     if most and bucket == "-":
         raise click.UsageError("standard input can be read only once: use either -n or --json")
@@ -99,7 +100,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
 
         click.echo(parse_code(contents), nl=False)
     elif as_json:
-        first = [shown.to_json() for shown in first_samples(bucket, template, most=most, **where)] if most else None
+        first = [sample.to_json() for sample in samples] if most else None
         print_json({**contents.to_json(), **({"first": first} if most else {})})
     else:
         _print_contents(contents, every_shard=options["verbose"])
@@ -200,7 +201,7 @@ def _bytes(number: int) -> str:
     return size(number).replace(" bytes", " B").replace(" byte", " B")
 
 
-def _print_sample(shown: Shown) -> None:
+def _print_sample(shown: RawSample) -> None:
     place = f"record {shown.number}" if shown.key is None else f"sample {shown.number}, {shown.key}"
     echo(f"{shown.path}: {place}")
     entries = sorted(shown.entries.items())
