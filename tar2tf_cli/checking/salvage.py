@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any, Final
 
 from tar2tf_cli.checking.faults import FileReport
-from tar2tf_cli.errors import OutputExistsError, UsageError, read_failed
+from tar2tf_cli.errors import OutputExistsError, UsageError, read_failed, write_errors
 from tar2tf_cli.formats.record_file import RecordFile, WholeFile
 from tar2tf_cli.formats.tfrecord import FRAMING, frame
 from tar2tf_cli.spec.urls import is_remote
@@ -74,13 +75,14 @@ class Salvage:
         if not base or (folder and not os.path.isdir(folder)):
             raise UsageError("is not a file in an existing folder", shard=path, hint="create the folder first")
         self.path = path
-        self._prefix = os.path.join(folder, f".{base}.{os.urandom(4).hex()}.")
-        self._parts = 0
+        with write_errors(path):
+            self._folder = mkdtemp(prefix=f".{base}.", dir=folder or ".")
+        self._parts: list[str] = []
 
     def next_part(self) -> str:
         """Return the path of the part for the next file."""
-        self._parts += 1
-        return f"{self._prefix}{self._parts}.part"
+        self._parts.append(os.path.join(self._folder, str(len(self._parts))))
+        return self._parts[-1]
 
     def finish(self, reports: Sequence[FileReport]) -> Salvaged:
         """Join the parts in order, and delete them; there is no new file if there are only tars.
@@ -91,7 +93,7 @@ class Salvage:
         kept, tars = 0, sum(report.format == "tar" for report in reports)
         if tars < len(reports):
             with WholeFile(self.path) as whole:
-                for part in self._paths():
+                for part in filter(os.path.exists, self._parts):
                     kept += _append(whole, part)
         return Salvaged(
             self.path,
@@ -105,13 +107,7 @@ class Salvage:
 
     def clean(self) -> None:
         """Delete parts that are left."""
-        for part in self._paths():
-            with contextlib.suppress(OSError):
-                os.unlink(part)
-
-    def _paths(self) -> list[str]:
-        parts = (f"{self._prefix}{number}.part" for number in range(1, self._parts + 1))
-        return [part for part in parts if os.path.exists(part)]
+        rmtree(self._folder, ignore_errors=True)
 
 
 def _append(whole: WholeFile, part: str) -> int:

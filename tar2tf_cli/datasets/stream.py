@@ -164,20 +164,13 @@ def _chunks(elements: Iterator[list[Any]], length: int) -> Iterator[list[Any]]:
             error = fault
         if waiting:
             yield [
-                np.array(column, dtype=object) if isinstance(column[0], (bytes, str)) else _stacked(column)
+                np.array(column, dtype=object) if isinstance(column[0], (bytes, str)) else np.stack(column)
                 for column in zip(*waiting, strict=True)
             ]
         if len(waiting) < length and error is None:
             return
         waiting = []
     raise error
-
-
-def _stacked(arrays: Sequence[Any]) -> Any:
-    """Stack arrays of the same shape and dtype along a new first dimension."""
-    import numpy as np
-
-    return np.stack(arrays)
 
 
 def _shuffled(samples: Iterator[Sample]) -> Iterator[Sample]:

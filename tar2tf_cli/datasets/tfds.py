@@ -15,12 +15,12 @@ from typing import Any, Final
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.datasets.parse import is_optional
 from tar2tf_cli.datasets.records import open_records
-from tar2tf_cli.errors import ImageError, OutputExistsError, UsageError, read_failed
+from tar2tf_cli.errors import ImageError, OutputExistsError, UsageError
 from tar2tf_cli.formats.image.headers import header
 from tar2tf_cli.formats.record_file import write_whole
 from tar2tf_cli.inputs.labels import load_labels
+from tar2tf_cli.sinks.directory import DirectorySink
 from tar2tf_cli.spec.conversion import Output
-from tar2tf_cli.spec.output_path import check_replaceable
 from tar2tf_cli.spec.urls import is_remote
 
 __all__ = ["check_output", "export_tfds"]
@@ -266,20 +266,9 @@ def _lines(names: Sequence[str]) -> bytes:
 def _write(folder: str, files: Mapping[str, bytes], *, overwrite: bool) -> list[str]:
     paths = {os.path.join(folder, name): data for name, data in files.items()}
     for path, data in paths.items():
-        check_replaceable(path)
-        if not overwrite and _content(path) not in (None, data):
+        if DirectorySink().read(path) not in (None, data) and not overwrite:
             hint = "add --overwrite to replace it"
             raise OutputExistsError("exists, and describes something else", shard=path, hint=hint)
     for path, data in paths.items():
         write_whole(path, [data])
     return list(paths)
-
-
-def _content(path: str) -> bytes | None:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise read_failed(path, error) from None
