@@ -188,12 +188,12 @@ class Store(ABC):
 
     def parent(self) -> tuple[Self, str] | None:
         """Return the store at the parent folder, and the root's name in it; None at the top of the bucket."""
-        folder, _, name = self.root.rstrip("/").rpartition("/")
+        folder, slash, name = self.root.rstrip("/").rpartition("/")
         if not name:
             return None
         above = copy.copy(self)
         above._clients = self._clients
-        above.root = f"{folder}/" if folder else ""
+        above.root = folder + slash
         return above, name
 
     def __getstate__(self) -> dict[str, Any]:
