@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -47,8 +48,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the b
 
 GROUPS = {
     "aistore": ("tests/stores/test_ais.py",),
-    "aistore, with tokens": ("tests/stores/test_ais_tokens.py",),
-    "aistore, two clusters": ("tests/datasets/test_aistore.py",),
     "etl": ("tests/remote/test_cluster", "tests/conversion/test_golden.py::test_conversions_in_a_cluster"),
     "s3": (
         "tests/stores/test_s3.py",
@@ -60,16 +59,6 @@ GROUPS = {
         "tests/pipeline/test_shards.py::test_shards_go_from_bucket_to_bucket",
         "tests/docs/test_recipes.py",
     ),
-    "gcs": (
-        "tests/stores/test_gcs.py",
-        "tests/sinks/test_sinks.py::TestGcs",
-        "tests/checking/test_verify_remote.py::TestGcs",
-    ),
-    "azure": (
-        "tests/stores/test_azure.py",
-        "tests/sinks/test_sinks.py::TestAzure",
-        "tests/checking/test_verify_remote.py::TestAzure",
-    ),
     "pages": ("tests/docs/test_reference.py", "tests/docs/test_migrating.py", "tests/docs/test_faq.py"),
     "killed": (
         "tests/conversion/test_resume.py::test_a_run_killed_at_random",
@@ -79,27 +68,61 @@ GROUPS = {
         "tests/conversion/test_resume.py::test_ctrl_c",
         "tests/pipeline/test_shards_again.py",
     ),
-    "ray": ("tests/engines/test_ray.py",),
-    "readers": ("tests/datasets/test_readers.py", "tests/datasets/test_tfds.py"),
-    "terminal": ("tests/cli/test_terminals.py", "tests/cli/test_completion.py::test_the_tab_key"),
-    "packages": ("tests/whole/test_packaging.py",),
+    "gcs": (
+        "tests/stores/test_gcs.py",
+        "tests/sinks/test_sinks.py::TestGcs",
+        "tests/checking/test_verify_remote.py::TestGcs",
+    ),
+    "memory": ("tests/whole/test_memory.py",),
     "kernel": (
         "tests/formats/test_kernel.py",
         "tests/flow/test_kernel.py",
         "tests/conversion/test_golden.py::test_conversions_with_the_kernel",
     ),
-    "memory": ("tests/whole/test_memory.py",),
+    "aistore, with tokens": ("tests/stores/test_ais_tokens.py",),
+    "aistore, two clusters": ("tests/datasets/test_aistore.py",),
+    "azure": (
+        "tests/stores/test_azure.py",
+        "tests/sinks/test_sinks.py::TestAzure",
+        "tests/checking/test_verify_remote.py::TestAzure",
+    ),
+    "ray": ("tests/engines/test_ray.py",),
+    "readers": ("tests/datasets/test_readers.py", "tests/datasets/test_tfds.py"),
+    "terminal": ("tests/cli/test_terminals.py", "tests/cli/test_completion.py::test_the_tab_key"),
+    "packages": ("tests/whole/test_packaging.py",),
 }
 """Tests that run one after another in one process, by what their ids begin with: they share what takes long to make,
-such as a server, or disturb others."""
+such as a server, or disturb others. Those that take longest come first."""
 
 SERVERS = {"moto": "s3", "gcs": "gcs", "azure": "azure", "clusters": "aistore, two clusters", "etl_cluster": "etl"}
 """Fixtures that start a server, and the group of the tests that use it."""
 
 
+SPREAD = (
+    "tests/checking/test_verify_remote.py",
+    "tests/conversion/test_convert.py",
+    "tests/conversion/test_faulty_samples.py",
+    "tests/conversion/test_golden.py",
+    "tests/conversion/test_resume.py",
+    "tests/datasets/test_streams.py",
+    "tests/features/test_feature_map.py",
+    "tests/formats/test_example",
+    "tests/formats/test_image_pixels.py",
+    "tests/formats/test_record_file.py",
+    "tests/pipeline/test_shards.py",
+    "tests/recorder/",
+    "tests/sinks/",
+    "tests/whole/",
+)
+"""Files that would keep one process busy for long; the tests of any other file run in one, which makes their fixtures
+once."""
+
+
+@cache
 def group_of(nodeid: str) -> str:
-    """The group of a test; by itself it is one of its own."""
-    return next((group for group, begins in GROUPS.items() if nodeid.startswith(begins)), nodeid)
+    """The group of a test."""
+    group = next((group for group, begins in GROUPS.items() if nodeid.startswith(begins)), "")
+    return group or (nodeid if nodeid.startswith(SPREAD) else nodeid.partition("::")[0])
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -110,23 +133,35 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give whichever process is free the next test, and groups, the largest first, to one process each."""
+    """Give whichever process is free the next group of tests, in the order of the tests."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Grouped(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             return group_of(nodeid)
 
+        def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+            nodeid = self.registered_collections[node][item_index]
+            unit = self.assigned_work[node][group_of(nodeid)]
+            unit[nodeid] = True
+            if all(unit.values()):  # or it would be counted again after each test
+                del self.assigned_work[node][group_of(nodeid)]
+            self._reschedule(node)
+
+    config.option.loadscopereorder = False
     return Grouped(config, log)
 
 
-LONG = ("tests/docs/", "tests/whole/", "tests/recorder/", "tests/datasets/")
-"""Where single tests of many seconds are, which must not be the last."""
+def place_in_line(item: pytest.Item) -> int:
+    """Where a test stands: first groups, then what is spread, then files."""
+    places = [*GROUPS, *SPREAD]
+    begin = next((begin for begin in SPREAD if item.nodeid.startswith(begin)), "")
+    return next((places.index(name) for name in (group_of(item.nodeid), begin) if name in places), len(places))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with long tests, and see that each server is started by one process only."""
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+    """Begin with what takes long, and see that each server is started by one process only."""
+    items.sort(key=place_in_line)
     for item in items:
         for fixture in SERVERS.keys() & set(getattr(item, "fixturenames", ())):
             if group_of(item.nodeid) != SERVERS[fixture]:
