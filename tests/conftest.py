@@ -47,9 +47,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the b
 
 
 GROUPS = {
-    "aistore": ("tests/stores/test_ais.py",),
-    "etl": ("tests/remote/test_cluster", "tests/conversion/test_golden.py::test_conversions_in_a_cluster"),
-    "s3": (
+    "s3 and python": (
         "tests/stores/test_s3.py",
         "tests/stores/test_versitygw.py",
         "tests/stores/test_secrets.py",
@@ -57,9 +55,13 @@ GROUPS = {
         "tests/sinks/test_sinks.py::test_a_process",
         "tests/checking/test_verify_remote.py::TestS3",
         "tests/pipeline/test_shards.py::test_shards_go_from_bucket_to_bucket",
-        "tests/docs/test_recipes.py",
+        "tests/docs/",
+        "tests/whole/test_readme.py",
+        "tests/recorder/test_recorder.py::test_the_documented",
+        "tests/datasets/test_streams.py::test_memory",
     ),
-    "pages": ("tests/docs/test_reference.py", "tests/docs/test_migrating.py", "tests/docs/test_faq.py"),
+    "aistore": ("tests/stores/test_ais.py",),
+    "etl": ("tests/remote/test_cluster", "tests/conversion/test_golden.py::test_conversions_in_a_cluster"),
     "killed": (
         "tests/conversion/test_resume.py::test_a_run_killed_at_random",
         "tests/conversion/test_resume.py::test_what",
@@ -94,7 +96,13 @@ GROUPS = {
 """Tests that run one after another in one process, by what their ids begin with: they share what takes long to make,
 such as a server, or disturb others. Those that take longest come first."""
 
-SERVERS = {"moto": "s3", "gcs": "gcs", "azure": "azure", "clusters": "aistore, two clusters", "etl_cluster": "etl"}
+SERVERS = {
+    "moto": "s3 and python",
+    "gcs": "gcs",
+    "azure": "azure",
+    "clusters": "aistore, two clusters",
+    "etl_cluster": "etl",
+}
 """Fixtures that start a server, and the group of the tests that use it."""
 
 

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from datasets_shared import ALL, COUNT, IMAGES
-from shards import PHOTOS, write_tar
+from shards import PHOTOS, python, write_tar
 from tar2tf_cli import AisDataset, Dataset
 from tar2tf_cli.errors import DamagedShardError, SourceError, UsageError
 from tar2tf_cli.flow.reading import Reading
@@ -186,8 +186,6 @@ def test_the_first_element_alone_decides_types(tmp_path: Path, monkeypatch: pyte
 
 
 def test_memory_does_not_grow_with_the_shard(tmp_path: Path) -> None:
-    import subprocess
-    import sys
 
     write_tar(tmp_path / "a.tar", [(f"{n:03d}", {"bin": bytes(1_000_000)}) for n in range(150)])
     script = f"""
@@ -200,7 +198,7 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 assert sum(1 for _ in elements) == 120
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=90)
+    done = python("-c", script, tensorflow=True, timeout=90)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout.split()[-1]) < 60  # MB, of the 150 that the shard has
 

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -58,13 +57,29 @@ def blocks(page: str) -> Iterator[Block]:
             yield Block(match[2], match[3] or "", match[4], text[: match.start()].count("\n") + 1)
 
 
+class Session:
+    """A Python that stays open."""
+
+    def __init__(self, python: forked.Process) -> None:
+        self._python = python
+
+    def run(self, folder: Path, text: str) -> tuple[bool, str]:
+        """Run a block in a folder; return whether that worked, and what was printed."""
+        assert self._python.stdin
+        assert self._python.stdout
+        self._python.stdin.write(json.dumps([str(folder), text]).encode() + b"\n")
+        self._python.stdin.flush()
+        ok, printed = json.loads(self._python.stdout.readline())
+        return ok, printed
+
+
 class Reader:
     """Somebody with a shell and a Python open in one folder."""
 
-    def __init__(self, folder: Path, environment: dict[str, str], python: subprocess.Popen[str]) -> None:
+    def __init__(self, folder: Path, environment: dict[str, str], session: Session) -> None:
         self._folder = folder
         self._environment = environment
-        self._python = python
+        self._session = session
 
     def follow(self, page: str, most: int | None = None) -> Path:
         """Do what a page says, or its first few blocks."""
@@ -72,7 +87,9 @@ class Reader:
             if block.title:
                 (self._folder / block.title).write_text(block.text)
             elif block.language in ("sh", "python"):
-                ok, printed = self._shell(block.text) if block.language == "sh" else self._session(block.text)
+                ok, printed = (
+                    self._shell(block.text) if block.language == "sh" else self._session.run(self._folder, block.text)
+                )
                 assert ok, f"docs/{page}:{block.line}\n{printed}"
         return self._folder
 
@@ -88,19 +105,12 @@ class Reader:
         )
         return done.returncode == 0, done.stdout
 
-    def _session(self, text: str) -> tuple[bool, str]:
-        assert self._python.stdin
-        assert self._python.stdout
-        print(json.dumps([str(self._folder), text]), file=self._python.stdin, flush=True)
-        ok, printed = json.loads(self._python.stdout.readline())
-        return ok, printed
-
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of somebody who has tar2tf on the PATH."""
     tools = tmp_path_factory.mktemp("bin")
-    for name, text in (("tar2tf", forked.script()), ("python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')):
+    for name, text in (("tar2tf", forked.script()), ("python", forked.script(python=True))):
         (tools / name).write_text(text)
         (tools / name).chmod(0o755)
     variables = {name: value for name, value in os.environ.items() if not name.startswith("TAR2TF_")}
@@ -113,34 +123,27 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def python(environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+def session(environment: dict[str, str]) -> Iterator[Session]:
     """An open Python."""
-    with subprocess.Popen(
-        [sys.executable, "-c", _SESSION],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as session:
-        yield session
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    python = forked.Process(["-c", _SESSION], python=True, tensorflow=True, env=environment, **pipes)
+    yield Session(python)
+    python.communicate(timeout=20)
 
 
 @pytest.fixture
-def run_page(tmp_path: Path, environment: dict[str, str], python: subprocess.Popen[str]) -> Callable[..., Path]:
+def run_page(tmp_path: Path, environment: dict[str, str], session: Session) -> Callable[..., Path]:
     """Run the blocks of a page; returns the folder in which that was done."""
     work = tmp_path / "work"
     work.mkdir(exist_ok=True)
     cloud = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
-    return Reader(work, {**environment, **cloud}, python).follow
+    return Reader(work, {**environment, **cloud}, session).follow
 
 
 @pytest.fixture(scope="session")
-def made_data(
-    tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str], python: subprocess.Popen[str]
-) -> Path:
+def made_data(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str], session: Session) -> Path:
     """What the first two blocks of the recipes make, which many pages begin with."""
-    return Reader(tmp_path_factory.mktemp("made"), environment, python).follow("recipes.md", most=2)
+    return Reader(tmp_path_factory.mktemp("made"), environment, session).follow("recipes.md", most=2)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -10,6 +9,7 @@ import shutil
 import subprocess
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,7 +91,7 @@ def test_every_error_of_the_page_says_what_to_do() -> None:
     assert [text for text in errors if len(text.splitlines()) != 2] == []
 
 
-def test_tensorflow_says_what_the_page_quotes(python: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_tensorflow_says_what_the_page_quotes(session: Any, tmp_path: Path) -> None:
     code = """
 import gzip
 import tensorflow as tf
@@ -103,10 +103,7 @@ for dataset in (images.batch(2), tf.data.TFRecordDataset("a.record")):
     except tf.errors.OpError as error:
         print(f"{type(error).__name__}: {error}")
 """
-    assert python.stdin
-    assert python.stdout
-    print(json.dumps([str(tmp_path), code]), file=python.stdin, flush=True)
-    ok, said = json.loads(python.stdout.readline())
+    ok, said = session.run(tmp_path, code)
     assert ok, said
     quoted = re.findall(r"^```text\n(.*?)\n```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     assert len(quoted) == 2

@@ -1,8 +1,9 @@
 """The command in a process of its own without the 0.2 s that an interpreter takes to start: forked from one that waits.
 
-`run` behaves as `subprocess.run` of `python -m tar2tf_cli` does. The processes are forked from a server, this file run
-as a script, which has imported what the command imports, and not TensorFlow. What a test wants to know of the start
-itself (imports, closed streams, terminals) needs a real process.
+`run` behaves as `subprocess.run` of `python -m tar2tf_cli` does, or of `python` itself. The processes are forked from a
+server, this file run as a script, which has imported what the command imports. It has imported TensorFlow only if that
+is asked for, which saves 2.6 s of CPU each time, and hides it until the process imports it. What a test wants to know
+of the start itself (imports, closed streams, terminals, memory) needs a real process.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import tempfile
 import threading
 import traceback
 import types
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -41,12 +43,12 @@ LATER = ("difflib", "humanfriendly", "importlib.metadata", "isal.isal_zlib", "si
 class _Server:
     """The process to fork from; started when first needed, ended with this one."""
 
-    def __init__(self) -> None:
+    def __init__(self, tensorflow: bool) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="forked-")
         self.path = str(Path(self.folder.name) / "s")
         self.owner = os.getpid()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        command = [sys.executable, __file__, self.path]
+        command = [sys.executable, __file__, self.path, *(["tensorflow"] if tensorflow else [])]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, start_new_session=True)
         atexit.register(self.end)
 
@@ -69,27 +71,28 @@ class _Server:
             self.folder.cleanup()
 
 
-def script() -> str:
-    """A shell script that is `tar2tf`, whose processes are forked."""
-    run([], env={**os.environ}, code="")  # so that the server is there
-    server = _server()
-    return f'#!/bin/sh\nexec {sys.executable} -ISs {Path(__file__).with_name("forked_client.py")} {server.path} "$@"\n'
+def script(*, python: bool = False) -> str:
+    """A shell script that is `tar2tf`, or a `python` beside TensorFlow, whose processes are forked."""
+    run(["-c", ""] if python else ["--version"], env={**os.environ}, python=python, tensorflow=python)  # it listens now
+    server, client = _server(tensorflow=python), Path(__file__).with_name("forked_client.py")
+    return f'#!/bin/sh\nexec {sys.executable} -ISs {client} {server.path} {int(python)} "$@"\n'
 
 
-_servers: dict[tuple[int, str], _Server] = {}
+_servers: dict[tuple[int, str, bool], _Server] = {}
 _lock = threading.Lock()
 
 
-def _server() -> _Server:
+def _server(tensorflow: bool) -> _Server:
     """The server of this process and its network, which `private_network` changes."""
     try:
         network = os.readlink("/proc/thread-self/ns/net")
     except FileNotFoundError:  # no Linux
         network = ""
     with _lock:
-        if (os.getpid(), network) not in _servers:
-            _servers[os.getpid(), network] = _Server()
-        return _servers[os.getpid(), network]
+        key = os.getpid(), network, tensorflow
+        if key not in _servers:
+            _servers[key] = _Server(tensorflow)
+        return _servers[key]
 
 
 def run(
@@ -102,11 +105,15 @@ def run(
     timeout: float = 60,
     code: str | None = None,
     file_size: int | None = None,
+    python: bool = False,
+    tensorflow: bool = False,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run the command with these arguments, and capture what it writes.
 
     Args:
         code: Python to run instead, as `python -c` does.
+        python: whether the command is `python`.
+        tensorflow: whether to fork from the process that has imported it.
         file_size: the most bytes that the process may have in a file.
 
     Raises:
@@ -120,7 +127,8 @@ def run(
         else:
             reader = os.open(os.devnull, os.O_RDONLY) if stdin is None else os.dup(stdin)
         streams = (reader, os.dup(out.fileno()), os.dup(err.fileno()))
-        with _ask(arguments, streams, env=env, cwd=cwd, code=code, file_size=file_size) as connection:
+        asked = {"arguments": arguments, "env": env, "cwd": os.fspath(cwd or os.getcwd()), "python": python}
+        with _ask(streams, tensorflow=tensorflow, **asked, code=code, file_size=file_size) as connection:
             if writer is not None:
                 threading.Thread(target=_feed, args=(writer, input), daemon=True).start()
             with connection.makefile("r") as answers:
@@ -134,22 +142,13 @@ def run(
         return subprocess.CompletedProcess(arguments, code, *(_whole(file) for file in (out, err)))
 
 
-def _ask(
-    arguments: list[str],
-    streams: tuple[int, ...],
-    *,
-    env: dict[str, str],
-    cwd: str | os.PathLike[str] | None = None,
-    code: str | None = None,
-    file_size: int | None = None,
-) -> socket.socket:
+def _ask(streams: tuple[int, ...], *, tensorflow: bool, **asked: Any) -> socket.socket:
     """Have a process started with these streams, which are closed here; the answers are its pid, and how it ended."""
-    connection = _server().connect()
+    connection = _server(tensorflow).connect()
     socket.send_fds(connection, [b"."], list(streams))
     for stream in streams:
         os.close(stream)
-    asked = {"arguments": arguments, "env": env, "cwd": os.fspath(cwd or os.getcwd()), "code": code}
-    connection.sendall(json.dumps({**asked, "file_size": file_size}).encode() + b"\n")
+    connection.sendall(json.dumps(asked).encode() + b"\n")
     return connection
 
 
@@ -159,7 +158,17 @@ class Process:
     Each stream is a pipe, or the null device.
     """
 
-    def __init__(self, arguments: list[str], *, stdin: int | None, stdout: int | None, stderr: int | None) -> None:
+    def __init__(
+        self,
+        arguments: list[str],
+        *,
+        stdin: int | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
+        env: dict[str, str] | None = None,
+        python: bool = False,
+        tensorflow: bool = False,
+    ) -> None:
         self.args = arguments
         self.returncode: int | None = None
         theirs, ours = zip(*(_ends(asked, number) for number, asked in enumerate((stdin, stdout, stderr))), strict=True)
@@ -167,7 +176,8 @@ class Process:
             None if end is None else open(end, "rb" if number else "wb")  # noqa: SIM115
             for number, end in enumerate(ours)
         )
-        self._connection = _ask(arguments, theirs, env={**os.environ})
+        asked = {"arguments": arguments, "env": {**(os.environ if env is None else env)}, "cwd": os.getcwd()}
+        self._connection = _ask(theirs, tensorflow=tensorflow, **asked, python=python)
         self._answers = self._connection.makefile("r")
         self.pid = int(self._answers.readline())
 
@@ -227,7 +237,7 @@ def _whole(file: Any) -> bytes:
 # --- The side of the server ---
 
 
-def serve(path: str) -> None:
+def serve(path: str, tensorflow: bool) -> None:
     """Fork a process for each connection, until standard input ends."""
     for module in pkgutil.walk_packages(importlib.import_module("tar2tf_cli").__path__, "tar2tf_cli."):
         if not module.name.endswith(("__main__", "remote.server")):  # the latter needs an extra, which is heavy
@@ -236,6 +246,8 @@ def serve(path: str) -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     assert not HEAVY & sys.modules.keys(), HEAVY & sys.modules.keys()
+    if tensorflow:
+        _import_unseen("tensorflow")
     gc.freeze()
     running: dict[int, tuple[int, socket.socket]] = {}  # by a descriptor that tells when the process has ended
     processes: dict[socket.socket, int] = {}
@@ -267,6 +279,33 @@ def serve(path: str) -> None:
                     os.waitpid(pid, 0)
 
 
+class _Unseen:
+    """Modules that are there, and are seen only once one of them is imported."""
+
+    def __init__(self, modules: dict[str, types.ModuleType]) -> None:
+        self._modules = modules
+
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        if name not in self._modules:
+            return None
+        sys.meta_path.remove(self)
+        sys.modules.update(self._modules)
+        self._spec = self._modules[name].__spec__
+        return ModuleSpec(name, self)
+
+    def create_module(self, spec: ModuleSpec) -> types.ModuleType:
+        return self._modules[spec.name]
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        module.__spec__ = self._spec
+
+
+def _import_unseen(name: str) -> None:
+    before = set(sys.modules)
+    importlib.import_module(name)
+    sys.meta_path.insert(0, _Unseen({name: sys.modules.pop(name) for name in sys.modules.keys() - before}))
+
+
 def _fork_for(connection: socket.socket) -> int:
     """Start the process that a connection asks for, as the leader of a group, and tell its pid."""
     _, files, _, _ = socket.recv_fds(connection, 1, 3)
@@ -295,22 +334,25 @@ def _say_how_it_ended(pid: int, connection: socket.socket) -> None:
 
 
 def _become(asked: dict[str, Any]) -> NoReturn:
-    """Be `python -m tar2tf_cli` with these arguments, from its first line to its end."""
+    """Be `python -m tar2tf_cli`, or `python`, with these arguments, from its first line to its end."""
     os.chdir(asked["cwd"])
     os.environ.clear()
     os.environ.update(asked["env"])
     sys.path[0] = os.getcwd()
+    sys.path[1:1] = filter(None, asked["env"].get("PYTHONPATH", "").split(os.pathsep))
     sys.argv = ["-c", *asked["arguments"]]
-    if asked["file_size"]:
+    if asked.get("file_size"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (asked["file_size"],) * 2)
     sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
     sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = sys.__stderr__ = open(2, "w", closefd=False, errors="backslashreplace", buffering=1)  # noqa: SIM115
     code = 1
     try:
-        if asked["code"] is not None:
-            sys.modules["__main__"] = types.ModuleType("__main__")
-            exec(asked["code"], vars(sys.modules["__main__"]))
+        if asked["python"]:
+            _interpret(asked["arguments"])
+            code = 0
+        elif asked.get("code") is not None:
+            _execute(asked["code"])
             code = 0
         else:
             runpy.run_module("tar2tf_cli", run_name="__main__", alter_sys=True)
@@ -329,5 +371,29 @@ def _become(asked: dict[str, Any]) -> NoReturn:
     os._exit(code)
 
 
+def _execute(code: str) -> None:
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    exec(code, vars(sys.modules["__main__"]))
+
+
+def _interpret(arguments: list[str]) -> None:
+    """Do what `python` does with these arguments: run code (-c), a module (-m), a script, or standard input."""
+    kind, *rest = arguments or ["-"]
+    sys.argv = [kind, *rest]
+    if kind == "-":
+        _execute(sys.stdin.read())
+    elif kind == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        _execute(rest[0])
+    elif kind == "-m":
+        sys.argv = rest
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0] = str(Path(kind).resolve().parent)
+        sys.modules["__main__"] = main = types.ModuleType("__main__")
+        main.__file__ = str(Path(kind).absolute())
+        exec(compile(Path(kind).read_bytes(), kind, "exec"), vars(main))
+
+
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(sys.argv[1], tensorflow=len(sys.argv) > 2)

@@ -193,12 +193,24 @@ def convert(*args: str | Path, **options: Any) -> subprocess.CompletedProcess[st
     return done
 
 
+def python(*args: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run `python` with these arguments in a process of its own; options are those of `forked.run`."""
+    environment = {**os.environ, **options.pop("env", {})}
+    done = forked.run([*map(str, args)], python=True, env=environment, **{"timeout": SECONDS, **options})
+    return subprocess.CompletedProcess(done.args, done.returncode, _text(done.stdout), _text(done.stderr))
+
+
 def start(*args: str | Path, **options: Any) -> Process:
     """Start the command as the leader of a process group, forked from a warm one if only streams are asked for."""
     asked = {name: options.get(name) for name in ("stdin", "stdout", "stderr")}
     if options.keys() <= asked.keys() and set(asked.values()) <= {None, subprocess.PIPE, subprocess.DEVNULL}:
         return forked.Process([*map(str, args)], **asked)
     return start_anew(*args, **options)
+
+
+def start_python(*args: str | Path, **streams: int | None) -> forked.Process:
+    """Start `python` as `python` runs it, as the leader of a process group."""
+    return forked.Process([*map(str, args)], python=True, **streams)
 
 
 def start_anew(*args: str | Path, **options: Any) -> subprocess.Popen[bytes]:

@@ -6,7 +6,6 @@ import io
 import os
 import signal
 import subprocess
-import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -21,9 +20,11 @@ from shards import (
     convert,
     end,
     keys,
+    python,
     samples,
     shards_in,
     small_shards,
+    start_python,
     tar2tf,
     tree,
     wait_until,
@@ -204,10 +205,10 @@ def test_the_same_program_continues_after_a_kill(tmp_path: Path, own: str, worke
     tars, out = small_shards(tmp_path / "in"), tmp_path / "out"
     convert(tars, "-o", tmp_path / "theirs" / "train-<>.record", "--records-per-shard", "25", "--type", "cls=int64")
     (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
-    command = [sys.executable, tmp_path / "program.py", tars, out / "train-<>.record", own, workers, "0.01"]
+    command = [tmp_path / "program.py", tars, out / "train-<>.record", own, workers, "0.01"]
 
     def killed(when: Callable[[], Any], what: str) -> None:
-        process = subprocess.Popen(list(map(str, command)), start_new_session=True, stdout=subprocess.DEVNULL)
+        process = start_python(*command, stdout=subprocess.DEVNULL)
         try:
             wait_until(lambda: when() or process.poll() is not None, what)
             assert process.poll() is None
@@ -215,7 +216,7 @@ def test_the_same_program_continues_after_a_kill(tmp_path: Path, own: str, worke
             end(process)
 
     def again() -> str:
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=SECONDS, check=False)
+        done = python(*command)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
@@ -237,14 +238,14 @@ def test_the_same_program_continues_after_a_kill(tmp_path: Path, own: str, worke
 
 def test_an_interruption_ends_the_run_and_the_next_one_continues(small: Path, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
-    command = [sys.executable, tmp_path / "program.py", small, tmp_path / "out" / "train-<>.record", "ops", "2", "0.01"]
-    process = subprocess.Popen(list(map(str, command)), start_new_session=True, stderr=subprocess.PIPE)
+    command = [tmp_path / "program.py", small, tmp_path / "out" / "train-<>.record", "ops", "2", "0.01"]
+    process = start_python(*command, stderr=subprocess.PIPE)
     try:
         wait_until(lambda: shards_in(tmp_path / "out"), "a shard")
-        process.send_signal(signal.SIGINT)
+        os.kill(process.pid, signal.SIGINT)
         assert process.wait(SECONDS) != 0
     finally:
         end(process)
     assert not list((tmp_path / "out").glob("*manifest.json"))
-    assert subprocess.run(list(map(str, command)), timeout=SECONDS, check=False, stdout=subprocess.PIPE).returncode == 0
+    assert python(*command).returncode == 0
     assert (tmp_path / "out" / "train-manifest.json").exists()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from configparser import ConfigParser
 from functools import partial
 from pathlib import Path
@@ -14,7 +12,7 @@ import pytest
 
 from recorded import ToyExample
 from recording import TOY, rows_of, run, write_rows
-from shards import convert, examples, shards_in, tar2tf
+from shards import convert, examples, python, shards_in, tar2tf
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.recorder import (
     CONFIG_FILENAME,
@@ -78,7 +76,7 @@ def test_the_documented_example_runs_as_a_script(toys, tmp_path):
     from readme import block
 
     (tmp_path / "toy.py").write_text(block("toy.py", "docs/reference/examples.md"))
-    done = subprocess.run([sys.executable, "toy.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = python("toy.py", tensorflow=True, cwd=tmp_path, timeout=120)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == len(
         examples(*map(Path, get_tfrecord_filepaths(tmp_path / "out" / "train")))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib.util
 import re
 import shlex
-import subprocess
-import sys
 
 import pytest
 
 from readme import ROOT, block
+from shards import tar2tf
 from tar2tf_cli.cli import all_commands, cli
 from tar2tf_cli.cli.options import GROUPS
 from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS
@@ -51,9 +50,7 @@ def test_every_op_has_help_of_one_sentence_and_usage_that_begins_with_its_name(o
 
 @pytest.mark.parametrize("name", ["-h", "etl -h", *(f"{name} -h" for name in all_commands())])
 def test_every_command_has_help_that_leads_with_examples(name):
-    run = subprocess.run(
-        [sys.executable, "-m", "tar2tf_cli", *name.split()], capture_output=True, text=True, timeout=60
-    )
+    run = tar2tf(*name.split())
     assert run.returncode == 0
     assert run.stdout.index("tar2tf ", 20) < min(
         run.stdout.index(f"{name}:\n") for name in (*GROUPS, "Options") if f"{name}:\n" in run.stdout
@@ -86,9 +83,7 @@ def test_the_readmes_demo_converts_the_sample_shards_and_shows_them(tmp_path):
         words = shlex.split(command)
         assert words[0] == ".venv/bin/tar2tf"
         words[1:] = [word.replace("tests/data", str(ROOT / "tests" / "data")) for word in words[1:]]
-        run = subprocess.run(
-            [sys.executable, "-m", "tar2tf_cli", *words[1:]], cwd=tmp_path, capture_output=True, text=True, timeout=60
-        )
+        run = tar2tf(*words[1:], cwd=tmp_path)
         assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines()[0].startswith("out: 3 TFRecord shards, 24 records, ")
     assert len(list((tmp_path / "out").glob("photos-*.record"))) == 3

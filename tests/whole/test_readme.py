@@ -7,8 +7,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -63,7 +61,7 @@ def environment(place: Path) -> dict[str, str]:
     """Variables under which `tar2tf` and `python` are those of these tests."""
     folder = place / ".venv" / "bin"
     folder.mkdir(parents=True)
-    for name, text in (("tar2tf", forked.script()), ("python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')):
+    for name, text in (("tar2tf", forked.script()), ("python", forked.script(python=True))):
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
     paths = {"PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
@@ -87,17 +85,10 @@ def test_the_blocks_of_the_readme_work_in_the_order_printed(place: Path, environ
         assert language in ("sh", "python"), f"who runs this? {text}"
         blocks.append((language, text))
     assert len(blocks) >= 7
-    done = subprocess.run(
-        [sys.executable, "-c", SESSION],
-        input=json.dumps(blocks),
-        cwd=place,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.dumps(blocks).encode()
+    beside = {"python": True, "tensorflow": True}
+    done = forked.run(["-c", SESSION], **beside, input=told, cwd=place, env=environment, timeout=200)
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
     assert [len(shards_in(place / name)) for name in ("out", "small")] == [4, 3]
 
 
