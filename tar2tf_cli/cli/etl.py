@@ -112,7 +112,7 @@ _name = click.argument("name")
     "--timeout",
     type=seconds,
     metavar="SECONDS",
-    help="Time for its pods to be ready.  [default: 300]",
+    help="Time for its pods to be ready.  [default: 120]",
 )
 @option(
     "--object-timeout",

@@ -100,7 +100,7 @@ class Publisher:
 
     def __exit__(self, *exception: object) -> None:
         self._sink.close()
-        self._working_folder.release()
+        self._working_folder.give_up()
 
     @property
     def reads_shards(self) -> bool:

@@ -25,7 +25,7 @@ from tar2tf_cli.stores import Source
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.targets import Target
 
-__all__ = ["Summary", "convert"]
+__all__ = ["Summary", "convert", "where_records_are_made"]
 
 
 Records: TypeAlias = "contextlib.AbstractContextManager[Source]"
@@ -79,7 +79,7 @@ def convert(
     plan = make_plan(conversion, endpoint=endpoint, source=source)
     if place.shared and not plan.source.repeatable:
         raise UsageError("cannot be read on other machines", shard=plan.source.bucket, hint="write it to a file first")
-    records = contextlib.nullcontext(plan.source) if place.shared else _where_records_are_made(plan, events)
+    records = contextlib.nullcontext(plan.source) if place.shared else where_records_are_made(plan, events)
     target = target or _target(plan, events, endpoint=endpoint, overwrite=overwrite, update=update, apart=apart)
     with contextlib.closing(place):
         return _run(plan, records, target, place, workers, events)
@@ -110,14 +110,20 @@ def _run(plan: Plan, records: Records, target: Target, place: Place, workers: in
     return tally.summary
 
 
-def _where_records_are_made(plan: Plan, events: Events) -> Records:
-    """The source to read: the plan's own, or one whose records are made in its cluster."""
+def where_records_are_made(plan: Plan, events: Events, samples: int = 0) -> Records:
+    """The source to read: the plan's own, or one whose records are made in its cluster.
+
+    Args:
+        plan: the conversion.
+        events: notified of the choice.
+        samples: how many inputs to fetch ahead for a source of samples to which the ops were applied; 0 for records.
+    """
     spec = plan.conversion
     if not (spec.remote_exec or spec.etl) and plan.source.transformers() is None:
         return contextlib.nullcontext(plan.source)
-    from tar2tf_cli.remote.choose import where_records_are_made
+    from tar2tf_cli.remote import choose
 
-    return where_records_are_made(plan.work, plan.source, plan.inputs, events)
+    return choose.where_records_are_made(plan.work, plan.source, plan.inputs, events, samples)
 
 
 def _may_be_placed(output: Output) -> bool:

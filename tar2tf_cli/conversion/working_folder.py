@@ -32,6 +32,7 @@ class WorkingFolder:
         self._output = output
         self._lock = self._journal = -1
         self._entries = b""
+        self._unused = False
 
     def lock(self) -> None:
         """Create the folder and take its lock; waits a few seconds for a run that is about to end.
@@ -40,6 +41,7 @@ class WorkingFolder:
             SinkError: when another run still holds the lock after that time; names that run.
         """
         deadline = time.monotonic() + _LOCK_SECONDS
+        self._unused = not os.path.lexists(self.path)
         while not self._is_locked():
             if time.monotonic() > deadline:
                 message = f"another tar2tf{self._holder()} is writing this output"
@@ -92,6 +94,7 @@ class WorkingFolder:
 
     def note(self, entry: Any) -> None:
         """Append an entry to the journal."""
+        self._unused = False
         with write_errors(self._file(_JOURNAL)):
             write_all(lambda rest: os.write(self._journal, rest), _encode(entry))
 
@@ -116,9 +119,9 @@ class WorkingFolder:
             os.rmdir(self.path)
 
     def give_up(self) -> None:
-        """Release the folder, and remove it if nothing has been written."""
+        """Release the folder, and remove it if this run made it and wrote nothing that a later one could use."""
         with contextlib.suppress(OSError):
-            if self._lock >= 0 and os.listdir(self.path) == [_LOCK]:
+            if self._lock >= 0 and {*os.listdir(self.path)} <= ({_LOCK, _JOURNAL} if self._unused else {_LOCK}):
                 self.remove()
         self.release()
 

@@ -9,20 +9,22 @@ TensorFlow is imported only when a dataset is created.
 
 from __future__ import annotations
 
+import contextlib
 import os
-import warnings
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tar2tf_cli.conversion.plan import make_plan
-from tar2tf_cli.conversion.run import convert
+from tar2tf_cli.conversion.run import convert, where_records_are_made
 from tar2tf_cli.conversion.targets import FilesTarget
 from tar2tf_cli.datasets.stream import Stream
 from tar2tf_cli.errors import UsageError
+from tar2tf_cli.events import Events
 from tar2tf_cli.formats.stored import MAX_ENTRY_SIZE
 from tar2tf_cli.ops import Convert, Decode, Op, Resize, Select, SelectDict, Selection
-from tar2tf_cli.ops.select import to_selection
+from tar2tf_cli.ops.select import flatten, to_selection
 from tar2tf_cli.samples.names import Sample
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.output_path import STDOUT
@@ -53,9 +55,9 @@ class Dataset:
         conversions: ops applied to each sample; by default, jpg is decoded to float32 and resized to 224x224.
         selections: the parts of each element, usually a value and a label; defaults to jpg and cls. With a mapping,
             elements are dicts, and its keys are the names of the TFRecord features.
-        remote_exec: whether the AIStore cluster that holds the shards makes the TFRecord files' records; where it
-            cannot, a warning says why, and they are made here. By default, it does if it has a transformer of this
-            very spec. Datasets in memory are always made here.
+        remote_exec: whether the AIStore cluster that holds the shards applies the conversions and, for TFRecord files,
+            makes the records; where it cannot, a warning says why, and that is done here. By default, it does if it
+            has a transformer of this very spec.
     """
 
     def __init__(
@@ -122,10 +124,9 @@ class Dataset:
         """
         remotely = self._remote_exec if remote_exec is None else remote_exec
         if path is None or path == "":
-            _warn_in_memory(remotely)
             if max_shard_size is not None or record_to_example is not None:
                 raise UsageError("max_shard_size and record_to_example are only for TFRecord files: also give a path")
-            conversion = self._conversion(template, most=max_entry_size)
+            conversion = replace(self._conversion(template, most=max_entry_size), remote_exec=remotely)
             stream = self._stream(conversion, self._selections, num_workers, shuffle=shuffle_tar)
             return stream.dataset(output_types, output_shapes)
         if isinstance(path, (str, os.PathLike)):
@@ -144,7 +145,14 @@ class Dataset:
         return [os.path.join(folder, shard.path) for shard in done.shards]
 
     def _stream(self, conversion: Conversion, make: Any, workers: int, *, shuffle: bool = False) -> Stream:
-        return Stream(make_plan(conversion, endpoint=self._endpoint), make, workers, shuffle=shuffle)
+        """The elements of a dataset; a transformer that was made for them is deleted with it, or when Python ends."""
+        plan = make_plan(conversion, endpoint=self._endpoint)
+        wanted = None if callable(make) else {name: name for item in make for name in _entries(item)}
+        at_end = contextlib.ExitStack()
+        source = where_records_are_made(replace(plan, conversion=replace(conversion, select=wanted)), Events(), workers)
+        stream = Stream(plan, make, workers, shuffle=shuffle, source=at_end.enter_context(source))
+        weakref.finalize(stream, at_end.close)
+        return stream
 
     def _conversion(
         self,
@@ -212,18 +220,12 @@ class AisDataset(Dataset):
             return tf.data.TFRecordDataset(self.load(template, path, record_to_example, **options))
         if record_to_pair is None:
             return self.load(template, output_types=output_types, output_shapes=output_shapes, **options)
-        _warn_in_memory(options.get("remote_exec", self._remote_exec))
-        conversion = self._conversion(template)
+        remotely = options.get("remote_exec", self._remote_exec)
+        conversion = replace(self._conversion(template), remote_exec=remotely)
         if self._raw:  # the function gets the sample as it is in the tar
             conversion = replace(conversion, ops=())
         stream = self._stream(conversion, record_to_pair, options.get("num_workers", 4))
         return stream.dataset(output_types, output_shapes)
-
-
-def _warn_in_memory(remote_exec: bool | None) -> None:
-    if remote_exec:
-        message = "a cluster makes TFRecord files only: without a path, ops run here"
-        warnings.warn(message, UserWarning, stacklevel=3)
 
 
 def _bucket(name: str | os.PathLike[str], proxy_url: str | None) -> str:
@@ -231,6 +233,11 @@ def _bucket(name: str | os.PathLike[str], proxy_url: str | None) -> str:
     path = os.fspath(name)
     is_path = path != name or path.startswith(("/", "./", "../", "-"))
     return path if not proxy_url or is_path or "://" in path else f"ais://{path}"
+
+
+def _entries(selection: Selection) -> set[str]:
+    """The names of the entries that a selection is made of."""
+    return {plain.ext_name for plain in flatten("", selection).values()}
 
 
 def _features(selections: Sequence[Selection]) -> dict[str, Selection]:

@@ -24,6 +24,7 @@ from tar2tf_cli.formats.stored import whole_sample
 from tar2tf_cli.ops import Selection
 from tar2tf_cli.ops.identity import label
 from tar2tf_cli.samples.names import Sample
+from tar2tf_cli.stores import Source
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -43,6 +44,7 @@ class Stream:
         make: the selections that make up an element, or a function from a sample to an element.
         workers: how many samples are converted at once.
         shuffle: whether the samples of each shard are shuffled, 1,000 at a time.
+        source: where to read; if it is not the plan's, the ops were applied to its samples.
     """
 
     def __init__(
@@ -51,13 +53,16 @@ class Stream:
         make: Sequence[Selection] | Callable[[Sample], Any],
         workers: int,
         *,
+        source: Source,
         shuffle: bool = False,
     ) -> None:
         self._plan = plan
+        self._source = source
         self._make = make
         self._workers = max(workers, 1)
         self._shuffle = shuffle
-        self._steps = Steps(context_of(plan.conversion), plan.conversion.ops, self._element)
+        ops = plan.conversion.ops if source is plan.source else ()
+        self._steps = Steps(context_of(plan.conversion), ops, self._element)
 
     def dataset(self, types: Any, shapes: Any) -> tf.data.Dataset:
         """The `tf.data.Dataset`; its element spec is given, or inferred from the first element."""
@@ -117,7 +122,7 @@ class Stream:
 
         def samples() -> Iterator[Sample]:
             for item in self._plan.inputs:
-                with Reading(self._plan.conversion, self._plan.source, item, ahead=True) as reading:
+                with Reading(self._plan.conversion, self._source, item, ahead=True) as reading:
                     shard["shard"] = reading.name
                     yield from _shuffled(reading.samples()) if self._shuffle else reading.samples()
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from tar2tf_cli.errors import RemoteError, SourceError, Tar2tfError, UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.remote import deploy
 from tar2tf_cli.remote.settings import Settings
-from tar2tf_cli.remote.source import RemoteSource
+from tar2tf_cli.remote.source import RemoteSamples, RemoteSource
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.ais_etl import Transformers
@@ -28,7 +29,7 @@ MadeOf = Mapping[str, Any]
 
 
 def where_records_are_made(
-    conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo], events: Events
+    conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo], events: Events, samples: int = 0
 ) -> contextlib.AbstractContextManager[Source]:
     """Return a context that gives the source to read: one of records made in the cluster, if it can make them.
 
@@ -39,6 +40,7 @@ def where_records_are_made(
         source: the inputs as they are.
         inputs: their list.
         events: notified of the choice, and why the cluster cannot do what it was asked to.
+        samples: how many inputs to fetch ahead for a source of samples to which the ops were applied; 0 for records.
     """
     wanted = bool(conversion.remote_exec or conversion.etl)
     try:
@@ -47,23 +49,24 @@ def where_records_are_made(
             raise RemoteError("only an AIStore cluster makes records of its objects", shard=source.bucket)
         if transformers is None or conversion.remote_exec is False or not inputs:
             return contextlib.nullcontext(source)
-        transformer = _Transformer(transformers, _settings(conversion))
+        transformer = _Transformer(transformers, _settings(conversion, samples=bool(samples)))
         if wanted and conversion.etl:
             transformer.use(conversion.etl)
         elif wanted:
             transformer.look()
-        elif not (transformer.is_there() and transformer.takes(inputs)):
+        elif not transformer.is_there(inputs, events):
             return contextlib.nullcontext(source)
     except RemoteError as error:
         if wanted:
             events.not_remote(error)
         return contextlib.nullcontext(source)
-    return _source(transformer, source, inputs, events)
+    kind = partial(RemoteSamples, inputs, samples) if samples else RemoteSource
+    return _source(transformer, source, inputs, events, kind)
 
 
 @contextlib.contextmanager
 def _source(
-    transformer: _Transformer, source: Source, inputs: Sequence[ObjectInfo], events: Events
+    transformer: _Transformer, source: Source, inputs: Sequence[ObjectInfo], events: Events, kind: Callable[..., Source]
 ) -> Iterator[Source]:
     """The source of a transformer, which is made if there is none; the given one if it cannot be made."""
     try:
@@ -78,7 +81,7 @@ def _source(
         yield source
         return
     with rest:
-        yield RemoteSource(cluster, settings, made_of, inputs[0])
+        yield kind(cluster, settings, made_of, inputs[0])
 
 
 class _Transformer:
@@ -118,18 +121,22 @@ class _Transformer:
         """
         self._stage = self._ask(self.cluster.stages).get(self.settings.name)
 
-    def is_there(self) -> bool:
-        """Whether it is running: one request finds out, and one more of what it is made."""
+    def is_there(self, inputs: Sequence[ObjectInfo], events: Events) -> bool:
+        """Whether one is running that takes the names of all inputs; says so if not, where it could.
+
+        One request finds out, and one more of what it is made.
+        """
         try:
             if self.cluster.stages().get(self.settings.name) == "Running":
                 self._made_of = self.cluster.message(self.settings.name)
         except (Tar2tfError, Transient):
             return False
+        if not self._made_of:
+            events.note("note: the records are made here: the cluster has no running transformer of this spec")
+        elif name := _unreachable(self._made_of, inputs):
+            events.note(f"note: the records are made here: the cluster's transformer cannot get the object {name!r}")
+            return False
         return bool(self._made_of)
-
-    def takes(self, inputs: Sequence[ObjectInfo]) -> bool:
-        """Whether the cluster can pass on the names of all inputs."""
-        return not (_is_pushed(self._made_of) and _odd(inputs))
 
     def entered(self, inputs: Sequence[ObjectInfo], at_the_end: Callable[[], object]) -> MadeOf:
         """Make it unless it is there, and return what it is made of.
@@ -151,7 +158,8 @@ class _Transformer:
         if not self._made_of:
             at_the_end()
             seconds, comm = deploy.object_seconds(inputs), "hpull" if _odd(inputs) else "hpush"
-            self._made_of = deploy.message(self.settings, comm=comm, seconds=seconds, for_a_run=True)
+            how: dict[str, Any] = {"comm": comm, "init_seconds": deploy.INIT_SECONDS, "seconds": seconds}
+            self._made_of = deploy.message(self.settings, **how, for_a_run=True)
             deploy.init(self.cluster, self._made_of)
         return self._made_of
 
@@ -174,19 +182,20 @@ def _odd(inputs: Sequence[ObjectInfo]) -> str | None:
     return next((item.name for item in inputs if _UNESCAPED.search(item.name)), None)
 
 
-def _is_pushed(made_of: MadeOf) -> bool:
-    return str(made_of.get("communication")).startswith("hpush")
+def _unreachable(made_of: MadeOf, inputs: Sequence[ObjectInfo]) -> str | None:
+    """The name of the first input that the cluster could not pass on to a transformer."""
+    return _odd(inputs) if str(made_of.get("communication")).startswith("hpush") else None
 
 
 def _check_names(made_of: MadeOf, inputs: Sequence[ObjectInfo]) -> None:
     """Raise if the cluster could not pass a name on to the transformer."""
-    if _is_pushed(made_of) and (name := _odd(inputs)):
+    if name := _unreachable(made_of, inputs):
         hint = "rename it, or make the transformer with --comm hpull"
         raise RemoteError(f"AIStore cannot ask a transformer for the object {name!r} with hpush", hint=hint)
 
 
-def _settings(conversion: Conversion) -> Settings:
+def _settings(conversion: Conversion, *, samples: bool) -> Settings:
     try:
-        return Settings.of(conversion)
+        return Settings.of(conversion, samples=samples)
     except UsageError as error:
         raise RemoteError(error.message, hint=error.hint) from None

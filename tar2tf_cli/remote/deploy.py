@@ -29,8 +29,8 @@ __all__ = [
     "variables_of",
 ]
 
-INIT_SECONDS: Final = 300.0
-"""Seconds in which the pods of a transformer have to be ready; an image may have to be fetched."""
+INIT_SECONDS: Final = 120.0
+"""Seconds in which the pods of a transformer have to be ready; AIStore looks 64 times in that time."""
 
 FOR_A_RUN: Final = "TAR2TF_ETL_FOR_A_RUN"
 """The variable of a transformer that was made for one run, and is deleted at its end."""
@@ -64,7 +64,7 @@ def message(
     name: str | None = None,
     image: str | None = None,
     comm: str = "hpush",
-    init_seconds: float = INIT_SECONDS,
+    init_seconds: float,
     seconds: float,
     for_a_run: bool = False,
 ) -> dict[str, Any]:

@@ -36,13 +36,15 @@ class Settings:
     Attributes:
         spec: the canonical spec without what does not concern a single input.
         keys: whether the key of each sample is sent, which decides about its split.
+        samples: whether samples are sent as the ops leave them, rather than examples.
     """
 
     spec: Mapping[str, Any]
     keys: bool = False
+    samples: bool = False
 
     @classmethod
-    def of(cls, conversion: Conversion) -> Settings:
+    def of(cls, conversion: Conversion, *, samples: bool = False) -> Settings:
         """The settings for a conversion.
 
         Raises:
@@ -56,7 +58,7 @@ class Settings:
         spec["input"] = {name: value for name, value in spec["input"].items() if name not in ("bucket", "template")}
         if conversion.shuffle:
             spec.pop("limit", None)  # which then takes samples of all inputs
-        return cls({name: value for name, value in spec.items() if value != {}}, bool(conversion.split))
+        return cls({name: value for name, value in spec.items() if value != {}}, bool(conversion.split), samples)
 
     @classmethod
     def load(cls, text: str) -> Settings:
@@ -67,7 +69,7 @@ class Settings:
         """
         try:
             whole = json.loads(text)
-            version, spec, keys = whole["version"], whole["spec"], whole["keys"]
+            version, settings = whole["version"], cls(whole["spec"], bool(whole["keys"]), bool(whole.get("samples")))
         except (ValueError, KeyError, TypeError):
             raise UsageError(f"{ENVIRONMENT} does not hold the settings of a transformer") from None
         if version != __version__:
@@ -75,10 +77,9 @@ class Settings:
                 f"the settings are of tar2tf {version}, but this is {__version__}",
                 hint="use an image with the version of the client",
             )
-        _refuse_python(spec)
-        if found := [message for _, message in yaml_file.problems(spec)]:
+        _refuse_python(settings.spec)
+        if found := [message for _, message in yaml_file.problems(settings.spec)]:
             raise UsageError(f"{ENVIRONMENT}: {'; '.join(found)}")
-        settings = cls(spec, bool(keys))
         cls.of(settings.conversion())
         return settings
 
@@ -105,7 +106,7 @@ class Settings:
     @property
     def text(self) -> str:
         """The settings as JSON, the same for equal settings."""
-        whole = {"version": __version__, "spec": self.spec, "keys": self.keys}
+        whole = {"version": __version__, **vars(self)}
         return json.dumps(whole, sort_keys=True, separators=(",", ":"))
 
     @property

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from types import TracebackType
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
-from tar2tf_cli.errors import SinkError, changed
+from tar2tf_cli.errors import SinkError, changed, write_errors
 from tar2tf_cli.formats.bytestream import ByteStream
-from tar2tf_cli.formats.tfrecord import crc32c
+from tar2tf_cli.formats.tfrecord import RecordReader, crc32c
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.remote.deploy import revive, seconds_of
+from tar2tf_cli.remote.samples import from_example
 from tar2tf_cli.remote.settings import Asked, Settings
 from tar2tf_cli.remote.stream import StreamReader, error_of
 from tar2tf_cli.samples.batches import Batch
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.ais_etl import NotRunning, Transformers
+from tar2tf_cli.stores.base import OnBytes, Placed
 from tar2tf_cli.stores.objects import ObjectSource, Store
+from tar2tf_cli.stores.retries import in_thread
 from tar2tf_cli.stores.transfer import Body, ResumingStream
 
-__all__ = ["RemoteSource"]
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+__all__ = ["RemoteSamples", "RemoteSource"]
 
 _SECONDS: Final = "45s"  # where a transformer does not say how long it may take
 _BLOCK: Final = 1 << 20
@@ -130,6 +138,51 @@ class RemoteSource(ObjectSource):
             raise changed(where)
         if on_bytes:
             on_bytes(size or 0)
+
+
+class RemoteSamples(RemoteSource):
+    """The inputs of a bucket as samples to which the ops were applied beside them.
+
+    An input's answer is fetched whole before its first sample is used, as a cluster does not wait for slow readers.
+
+    Args:
+        inputs: all inputs; a few are fetched ahead, in this order.
+        ahead: how many.
+        given: as for `RemoteSource`.
+    """
+
+    gives = "values"
+
+    def __init__(self, inputs: Sequence[ObjectInfo], ahead: int, *given: Any) -> None:
+        super().__init__(*given)
+        self._next = dict(pairwise(inputs))
+        self._ahead = ahead
+        self._fetching: dict[ObjectInfo, Future[IO[bytes]]] = {}
+
+    def samples(self, item: ObjectInfo, report: object, fault: object, on_bytes: OnBytes = None) -> Placed:
+        """The samples of an input."""
+        wanted, following = self._fetching.pop(item, None) or self._fetched(item), self._next.get(item)
+        for _ in range(self._ahead):
+            if following and following not in self._fetching:
+                self._fetching[following] = self._fetched(following)
+            following = self._next.get(following) if following else None
+        with wanted.result() as file:
+            for _, message in RecordReader(file, self.locate(item.name)):
+                yield {}, from_example(message)
+
+    def _fetched(self, item: ObjectInfo) -> Future[IO[bytes]]:
+        return in_thread(lambda: self._fetch_whole(item))[1]
+
+    def _fetch_whole(self, item: ObjectInfo) -> IO[bytes]:
+        """The records of an input in a temporary file."""
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(tempfile.TemporaryFile(prefix="tar2tf-"))
+            with write_errors(tempfile.gettempdir()), self.records(item) as reading:
+                for _, parts, _ in reading.records():
+                    file.writelines(parts)
+            file.seek(0)
+            stack.pop_all()
+        return file
 
 
 def _has_checksum(store: Store, found: ObjectInfo, end: Mapping[str, Any]) -> bool:

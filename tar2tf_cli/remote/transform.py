@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -11,6 +12,7 @@ from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.record_file import RecordFile
 from tar2tf_cli.remote.ends import EndKept
+from tar2tf_cli.remote.samples import to_features
 from tar2tf_cli.remote.settings import Asked, Settings
 from tar2tf_cli.remote.stream import StreamWriter
 from tar2tf_cli.stores import ObjectInfo, Source
@@ -57,6 +59,8 @@ class Transform:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._conversion = settings.conversion()
+        if settings.samples:
+            self._conversion = replace(self._conversion, record_to_example=to_features)
 
     def __call__(self, path: str, name: str, asked: Asked, answer: str, check: Callable[[], None]) -> None:
         """Write the answer for one object to a file.

@@ -16,7 +16,7 @@ from tar2tf_cli.errors import SourceError
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["NoSuchObject", "Patience", "Transient", "persist"]
+__all__ = ["NoSuchObject", "Patience", "Transient", "in_thread", "persist"]
 
 FIRST_PAUSE: Final = 0.25
 """Seconds before the second attempt; each further pause is twice as long, up to `LONGEST_PAUSE`."""
@@ -117,6 +117,16 @@ def persist(action: Callable[[], T], retry_for: float, **where: Any) -> T:
 
 def _interruptible(action: Callable[[], T]) -> T:
     """Run an action in a thread, as the main thread gets no signals while it waits in a Rust library."""
+    thread, future = in_thread(action)
+    try:
+        return future.result()
+    finally:
+        if future.done():
+            thread.join()  # a process with one thread can be forked
+
+
+def in_thread(action: Callable[[], T]) -> tuple[threading.Thread, Future[T]]:
+    """Run an action in a thread that does not keep Python from ending."""
     from concurrent.futures import Future
 
     future: Future[T] = Future()
@@ -129,8 +139,4 @@ def _interruptible(action: Callable[[], T]) -> T:
 
     thread = threading.Thread(target=run, daemon=True, name="tar2tf-request")
     thread.start()
-    try:
-        return future.result()
-    finally:
-        if future.done():
-            thread.join()  # a process with one thread can be forked
+    return thread, future

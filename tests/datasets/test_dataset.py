@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -383,18 +383,17 @@ def test_an_entry_that_is_too_large_to_decode_is_named_with_what_to_do(to: str, 
 
 def test_remote_execution_where_there_is_no_cluster_gives_a_warning_and_runs_here(bucket: str, tmp_path: Path) -> None:
     data = Dataset(bucket, conversions=[], selections=["cls"], remote_exec=True)
-    with pytest.warns(UserWarning, match="a cluster makes TFRecord files only") as caught:
-        assert len(list(data.load("train-0.tar"))) == 8
-    assert caught[0].filename == __file__
-    assert len(list(data.load("train-0.tar", remote_exec=False))) == 8
     pairs = AisDataset(bucket, remote_exec=True)
-    with pytest.warns(UserWarning, match="a cluster makes TFRecord files only") as caught:
-        assert len(list(pairs.load_from_tar("train-0.tar", record_to_pair=lambda sample: (0, 1)))) == 8
-    assert caught[0].filename == __file__
-    with pytest.warns(UserWarning, match="only an AIStore cluster makes records of its objects") as caught:
-        (path,) = data.load("train-0.tar", str(tmp_path / "x.record"), num_workers=1)
-    assert caught[0].filename == __file__
-    assert len(records(Path(path))) == 8
+    loads: list[Callable[[], Any]] = [
+        lambda: list(data.load("train-0.tar")),
+        lambda: list(pairs.load_from_tar("train-0.tar", record_to_pair=lambda sample: (0, 1))),
+        lambda: records(Path(data.load("train-0.tar", str(tmp_path / "x.record"), num_workers=1)[0])),
+    ]
+    for load in loads:
+        with pytest.warns(UserWarning, match="only an AIStore cluster makes records of its objects") as caught:
+            assert len(load()) == 8
+        assert caught[0].filename == __file__
+    assert len(list(data.load("train-0.tar", remote_exec=False))) == 8
 
 
 # --- With a path: the very conversion of the command line ---

@@ -112,11 +112,13 @@ def test_a_cluster_without_transformers_says_why(
         assert caught.value.hint
         with pytest.warns(UserWarning, match=reason):
             assert chosen(source, spec(**wanted), Events()) is source
-    assert chosen(source, spec()) is source
+    assert chosen(source, spec(), events := Noted()) is source
+    assert not events.notes
 
 
 def test_without_a_flag_one_request_finds_out(source: Source, cluster: type[Cluster]) -> None:
-    assert chosen(source, spec()) is source
+    assert chosen(source, spec(), events := Noted()) is source
+    assert events.notes == ["note: the records are made here: the cluster has no running transformer of this spec"]
     assert cluster.asked == [("GET /v1/etl", None)]
     assert chosen(source, spec(remote_exec=False)) is source
     assert chosen(source, spec(ops=["func:os:getcwd"])) is source
@@ -128,11 +130,13 @@ def test_without_a_flag_a_running_transformer_of_this_spec_is_used(
     source: Source, cluster: type[Cluster], stage: str
 ) -> None:
     settings, events = Settings.of(spec()), Noted()
-    made_of = deploy.message(settings, seconds=10)
+    made_of = deploy.message(settings, init_seconds=60, seconds=10)
     cluster.answers["GET /v1/etl"] = 200, [{"id": settings.name, "stage": stage}]
     cluster.answers[f"GET /v1/etl/{settings.name}"] = 200, {"init_msg": made_of}
     assert (chosen(source, spec(), events) is not source) == (stage == "Running")
-    assert [settings.name in note for note in events.notes] == [True] * (stage == "Running")
+    (note,) = events.notes
+    assert (settings.name in note) == (stage == "Running")
+    assert ("are made here: the cluster has no running transformer of this spec" in note) == (stage == "Aborted")
     assert {request.partition(" ")[0] for request, _ in cluster.asked} == {"GET"}
 
 
@@ -165,7 +169,7 @@ def test_a_pod_that_ends_shows_its_last_lines(source: Source, cluster: type[Clus
 
 
 def test_a_transformer_of_a_name_has_to_be_of_this_spec(source: Source, cluster: type[Cluster]) -> None:
-    made_of = deploy.message(Settings.of(spec()), name="photos", seconds=10)
+    made_of = deploy.message(Settings.of(spec()), name="photos", init_seconds=60, seconds=10)
     cluster.answers["GET /v1/etl/photos"] = 200, {"init_msg": made_of}
     assert chosen(source, spec(etl="photos")) is not source
     with pytest.raises(RemoteError, match="'photos' is of another spec or version"):
@@ -179,10 +183,11 @@ def test_a_transformer_of_a_name_has_to_be_of_this_spec(source: Source, cluster:
 def test_names_that_do_not_reach_a_transformer_with_hpush(source: Source, cluster: type[Cluster], name: str) -> None:
     settings, odd = Settings.of(spec()), [OBJECT, OBJECT._replace(name=name)]
     cluster.answers["GET /v1/etl"] = 200, [{"id": settings.name, "stage": "Running"}]
-    made_of = deploy.message(settings, seconds=10)
+    made_of = deploy.message(settings, init_seconds=60, seconds=10)
     cluster.answers[f"GET /v1/etl/{settings.name}"] = 200, {"init_msg": made_of}
-    with where_records_are_made(spec(), source, odd, Noted()) as found:
+    with where_records_are_made(spec(), source, odd, events := Noted()) as found:
         assert found is source
+    assert f"the cluster's transformer cannot get the object {name!r}" in events.notes[0]
     with (
         pytest.raises(RemoteError, match="with hpush"),
         where_records_are_made(spec(etl=settings.name), source, odd, Noted()),
@@ -205,12 +210,12 @@ def test_only_a_cluster_makes_records(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a", "Tar2tf-x", "tar2tf_x", "-abcdef", "a" * 33])
 def test_a_name_that_a_cluster_refuses_is_refused_before(name: str) -> None:
     with pytest.raises(RemoteError, match="cannot be the name"):
-        deploy.message(Settings.of(spec()), name=name, seconds=1)
+        deploy.message(Settings.of(spec()), name=name, init_seconds=60, seconds=1)
 
 
 def test_kubernetes_does_not_replace_what_looks_like_a_variable() -> None:
     settings = Settings.of(spec(ops=["rename:$(HOME)=jpg"]))
-    made_of = deploy.message(settings, seconds=1)
+    made_of = deploy.message(settings, init_seconds=60, seconds=1)
     assert "$(" not in json.dumps(made_of["runtime"])
     assert deploy.settings_of(made_of) == settings.text
     assert Settings.load(deploy.variables_of(made_of)["TAR2TF_ETL_SETTINGS"]) == settings
