@@ -9,9 +9,9 @@ TensorFlow is imported only when a dataset is created.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -145,14 +145,16 @@ class Dataset:
         return [os.path.join(folder, shard.path) for shard in done.shards]
 
     def _stream(self, conversion: Conversion, make: Any, workers: int, *, shuffle: bool = False) -> Stream:
-        """The elements of a dataset; a transformer that was made for them is deleted with it, or when Python ends."""
+        """The elements of a dataset; a transformer that was made for them is deleted when Python ends.
+
+        TensorFlow keeps all generators until then.
+        """
         plan = make_plan(conversion, endpoint=self._endpoint)
         wanted = None if callable(make) else {name: name for item in make for name in _entries(item)}
-        at_end = contextlib.ExitStack()
-        source = where_records_are_made(replace(plan, conversion=replace(conversion, select=wanted)), Events(), workers)
-        stream = Stream(plan, make, workers, shuffle=shuffle, source=at_end.enter_context(source))
-        weakref.finalize(stream, at_end.close)
-        return stream
+        until_the_end = contextlib.ExitStack()
+        atexit.register(until_the_end.close)
+        read = where_records_are_made(replace(plan, conversion=replace(conversion, select=wanted)), Events(), workers)
+        return Stream(plan, make, workers, shuffle=shuffle, source=until_the_end.enter_context(read))
 
     def _conversion(
         self,

@@ -13,7 +13,7 @@ from tar2tf_cli.remote.settings import ENVIRONMENT, Settings
 from tar2tf_cli.spec.version import __version__
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.ais_etl import Transformers
-from tar2tf_cli.stores.retries import Transient, persist
+from tar2tf_cli.stores.retries import Transient
 
 __all__ = [
     "FOR_A_RUN",
@@ -113,10 +113,19 @@ def init(transformers: Transformers, wanted: Mapping[str, Any]) -> None:
         RemoteError: when it cannot be made, or one of that name is there.
         SourceError: when the cluster does not answer.
     """
-    name, ask = wanted["name"], transformers.store.persist
-    if ask(transformers.stages, shard=transformers.where).get(name) == "Aborted":
-        ask(lambda: transformers.delete(name), shard=transformers.where)
-    persist(lambda: transformers.make(wanted, seconds_of(wanted["init_timeout"])), 0, shard=transformers.where)
+    name, asked = wanted["name"], False
+
+    def make() -> None:
+        nonlocal asked
+        stage = transformers.stages().get(name)
+        if asked and ready(transformers, name, stage):  # the answer to the last request was lost
+            return
+        if stage == "Aborted":
+            transformers.delete(name)
+        asked = True
+        transformers.make(wanted, seconds_of(wanted["init_timeout"]))
+
+    transformers.store.persist(make, shard=transformers.where)
 
 
 def ready(transformers: Transformers, name: str, stage: str | None) -> bool:

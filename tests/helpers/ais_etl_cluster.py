@@ -16,7 +16,7 @@ In a real cluster each pod has its own address, and listens on the containerPort
 each pod gets a port of its own, in PORT; "$(PORT)" in command and args is replaced, as Kubernetes does with $(VAR).
 Images are not pulled: `command` runs with --python's directory first in PATH; a spec without command needs --image.
 Pods run as this user without isolation. Init containers, liveness probes, resource limits and metrics are not provided,
-and a pod that ends is not started again.
+and a pod that ends is not started again. A target that ends is, unless there is a file D/t<number>/away.
 
 aisnode reads its service account in /var/run/secrets/kubernetes.io/serviceaccount. By default only a private mount
 namespace has it (unshare -m; as non-root -r -m); with --host-path it is written there, and removed by `stop`.
@@ -129,7 +129,7 @@ def end(pid, since, wait):
 
 def spawn(d, cmd, out, env=None):
     """A process in a session of its own, noted so that `stop` can end it even when the supervisor is gone."""
-    with open(os.path.join(d, out), "wb") as f:
+    with open(os.path.join(d, out), "ab") as f:
         proc = subprocess.Popen(
             cmd, env=env, cwd=d, stdin=subprocess.DEVNULL, stdout=f, stderr=f, start_new_session=True
         )
@@ -412,6 +412,27 @@ def configure(args):
     )
 
 
+def pod_of(i):
+    return f"ais-target-{i}" if i else "ais-proxy-0"
+
+
+def pod_spec(d):
+    """That of a node; a target looks itself up and copies its volumes."""
+    return {
+        "containers": [{"name": "ais", "image": "aisnode", "volumeMounts": [{"name": "data", "mountPath": d}]}],
+        "volumes": [{"name": "data", "hostPath": {"path": d}}],
+    }
+
+
+def start_node(args, i, env):
+    """Start the proxy, which is node 0, or a target."""
+    d, node, role = args.dir, f"t{i}" if i else "p", "target" if i else "proxy"
+    command = [args.aisnode, f"-config={d}/ais.json", f"-local_config={d}/{node}/local.json", f"-role={role}"]
+    command += [f"-daemon_id={role}{args.proxy_port + 10 * i}"]
+    command += [] if i else [f"-ntargets={args.targets}", "-skip_startup"]
+    return spawn(d, command, f"{node}/out", {**env, "MY_POD": pod_of(i), "HOSTNAME": pod_of(i)})
+
+
 def serve(args):
     """The supervisor: the stand-in API, then proxy and targets; ends them all on TERM."""
     done = threading.Event()
@@ -428,43 +449,22 @@ def serve(args):
         threading.Thread(target=api.serve_forever, daemon=True).start()
         env.update(KUBERNETES_SERVICE_HOST=HOST, KUBERNETES_SERVICE_PORT=str(base + 9), MY_NODE=NODE, K8S_NS=NS)
     for i in range(args.targets + 1):
-        node, role, port, pod = (
-            (f"t{i}", "target", base + 10 * i, f"ais-target-{i}") if i else ("p", "proxy", base, "ais-proxy-0")
-        )
         kube.create(
             "pods",
-            {
-                "metadata": {"name": pod},
-                "spec": {  # a target looks itself up and copies its volumes
-                    "containers": [
-                        {"name": "ais", "image": "aisnode", "volumeMounts": [{"name": "data", "mountPath": d}]}
-                    ],
-                    "volumes": [{"name": "data", "hostPath": {"path": d}}],
-                },
-                "status": {"phase": "Running", "hostIP": HOST},
-            },
+            {"metadata": {"name": pod_of(i)}, "spec": pod_spec(d), "status": {"phase": "Running", "hostIP": HOST}},
         )
-        nodes.append(
-            spawn(
-                d,
-                [
-                    args.aisnode,
-                    f"-config={d}/ais.json",
-                    f"-local_config={d}/{node}/local.json",
-                    f"-role={role}",
-                    f"-daemon_id={role}{port}",
-                    *([] if i else [f"-ntargets={args.targets}", "-skip_startup"]),
-                ],
-                f"{node}/out",
-                {**env, "MY_POD": pod, "HOSTNAME": pod},
-            )
-        )
-        waiting.append((port, "/v1/health?readiness=true" if i else "/v1/health?prr=true"))
-        while i == 0 and nodes[0].poll() is None and not healthy(port, "/v1/health") and not done.wait(0.1):
+        nodes.append(start_node(args, i, env))
+        waiting.append((base + 10 * i, "/v1/health?readiness=true" if i else "/v1/health?prr=true"))
+        while i == 0 and nodes[0].poll() is None and not healthy(base, "/v1/health") and not done.wait(0.1):
             pass
-    while all(p.poll() is None for p in nodes) and not done.wait(0.2 if waiting else 1):
+    while (waiting or nodes[0].poll() is None) and not done.wait(0.2):
+        if waiting and any(p.poll() is not None for p in nodes):
+            break
         if waiting and healthy(*waiting[0]) and waiting.pop(0) and not waiting:
             write(d, "ready", now())
+        for i in range(1, len(nodes)):  # as Kubernetes does
+            if nodes[i].poll() is not None and not os.path.exists(f"{d}/t{i}/away"):
+                nodes[i] = start_node(args, i, env)
     for name in list(kube.procs):
         kube.delete("pods", name)
     for proc in nodes[1:] + nodes[:1]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -54,6 +57,14 @@ class EtlCluster:
         options.setdefault(ENVIRONMENT, settings.text)
         self.sdk.etl(name).init(image="none", command=SERVE, comm_type=comm, **options)
         return name
+
+    def kill(self, word: str) -> None:
+        """End, as the kernel does where memory runs out, the nodes and pods that have this word in their commands."""
+        for line in (self.folder / "pids").read_text().splitlines():
+            pid = int(line.split()[0])
+            with contextlib.suppress(OSError):
+                if word.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                    os.kill(pid, signal.SIGKILL)
 
     def logs(self, name: str) -> str:
         """What the pods of a transformer wrote."""

@@ -231,6 +231,7 @@ def ais_cluster(
     s3: str | None = None,
     guard: Guard | None = None,
     nodes: list[Node] | None = None,
+    command: str = "aisnode",
 ) -> Iterator[str]:
     """The endpoint of an AIStore: AIS_ENDPOINT, or a proxy and targets of our own in a folder.
 
@@ -238,23 +239,28 @@ def ais_cluster(
         s3: the endpoint of the S3 that is behind a cluster of our own.
         guard: of a cluster of our own.
         nodes: an empty list for the nodes, the proxy first, of a cluster of our own.
+        command: what the nodes of a cluster of our own are.
 
     Raises:
         FileNotFoundError: when there is neither.
         PermissionError: when the nodes cannot be kept to a loopback.
     """
-    if (endpoint := os.environ.get("AIS_ENDPOINT")) and not guard and nodes is None:
+    if (endpoint := os.environ.get("AIS_ENDPOINT")) and not guard and nodes is None and command == "aisnode":
         yield endpoint
         return
     config = {"backend": {"aws": {}} if s3 else {}, **(guard.config if guard else {})}
     variables = {"S3_ENDPOINT": s3} if s3 else {}
     nodes = [] if nodes is None else nodes
-    with private_network(), _own_cluster(folder, targets, config, variables, guard, nodes) as endpoint:
+    binary = go_command(command)
+    if binary is None:
+        raise FileNotFoundError(AIS_MISSING.replace("`aisnode`", f"`{command}`"))
+    with private_network(), _own_cluster(binary, folder, targets, config, variables, guard, nodes) as endpoint:
         yield endpoint
 
 
 @contextmanager
 def _own_cluster(
+    binary: str,
     folder: Path,
     targets: int,
     config: dict[str, Any],
@@ -262,9 +268,6 @@ def _own_cluster(
     guard: Guard | None,
     nodes: list[Node],
 ) -> Iterator[str]:
-    binary = go_command("aisnode")
-    if binary is None:
-        raise FileNotFoundError(AIS_MISSING)
     ports = free_ports(3 * (targets + 1))
     host = f"{'https' if guard else 'http'}://127.0.0.1"
     url = f"{host}:{ports[0]}"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import requests
 
-from servers import Guard, ais_cluster, ais_token, self_signed
+from servers import Guard, ais_cluster, ais_token, built_with, self_signed
 from shards import tar2tf
 from sources import tar_of
 from tar2tf_cli.errors import SourceError
@@ -131,6 +131,27 @@ def test_a_token_that_may_not_write_is_told(command: Command, bucket: str, guard
     done = command("convert", f"{bucket}/in", "-o", f"{bucket}/no/t-<>.record", AIS_AUTHN_TOKEN=limited)
     assert_refused(done, "403")
     assert "/no/t-" in done.stderr
+
+
+def test_why_the_cluster_does_not_make_records(
+    command: Command, bucket: str, guard: Guard, endpoint: str, tmp_path: Path
+) -> None:
+    cluster = guard.ask(f"{endpoint}/v1/daemon", what="smap").json()["uuid"]
+    admin, limited = token(600, admin=True), token(600, clusters=[{"id": cluster, "perm": str(READ_ONLY)}])
+    convert = ("convert", f"{bucket}/in", "-o", tmp_path / "t.record", "--remote-exec")
+    not_there = "does not run on Kubernetes" if built_with("etl") else "was built without ETL"
+    for words, given, why in (
+        (convert, limited, "does not let you use transformers (403)"),
+        (("etl", "list"), "", "does not let you use transformers (401)"),
+        (convert, admin, not_there),
+        (("etl", "list"), admin, not_there),
+    ):
+        done = command(*words, AIS_AUTHN_TOKEN=given)
+        assert (done.returncode, why in done.stderr) == (2, True), done.stderr
+        assert "Traceback" not in done.stderr
+    assert list(tmp_path.glob("[!.]*")) == []
+    done = command(*convert[:-1], AIS_AUTHN_TOKEN=limited)
+    assert (done.returncode, len(done.stderr.splitlines())) == (0, 1), done.stderr
 
 
 def test_a_token_that_expires_during_the_run_is_told_and_a_new_one_continues(
