@@ -153,7 +153,7 @@ class Dataset:
         wanted = None if callable(make) else {name: name for item in make for name in _entries(item)}
         until_the_end = contextlib.ExitStack()
         atexit.register(until_the_end.close)
-        read = where_records_are_made(replace(plan, conversion=replace(conversion, select=wanted)), Events(), workers)
+        read = where_records_are_made(plan._replace(conversion=replace(conversion, select=wanted)), Events(), workers)
         return Stream(plan, make, workers, shuffle=shuffle, source=until_the_end.enter_context(read))
 
     def _conversion(
