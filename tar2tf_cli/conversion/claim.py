@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard
-from tar2tf_cli.conversion.tasks import ShardReport
+from tar2tf_cli.conversion.writing import ShardReport
 from tar2tf_cli.errors import DamagedShardError, UsageError
 from tar2tf_cli.sinks import Sink, open_sink
 from tar2tf_cli.spec.output_path import PathTemplate

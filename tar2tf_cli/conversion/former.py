@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from tar2tf_cli.conversion.lineage import Lineage
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.sharding import Origin
-from tar2tf_cli.conversion.tasks import ShardReport
+from tar2tf_cli.conversion.writing import ShardReport
 from tar2tf_cli.inputs.report import InputReport
 
 __all__ = ["Former", "FormerShard", "Segment", "Segments"]

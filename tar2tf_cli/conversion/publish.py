@@ -16,8 +16,8 @@ from tar2tf_cli.conversion.claim import Claim, JournalEntry, finished, journal_e
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.conversion.sharding import Origin, Shard
 from tar2tf_cli.conversion.takeover import OVERWRITE, Takeover
-from tar2tf_cli.conversion.tasks import ShardReport
 from tar2tf_cli.conversion.working_folder import WorkingFolder
+from tar2tf_cli.conversion.writing import ShardReport
 from tar2tf_cli.errors import OutputExistsError, write_errors
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.record_file import write_whole

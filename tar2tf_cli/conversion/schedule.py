@@ -14,7 +14,8 @@ from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
 from tar2tf_cli.conversion.spool_index import Part
 from tar2tf_cli.conversion.tally import Tally
-from tar2tf_cli.conversion.tasks import ReadInputs, ShardReport, Worker, WriteShard
+from tar2tf_cli.conversion.tasks import ReadInputs, Worker
+from tar2tf_cli.conversion.writing import ShardReport, WriteShard
 from tar2tf_cli.engines.base import Outcome, Task
 from tar2tf_cli.engines.loop import Schedule
 from tar2tf_cli.errors import Tar2tfError

@@ -1,4 +1,4 @@
-"""Tasks that any worker can run on its own: reading inputs and writing a shard.
+"""What any worker can run on its own: reading inputs. writing.py has the other task.
 
 A local tar with large entries and no ops is only measured (from its headers alone if entries are stored unchanged), and
 shards are written directly from it. The records of any other input are written to a spool and copied to shards from
@@ -8,38 +8,29 @@ there.
 from __future__ import annotations
 
 import os
-from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from tar2tf_cli.conversion.group import Group, group_file, load_group, save_group
-from tar2tf_cli.conversion.sharding import Piece, Shard
-from tar2tf_cli.conversion.spool import Spool, gzip_stream, spool_is_whole
-from tar2tf_cli.errors import NotAdjacentError, SourceError, Tar2tfError, changed
+from tar2tf_cli.conversion.spool import Spool, spool_is_whole
+from tar2tf_cli.errors import NotAdjacentError, Tar2tfError
 from tar2tf_cli.flow.reading import Making, Reading
-from tar2tf_cli.formats.record_file import WholeFile, sync
-from tar2tf_cli.formats.record_lengths import LengthReader
+from tar2tf_cli.formats.record_file import WholeFile
 from tar2tf_cli.inputs.report import InputReport
-from tar2tf_cli.sinks import RecordFile, shard_file
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.placing import Placing
 
-__all__ = ["ReadInputs", "ShardReport", "Worker", "WriteShard", "copied"]
+__all__ = ["ReadInputs", "Worker", "spooled"]
 
 _LARGE_RECORD: Final = 8192
 _PROBE: Final = 64
 _LOADED: Final = 1 << 17  # up to this size, reading an input again costs more than copying it
-_COPY: Final = 1 << 20
-_MOST_OPEN: Final = 64
-
-Chunk: TypeAlias = tuple[Iterable[bytes], int]
-"""Framed bytes in parts, and their total size."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -113,7 +104,7 @@ class ReadInputs(NamedTuple):
         if worker.placing:
             group = worker.placing.place(worker.source, self.numbers, worker.inputs)
         else:
-            group = _measured(worker, self.numbers) or _spooled(worker, self.numbers)
+            group = _measured(worker, self.numbers) or spooled(worker, self.numbers)
         if group.reports:
             save_group(worker.made(group.number, "index"), group)
         return group
@@ -169,7 +160,7 @@ def _measure(worker: Worker, number: int, group: Group) -> bool:
     return True
 
 
-def _spooled(worker: Worker, numbers: tuple[int, ...]) -> Group:
+def spooled(worker: Worker, numbers: tuple[int, ...]) -> Group:
     """Write the records of inputs to a spool, up to the first input with an error."""
     group = Group(numbers)
     with ExitStack() as stack:
@@ -206,139 +197,3 @@ def _append(worker: Worker, number: int, spool: Spool, *, regroup: bool = False)
             raise
         return _append(worker, number, spool, regroup=True)
     return reading.report
-
-
-class ShardReport(NamedTuple):
-    """A shard as written: bytes on disk, records, CRC-32C of the file; whether it is at its final place already."""
-
-    size: int
-    records: int
-    crc: int
-    placed: bool = False
-
-
-class WriteShard(NamedTuple):
-    """Writes one shard to a temporary path; the flusher flushes it to disk later.
-
-    Attributes:
-        shard: the shard.
-    """
-
-    shard: Shard
-
-    def needs_folder(self, worker: Worker) -> bool:
-        """Always: it copies from spools."""
-        return True
-
-    def run(self, worker: Worker) -> ShardReport:
-        """Write the shard to the working folder, with its `--index` beside it, and return its report.
-
-        Raises:
-            SourceError: when an input changed after it was measured.
-            SinkError: when the shard cannot be written.
-        """
-        if worker.placing and (placed := self._placed(worker, worker.placing)):
-            return placed
-        path = self.shard.part(worker.scratch or worker.folder)
-        report = self._written(worker, path)
-        if worker.scratch:  # perhaps on another machine than the flusher
-            sync(path)
-        return report
-
-    def _written(self, worker: Worker, path: str) -> ShardReport:
-        output = worker.conversion.output
-        compressed_whole = output.compression == "gzip" and output.limit is None
-        if not (compressed_whole or output.index) and (report := self._taken_over(worker, path)):
-            return report
-        chunks = copied(worker, self.shard)
-        if compressed_whole:
-            chunks = gzip_stream(chunks)
-        with shard_file(path, self.shard.size) if worker.direct else RecordFile(path) as file:
-            for parts, size in chunks:
-                file.write(parts, size)
-        if output.index:
-            write_offsets(path)
-        return ShardReport(file.size, self.shard.records, file.crc)
-
-    def _placed(self, worker: Worker, placing: Placing) -> ShardReport | None:
-        """The shard that the cluster stored, if that is still there; None if it did not."""
-        group = load_group(worker.path(self.shard.pieces[0].group, "index"))
-        if group is None or group.spool_crc is None or not (group.reports[0].placed and placing.is_there(self.shard)):
-            return None
-        return ShardReport(self.shard.size, self.shard.records, group.spool_crc, placed=True)
-
-    def _taken_over(self, worker: Worker, path: str) -> ShardReport | None:
-        """Rename a spool to the shard if it holds exactly the shard's bytes; otherwise None."""
-        first, *others = self.shard.pieces
-        spool = worker.path(first.group, "spool")
-        if others or not first.spooled or not os.path.exists(spool) or os.stat(spool).st_size != first.size:
-            return None
-        group = load_group(worker.path(first.group, "index"))
-        if group is None or group.spool_crc is None:
-            return None
-        (os.link if worker.scratch else os.replace)(spool, path)  # another attempt may need it
-        return ShardReport(first.size, self.shard.records, group.spool_crc)
-
-
-def copied(worker: Worker, shard: Shard) -> Iterator[Chunk]:
-    """The bytes of a shard, read from spools or directly from inputs."""
-    spools: dict[int, int] = {}  # open file descriptors; their number is kept below any limit on open files
-    try:
-        for piece in shard.pieces:
-            if not piece.spooled:
-                yield from _from_input(worker, piece)
-                continue
-            if piece.group not in spools:
-                if len(spools) == _MOST_OPEN:
-                    os.close(spools.pop(next(iter(spools))))
-                spools[piece.group] = _open_spool(worker, piece.group)
-            yield from _from_spool(spools[piece.group], piece)
-    finally:
-        for descriptor in spools.values():
-            os.close(descriptor)
-
-
-def _open_spool(worker: Worker, number: int) -> int:
-    """A file descriptor of a group's spool; the spool is written again if an interrupted run removed it."""
-    path = worker.path(number, "spool")
-    if not os.path.exists(path):
-        path = worker.made(number, "spool")
-        found = load_group(worker.path(number, "index"))
-        again = _spooled(worker, found.numbers if found else (number,))
-        if again.error:
-            raise again.error
-        if found is None or again.spool_crc != found.spool_crc:
-            raise changed(worker.source.locate(worker.inputs[number].name))
-    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-
-def _from_spool(descriptor: int, piece: Piece) -> Iterator[Chunk]:
-    position, end = piece.start, piece.start + piece.size
-    while position < end:
-        data = os.pread(descriptor, min(_COPY, end - position), position)
-        if not data:
-            raise SourceError("a spool in the working folder was cut short", hint="run the same command again")
-        position += len(data)
-        yield [data], len(data)
-
-
-def _from_input(worker: Worker, piece: Piece) -> Iterator[Chunk]:
-    with worker.read(piece.group, on_bytes=worker.on_bytes, trusted=True) as reading:
-        reading.seek(piece.start)
-        left = piece.size
-        for _, parts, size in islice(reading.records(), piece.units):
-            left -= size
-            yield parts, size
-        if left:
-            raise changed(reading.name)
-
-
-def write_offsets(path: str) -> None:
-    """Write a shard's `--index`: a line `OFFSET SIZE` for each record, in bytes, framing included."""
-    with open(path, "rb", buffering=0) as stream, RecordFile(f"{path}.idx") as file:
-        reader = LengthReader(stream, path)
-        offsets = array("Q", (offset for offset, _ in reader))
-        offsets.append(reader.offset)
-        for start, end in pairwise(offsets):
-            line = b"%d %d\n" % (start, end - start)
-            file.write([line], len(line))

@@ -51,6 +51,10 @@ class Batch:
     def __len__(self) -> int:
         return len(self.sizes) // 8
 
+    def first_records(self, count: int) -> bytes:
+        """The first so many records, or all of them."""
+        return self.data if count >= len(self) else self.data[: sum(array("Q", self.sizes)[:count])]
+
     def names(self) -> Iterator[tuple[tuple[str, ...], int]]:
         """The names of the entries of the samples, and how many samples have them."""
         for names, count in self.signatures:

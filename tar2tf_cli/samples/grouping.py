@@ -101,7 +101,7 @@ class Grouper:
         groups = self._grouped(members)
         if self.required:
             groups = self._complete(groups)
-        return groups if self._trusted else self._whole(groups)
+        return self._without_batches(groups) if self._trusted else self._whole(groups)
 
     def _grouped(self, members: Iterable[tuple[str, Any, int, int]]) -> Iterator[Any]:
         seen, sizes_only, trusted, extensions = self._seen, self._sizes_only, self._trusted, self._extensions
@@ -155,6 +155,13 @@ class Grouper:
                 continue
             message = f"lacks {', '.join(missing)}, which may have been in the part of the shard that was not read"
             self._fault(message, None, self.offset, "fetch or make the shard again", key=sample[KEY])
+
+    def _without_batches(self, samples: Iterator[Any]) -> Iterator[Sample]:
+        for sample in samples:
+            if type(sample) is Batch:
+                self._take(sample)
+            else:
+                yield sample
 
     def _whole(self, samples: Iterator[Any]) -> Iterator[Sample]:
         """Hold each sample or batch back by one, to compare the last sample with what all others have in common."""

@@ -28,6 +28,7 @@
 #endif
 
 typedef const unsigned char *bytes_t;
+PyAPI_FUNC(int) _PyBytes_Resize(PyObject **, Py_ssize_t);
 
 /* --- CRC-32C --- */
 
@@ -96,7 +97,7 @@ static uint32_t masked(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xA282EA
 
 /* --- Members of a tar --- */
 
-enum { BLOCK = 512, MOST_ENTRIES = 32, MOST_NAMES = 512, MOST_SIGNATURES = 16, MOST_BYTES = 1 << 15 };
+enum { BLOCK = 512, MOST_ENTRIES = 32, MOST_NAMES = 512, MOST_SIGNATURES = 16, MOST_BYTES = 1 << 18 };
 enum { PLAIN = 1, SHORT = 0, ODD = -1 };
 
 typedef struct {
@@ -357,13 +358,13 @@ static PyObject *records(PyObject *module, PyObject *args) {
     Py_ssize_t most = (size - position) / BLOCK; /* and a record is shorter than the members that it is made of */
     Batch *batch = PyMem_Calloc(1, sizeof(Batch));
     uint64_t *numbers = PyMem_Malloc((size_t)most * 16);
-    unsigned char *made = PyMem_Malloc((size_t)(size - position));
-    PyObject *signatures = PyList_New(0), *result = NULL;
+    PyObject *signatures = PyList_New(0), *made = PyBytes_FromStringAndSize(NULL, size - position), *result = NULL;
     if (!batch || !numbers || !made || !signatures) {
         PyErr_NoMemory();
         goto done;
     }
-    *batch = (Batch){.out = made, .sizes = numbers, .hashes = (int64_t *)numbers + most, .ascending = 1};
+    bytes_t out = (bytes_t)PyBytes_AsString(made);
+    *batch = (Batch){.out = (unsigned char *)out, .sizes = numbers, .hashes = (int64_t *)numbers + most, .ascending = 1};
     while (found == PLAIN && add_sample(batch, members, count)) {
         stop = next.start;
         members[0] = next;
@@ -376,15 +377,16 @@ static PyObject *records(PyObject *module, PyObject *args) {
         Py_XDECREF(pair);
         if (failed) goto done;
     }
+    if (_PyBytes_Resize(&made, batch->out - out)) goto done;
     result = !batch->count ? PyBool_FromLong(0) : Py_BuildValue(
-        "y#y#y#s#s#OOinn", made, (Py_ssize_t)(batch->out - made), batch->sizes, batch->count * 8, batch->hashes,
+        "Oy#y#s#s#OOinn", made, batch->sizes, batch->count * 8, batch->hashes,
         batch->count * 8, batch->first.key, (Py_ssize_t)batch->first.key_size, batch->last.key,
         (Py_ssize_t)batch->last.key_size, batch->ascending ? Py_True : Py_False, signatures, batch->kind,
         (Py_ssize_t)(batch->last.start - (bytes_t)start), (Py_ssize_t)(stop - (bytes_t)start));
 done:
     PyMem_Free(batch);
     PyMem_Free(numbers);
-    PyMem_Free(made);
+    Py_XDECREF(made);
     Py_XDECREF(signatures);
     return result;
 }

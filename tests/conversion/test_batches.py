@@ -1,0 +1,37 @@
+"""Shards that are written directly from tars, many records at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shards import samples, tree, write_tar
+from tar2tf_cli.cli import main
+from tar2tf_cli.samples.batches import Batch
+
+
+@pytest.mark.parametrize(
+    "limit", [(), ("--max-shard-size", "150kB"), ("--records-per-shard", "7"), ("--num-shards", "4"), ("--limit", "41")]
+)
+@pytest.mark.usefixtures("with_kernel")
+def test_large_samples_come_in_batches_that_end_where_their_shards_end(
+    limit: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(2):
+        write_tar(tmp_path / "in" / f"{number}.tar", samples(40, 12_000, first=40 * number))
+    taken: list[int] = []
+
+    def first_records(batch: Batch, count: int) -> bytes:
+        taken.append(min(count, len(batch)))
+        return whole(batch, count)
+
+    whole = Batch.first_records
+    monkeypatch.setattr(Batch, "first_records", first_records)
+    for pure in ("1", "0"):
+        monkeypatch.setenv("TAR2TF_PURE", pure)
+        output = str(tmp_path / pure / "x-<>.record")
+        with pytest.raises(SystemExit, match="0"):
+            main(["convert", str(tmp_path / "in"), "-o", output, *limit, "-j", "1", "-q"])
+        assert sum(taken) == 0 if pure == "1" else sum(taken) > 30
+    assert tree(tmp_path / "0") == tree(tmp_path / "1")
