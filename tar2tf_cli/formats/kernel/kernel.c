@@ -28,7 +28,7 @@
 #endif
 
 typedef const unsigned char *bytes_t;
-PyAPI_FUNC(int) _PyBytes_Resize(PyObject **, Py_ssize_t);
+PyAPI_FUNC(int) _PyBytes_Resize(PyObject **, Py_ssize_t); /* of the stable ABI, but not in its headers */
 
 /* --- CRC-32C --- */
 
@@ -341,8 +341,7 @@ static PyObject *records(PyObject *module, PyObject *args) {
     PyObject *data;
     Py_ssize_t position, size, previous_size;
     int last_dot, differs, found, count;
-    const char *previous;
-    char *start;
+    char *start, *previous;
     if (!PyArg_ParseTuple(args, "Snppy#", &data, &position, &last_dot, &differs, &previous, &previous_size)) return NULL;
     if (PyBytes_AsStringAndSize(data, &start, &size)) return NULL;
     if (position < 0 || position > size) return PyErr_Format(PyExc_ValueError, "position %zd of %zd", position, size);
@@ -359,12 +358,9 @@ static PyObject *records(PyObject *module, PyObject *args) {
     Batch *batch = PyMem_Calloc(1, sizeof(Batch));
     uint64_t *numbers = PyMem_Malloc((size_t)most * 16);
     PyObject *signatures = PyList_New(0), *made = PyBytes_FromStringAndSize(NULL, size - position), *result = NULL;
-    if (!batch || !numbers || !made || !signatures) {
-        PyErr_NoMemory();
-        goto done;
-    }
-    bytes_t out = (bytes_t)PyBytes_AsString(made);
-    *batch = (Batch){.out = (unsigned char *)out, .sizes = numbers, .hashes = (int64_t *)numbers + most, .ascending = 1};
+    if (!batch || !numbers || !made || !signatures) goto done;
+    *batch = (Batch){
+        (unsigned char *)PyBytes_AsString(made), .sizes = numbers, .hashes = (int64_t *)numbers + most, .ascending = 1};
     while (found == PLAIN && add_sample(batch, members, count)) {
         stop = next.start;
         members[0] = next;
@@ -377,13 +373,14 @@ static PyObject *records(PyObject *module, PyObject *args) {
         Py_XDECREF(pair);
         if (failed) goto done;
     }
-    if (_PyBytes_Resize(&made, batch->out - out)) goto done;
+    if (_PyBytes_Resize(&made, (char *)batch->out - PyBytes_AsString(made))) goto done;
     result = !batch->count ? PyBool_FromLong(0) : Py_BuildValue(
-        "Oy#y#s#s#OOinn", made, batch->sizes, batch->count * 8, batch->hashes,
-        batch->count * 8, batch->first.key, (Py_ssize_t)batch->first.key_size, batch->last.key,
-        (Py_ssize_t)batch->last.key_size, batch->ascending ? Py_True : Py_False, signatures, batch->kind,
+        "Oy#y#s#s#OOinn", made, batch->sizes, batch->count * 8, batch->hashes, batch->count * 8, batch->first.key,
+        (Py_ssize_t)batch->first.key_size, batch->last.key, (Py_ssize_t)batch->last.key_size,
+        batch->ascending ? Py_True : Py_False, signatures, batch->kind,
         (Py_ssize_t)(batch->last.start - (bytes_t)start), (Py_ssize_t)(stop - (bytes_t)start));
 done:
+    if (!result && !PyErr_Occurred()) PyErr_NoMemory();
     PyMem_Free(batch);
     PyMem_Free(numbers);
     Py_XDECREF(made);
