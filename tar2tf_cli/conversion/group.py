@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import accumulate
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from tar2tf_cli.conversion.spool_index import COLUMNS, Part, SpoolIndex
 from tar2tf_cli.errors import Tar2tfError
@@ -17,29 +17,14 @@ from tar2tf_cli.features.schema import Schema
 from tar2tf_cli.formats.record_file import write_whole
 from tar2tf_cli.formats.tfrecord import crc32c
 from tar2tf_cli.inputs.report import InputReport
-from tar2tf_cli.stores import ObjectInfo
 
 __all__ = [
-    "SMALL_GROUP",
-    "SMALL_INPUTS",
     "Group",
     "group_file",
     "groups_in",
-    "is_small",
     "load_group",
     "save_group",
 ]
-
-SMALL_INPUTS: Final = 64
-"""Most inputs of a group."""
-
-SMALL_GROUP: Final = 16 << 20
-"""Most bytes of a group of several inputs."""
-
-
-def is_small(item: ObjectInfo) -> bool:
-    """Whether a task that reads one input costs much in comparison with reading it."""
-    return item.size is not None and item.size <= SMALL_GROUP // SMALL_INPUTS
 
 
 def group_file(folder: str, number: int, kind: Literal["index", "spool"]) -> str:

@@ -6,10 +6,10 @@ import contextlib
 import os
 from collections import Counter, deque
 from collections.abc import Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from tar2tf_cli.conversion.group import SMALL_GROUP, SMALL_INPUTS, Group, groups_in, is_small, load_group
+from tar2tf_cli.conversion.group import Group
+from tar2tf_cli.conversion.input_queue import InputQueue
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
 from tar2tf_cli.conversion.spool_index import Part
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ConversionSchedule"]
 
-_AHEAD: Final = 4  # groups per worker read ahead of the first unfinished one; bounds the disk space of spools
 _COMPARED: Final = 1 << 20
 
 
@@ -60,16 +59,10 @@ class ConversionSchedule(Schedule):
             self._planner = UpdatePlanner(plan.work, stems, former, self._load_if_read, self._is_same)
         else:
             self._planner = ShardPlanner(plan.work, stems, plan.records, tracked=plan.tracked)
-        self._holds_all = self._planner.holds_all
+        self._queue = InputQueue(plan, worker, readers, self._planner)
         self._reading = 0
-        self._to_read = deque(self._planner.reads)
-        self._asked_for = set(self._to_read)
-        self._in_a_row = 0  # how many inputs had to be read, one after the other, that need not have been
-        self._urgent: int | None = None  # the input that all else waits for
-        self._ahead = 0  # inputs that are being read, or wait for the frontier
         self._frontier = 0  # the first input whose records have not been divided among shards
         self._read: dict[int, tuple[InputReport, Part] | Tar2tfError] = {}  # results of inputs from the frontier on
-        self._left: frozenset[int] = frozenset()  # groups that an interrupted run left
         self._failed = False
         self._finished = False
         self._ready: deque[Shard] = deque()
@@ -79,7 +72,6 @@ class ConversionSchedule(Schedule):
     def begin(self) -> None:
         """Report how much there is to do."""
         self._events.planned(len(self._plan.inputs), self._size)
-        self._left = groups_in(self._worker.folder)
         self._advance()
 
     @property
@@ -93,48 +85,9 @@ class ConversionSchedule(Schedule):
             return WriteShard(self._ready.popleft())
         if self._failed or self._finished or self._reading == self._readers:
             return None
-        numbers = self._next_inputs()
-        if not numbers:
-            return None
-        self._reading += 1
-        self._ahead += len(numbers)
-        return ReadInputs(numbers)
-
-    def _next_inputs(self) -> tuple[int, ...]:
-        """The inputs of the next task: one or several small ones."""
-        inputs, waiting = self._plan.inputs, self._to_read
-        if left := self._next_left():
-            return left
-        most = SMALL_INPUTS if self._plan.source.remote or (waiting and is_small(inputs[waiting[0]])) else 1
-        most = 1 if self._worker.placing else most
-        room = len(inputs) if self._holds_all else _AHEAD * most * self._readers - self._ahead
-        urgent = self._urgent
-        if room < 1 and urgent is not None and urgent in waiting:  # all else waits for it
-            waiting.remove(urgent)
-            return (urgent,)
-        fair = -(-len(waiting) // (2 * self._readers))  # so that no worker runs out of inputs early
-        numbers: list[int] = []
-        size = 0
-        while waiting and len(numbers) < min(room, max(1, min(most, fair))):
-            item = inputs[waiting[0]]
-            size += SMALL_GROUP if item.size is None else item.size
-            if numbers and (size > SMALL_GROUP or waiting[0] in self._left):
-                break
-            numbers.append(waiting.popleft())
-        return tuple(numbers)
-
-    def _next_left(self) -> tuple[int, ...]:
-        """The next inputs if an interrupted run read them as a group; otherwise none."""
-        waiting = self._to_read
-        if not (waiting and waiting[0] in self._left):
-            return ()
-        group = load_group(self._worker.path(waiting[0], "index"))
-        numbers = group.numbers if group else ()
-        if tuple(islice(waiting, len(numbers))) != numbers:
-            return ()
-        for _ in numbers:
-            waiting.popleft()
-        return numbers
+        numbers = self._queue.next()
+        self._reading += bool(numbers)
+        return ReadInputs(numbers) if numbers else None
 
     def take(self, outcome: Outcome) -> None:
         """Handle the outcome of a task."""
@@ -185,18 +138,17 @@ class ConversionSchedule(Schedule):
             return
         while self._frontier < len(self._plan.inputs) and not self._planner.full:
             number = self._frontier
-            self._urgent = self._planner.awaits(number)
-            if self._urgent is not None:
+            self._queue.urgent = self._planner.awaits(number)
+            if self._queue.urgent is not None:
                 return
             found = self._read.pop(number, None)
             if isinstance(found, Tar2tfError):
                 raise found
             report, part = found or (self._planner.known(number), None)
             if report is None:
-                self._ask_for(number)
+                self._queue.ask_for(number)
                 return
-            self._ahead -= part is not None
-            self._in_a_row = self._in_a_row if part else 0
+            self._queue.divided(read=part is not None)
             self._tally.add_input(number, report)
             self._frontier += 1
             self._enqueue(list(self._planner.add(number, part)))
@@ -204,17 +156,6 @@ class ConversionSchedule(Schedule):
                 self._users[part.group] -= 1
         self._finished = True
         self._enqueue(list(self._planner.finish()))
-
-    def _ask_for(self, number: int) -> None:
-        """Have an unchanged input read, and some of those after it: twice as many each time."""
-        self._urgent = number
-        if number in self._asked_for:
-            return
-        following = range(number, min(number + max(1, self._in_a_row), len(self._plan.inputs)))
-        numbers = [each for each in following if each not in self._asked_for]
-        self._in_a_row += len(numbers)
-        self._asked_for.update(numbers)
-        self._to_read.extendleft(reversed(numbers))
 
     def _load_if_read(self, number: int) -> Part | None:
         """The units of an input, if that was read."""

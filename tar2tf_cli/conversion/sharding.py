@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
@@ -158,8 +158,8 @@ class ShardPlanner:
         self.totals: dict[str, int] = {}
 
     @property
-    def reads(self) -> Iterable[int]:
-        """Numbers of the inputs that certainly have to be read."""
+    def reads(self) -> Sequence[int]:
+        """Numbers of the inputs that certainly have to be read, in ascending order."""
         return range(len(self._inputs))
 
     def awaits(self, source: int) -> int | None:

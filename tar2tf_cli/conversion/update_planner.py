@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -47,7 +47,7 @@ class UpdatePlanner(ShardPlanner):
         self._current: dict[str, FormerShard] = {}  # the last shard that was kept, by lane
 
     @property
-    def reads(self) -> Iterable[int]:
+    def reads(self) -> Sequence[int]:
         """Numbers of the inputs that certainly have to be read: new and changed ones, and those beside them."""
         former = self._former
         return [number for number in super().reads if number not in former.segments or number in former.broken]

@@ -5,21 +5,28 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.peers.conductor import Listing, conduct, publisher
+from benchmarks.peers.conductor import Listing, conduct, publisher, result
 from shards import samples, write_tar
 from tar2tf_cli import convert
 from tar2tf_cli.conversion import late_entries
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.plan import make_plan
+from tar2tf_cli.conversion.schedule import ConversionSchedule
 from tar2tf_cli.conversion.sharding import Shard
+from tar2tf_cli.conversion.tally import Tally
+from tar2tf_cli.conversion.tasks import Worker
 from tar2tf_cli.conversion.working_folder import WorkingFolder
+from tar2tf_cli.engines.base import Outcome
 from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.events import Events
 from tar2tf_cli.spec.conversion import Conversion, Output
 
 
@@ -64,6 +71,28 @@ def test_an_unfinished_run_is_opened_with_one_call_for_each_input(tmp_path: Path
 
     opening(10)
     assert opening(400) - opening(100) < 310
+
+
+def test_choosing_the_next_input_takes_as_long_however_many_are_waiting(tmp_path: Path) -> None:
+    """Also when the first input takes long, and no more may be read ahead of it."""
+
+    def choosing(count: int) -> float:
+        plan = make_plan(Conversion("listing", Output(f"{tmp_path}/{count}/<input>.record")), source=Listing(count))
+        with publisher(plan) as target:
+            worker = Worker(plan.work, plan.source, plan.inputs, target.folder)
+            with closing(ConversionSchedule(plan, worker, 8, target, Tally(plan, Events()), Events())) as schedule:
+                schedule.begin()
+                first = schedule.next()
+                assert first
+                while task := schedule.next():
+                    schedule.take(Outcome(task, result(task)))
+                begun = time.process_time()
+                for _ in range(100):
+                    assert schedule.next() is None
+                return time.process_time() - begun
+
+    choosing(100)
+    assert choosing(50_000) < 10 * choosing(1000) + 0.01
 
 
 # --- Manifests ---

@@ -1,0 +1,145 @@
+"""The order in which inputs are read: small ones together, and none too far ahead of those that are needed first."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from tar2tf_cli.conversion.group import groups_in, load_group
+from tar2tf_cli.conversion.plan import Plan
+from tar2tf_cli.conversion.sharding import ShardPlanner
+from tar2tf_cli.conversion.tasks import Worker
+
+__all__ = ["InputQueue"]
+
+_GROUP_INPUTS: Final = 64  # most inputs that one task reads
+_GROUP_BYTES: Final = 16 << 20  # most bytes of several inputs that one task reads
+_AHEAD: Final = 4  # groups per worker read ahead of the first unfinished one; bounds the disk space of spools
+
+
+class InputQueue:
+    """Hands out the inputs that have to be read, and others when they are asked for; each step takes the same time.
+
+    Args:
+        plan: the conversion and its inputs.
+        worker: the context of the tasks.
+        readers: how many tasks may read inputs at once.
+        planner: says which inputs certainly have to be read, and whether all are needed before the first shard.
+
+    Attributes:
+        urgent: the input that all else waits for; read even if it is far ahead.
+    """
+
+    def __init__(self, plan: Plan, worker: Worker, readers: int, planner: ShardPlanner) -> None:
+        self._inputs = plan.inputs
+        self._worker = worker
+        self._remote = plan.source.remote
+        self._readers = readers
+        self._holds_all = planner.holds_all
+        self._due = planner.reads  # in ascending order
+        self._position = 0  # of the next one
+        self._early: set[int] = set()  # those behind the position that are taken
+        self._asked: deque[int] = deque()  # others, which come first
+        self._ever_asked: set[int] = set()
+        self._in_a_row = 0  # how many inputs had to be asked for, one after the other
+        self._ahead = 0  # inputs that are being read, or wait for those before them
+        self._left = groups_in(worker.folder)  # by an interrupted run
+        self.urgent: int | None = None
+
+    def next(self) -> tuple[int, ...]:
+        """Take the inputs of the next task: one, or several small ones; none as long as too many are ahead."""
+        first = next(self._waiting(), None)
+        if first is None:
+            return ()
+        numbers = self._left_group(first) or self._group(first)
+        self._ahead += len(numbers)
+        return numbers
+
+    def ask_for(self, number: int) -> None:
+        """Have an input read that need not have been, and some of those after it: twice as many each time."""
+        self.urgent = number
+        if self._is_asked_for(number):
+            return
+        following = range(number, min(number + max(1, self._in_a_row), len(self._inputs)))
+        numbers = [each for each in following if not self._is_asked_for(each)]
+        self._in_a_row += len(numbers)
+        self._ever_asked.update(numbers)
+        self._asked.extendleft(reversed(numbers))
+
+    def divided(self, *, read: bool) -> None:
+        """Note that the records of an input, which was read or need not be, have been divided among shards."""
+        if read:
+            self._ahead -= 1
+        else:
+            self._in_a_row = 0
+
+    def _is_asked_for(self, number: int) -> bool:
+        return number in self._ever_asked or self._is_due(number, 0)
+
+    def _is_due(self, number: int, position: int) -> bool:
+        """Whether an input certainly has to be read, and is not before a position."""
+        found = bisect_left(self._due, number, position)
+        return found < len(self._due) and self._due[found] == number
+
+    def _waiting(self) -> Iterator[int]:
+        """The inputs to be read, in order."""
+        yield from self._asked
+        due = (self._due[position] for position in range(self._position, len(self._due)))
+        yield from (number for number in due if number not in self._early) if self._early else due
+
+    def _taken(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
+        """Take the first inputs."""
+        for _ in numbers:
+            if self._asked:
+                self._asked.popleft()
+                continue
+            while self._due[self._position] in self._early:
+                self._early.remove(self._due[self._position])
+                self._position += 1
+            self._position += 1
+        return numbers
+
+    def _left_group(self, first: int) -> tuple[int, ...]:
+        """The next inputs if an interrupted run read them as a group; otherwise none."""
+        group = load_group(self._worker.path(first, "index")) if first in self._left else None
+        numbers = group.numbers if group else ()
+        return self._taken(numbers) if tuple(islice(self._waiting(), len(numbers))) == numbers else ()
+
+    def _group(self, first: int) -> tuple[int, ...]:
+        most = self._most(first)
+        room = len(self._inputs) if self._holds_all else _AHEAD * most * self._readers - self._ahead
+        if room < 1:
+            return self._take_urgent()
+        waiting = len(self._asked) + len(self._due) - self._position
+        fair = -(-waiting // (2 * self._readers))  # so that no worker runs out of inputs early
+        numbers: list[int] = []
+        size = 0
+        for number in islice(self._waiting(), min(room, max(1, min(most, fair)))):
+            found = self._inputs[number].size
+            size += _GROUP_BYTES if found is None else found
+            if numbers and (size > _GROUP_BYTES or number in self._left):
+                break
+            numbers.append(number)
+        return self._taken(tuple(numbers))
+
+    def _most(self, first: int) -> int:
+        """How many inputs one task may read: several if a task for each would take longer than reading them."""
+        size = self._inputs[first].size
+        small = size is not None and size <= _GROUP_BYTES // _GROUP_INPUTS
+        return _GROUP_INPUTS if (self._remote or small) and not self._worker.placing else 1
+
+    def _take_urgent(self) -> tuple[int, ...]:
+        """The input that all else waits for, if that is not being read yet."""
+        number = self.urgent
+        if number is None:
+            return ()
+        if number in self._asked:
+            self._asked.remove(number)
+        elif number not in self._early and self._is_due(number, self._position):
+            self._early.add(number)
+        else:
+            return ()
+        return (number,)
