@@ -12,10 +12,11 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tar2tf_cli.conversion.claim import Claim, JournalEntry, finished, journal_entry
+from tar2tf_cli.conversion.claim import Claim, finished, journal_entry
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.conversion.sharding import Origin, Shard
 from tar2tf_cli.conversion.takeover import OVERWRITE, Takeover
+from tar2tf_cli.conversion.targets import Target
 from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.conversion.writing import ShardReport
 from tar2tf_cli.errors import OutputExistsError, write_errors
@@ -24,13 +25,12 @@ from tar2tf_cli.formats.record_file import write_whole
 from tar2tf_cli.stores import Source
 
 if TYPE_CHECKING:
-    from tar2tf_cli.conversion.former import Former
     from tar2tf_cli.conversion.placing import Placing
 
 __all__ = ["Publisher"]
 
 
-class Publisher:
+class Publisher(Target):
     """Publishes the output of one conversion, from the first unfinished shard to the manifest; a context manager.
 
     Args:
@@ -58,13 +58,8 @@ class Publisher:
         self._working_folder = WorkingFolder(self.folder, claim.where)
         self._entries: dict[str, dict[int, ShardReport]] = {}
         self._published: dict[str, int] = {}
-        self._found: set[str] = set()
-        self._stale: set[str] = set()
         self._origins: dict[tuple[str, int], Sequence[Origin]] = {}
-        self._sealed: dict[tuple[str, int], JournalEntry] = {}
-        self.former: Former | None = None
-        self.up_to_date: Manifest | None = None
-        self.manifest: str | None = claim.where
+        self.manifest = claim.where
         self._begun = False
 
     def __enter__(self) -> Publisher:
@@ -87,16 +82,15 @@ class Publisher:
             self._working_folder.remove()
             return
         with _without_collection():
-            takeover = Takeover(self._claim, self._working_folder)
-        self._found, self._stale, self._sealed = takeover.found, takeover.stale, takeover.sealed
+            self._takeover = takeover = Takeover(self._claim, self._working_folder)
         self.former = takeover.former
         takeover.begin()
         if takeover.changes:
             self._events.note(f"updating: {takeover.changes}")
         elif takeover.everything:
             self._events.note(f"note: everything is converted again: {takeover.everything}")
-        if self._sealed:
-            self._events.resumed(len(self._sealed))
+        if takeover.sealed:
+            self._events.resumed(len(takeover.sealed))
 
     def __exit__(self, *exception: object) -> None:
         self._sink.close()
@@ -122,7 +116,7 @@ class Publisher:
         paths = [claim.path(Shard(stem, 0)) for stem in stems]
         self._working_folder.note({"paths": [path.removeprefix(claim.prefix) for path in paths]})
         self._begin_to_replace()
-        return Placing(store, paths, frozenset(self._found))
+        return Placing(store, paths, frozenset(self._takeover.found))
 
     def unsynced(self, shard: Shard) -> list[str]:
         """Local files that must be flushed to disk before a shard may be sealed."""
@@ -131,7 +125,7 @@ class Publisher:
 
     def whole(self, shard: Shard) -> ShardReport | None:
         """The report of a shard, if an interrupted run left it whole, whether published or not."""
-        if (entry := self._sealed.get(shard.place)) is None:
+        if (entry := self._takeover.sealed.get(shard.place)) is None:
             return None
         _, _, size, records, crc, _ = entry
         there = self._sink.part_size(shard.part(self.folder))
@@ -139,12 +133,12 @@ class Publisher:
             there = self._sink.size(self._claim.path(shard))
         if there == size and records == shard.records:
             return ShardReport(size, records, crc)
-        del self._sealed[shard.place]
+        del self._takeover.sealed[shard.place]
         return None
 
     def seal(self, shard: Shard, report: ShardReport) -> None:
         """Record that a shard is whole, and publish it once all shards before it have been published."""
-        if self._sealed.pop(shard.place, None) is None:
+        if self._takeover.sealed.pop(shard.place, None) is None:
             self._working_folder.note(journal_entry(self._claim, shard, report))
         self._entries.setdefault(shard.lane, {})[shard.number] = report
         self._origins[shard.place] = shard.origins
@@ -210,7 +204,7 @@ class Publisher:
             return  # published by the run that was interrupted
         suffixes = (".idx", "") if self._claim.with_index else ("",)
         for final in (path + suffix for suffix in suffixes):
-            if os.path.normpath(final) not in self._found and self._sink.exists(final, now=True):
+            if os.path.normpath(final) not in self._takeover.found and self._sink.exists(final, now=True):
                 where = self._sink.locate(final)
                 raise OutputExistsError("another program wrote it during the conversion", shard=where, hint=OVERWRITE)
         self._begin_to_replace()
@@ -227,10 +221,10 @@ class Publisher:
 
     def _remove_stale(self, written: set[str]) -> None:
         """Remove what an earlier conversion wrote and this one did not."""
-        gone = self._stale - written
+        gone = self._takeover.stale - written
         if gone:
             self._begin_to_replace()
-        for path in gone if self._claim.with_index else self._stale:
+        for path in gone if self._claim.with_index else self._takeover.stale:
             self._sink.remove(f"{path}.idx")  # before its shard, as a run that is killed here looks for shards
         for path in gone:
             self._sink.remove(path)

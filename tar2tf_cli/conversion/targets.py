@@ -27,23 +27,24 @@ __all__ = ["DeviceTarget", "FilesTarget", "StreamTarget", "Target", "prepared"]
 
 
 class Target(Protocol):
-    """Receives the shards of a conversion; a context manager.
+    """Receives the shards of a conversion; a context manager. The defaults suit a target that writes no manifest.
 
     Attributes:
         folder: the working folder, created on entering.
         up_to_date: the manifest, if the conversion was finished by an earlier run and there is nothing to do.
         manifest: path or URL of the manifest, as shown to users; None if none is written.
         former: the earlier conversion that is brought up to date; None to convert everything.
-        reads_shards: whether finished shards are read again, for example to upload them.
     """
 
     folder: str
-    former: Former | None
-    up_to_date: Manifest | None
-    manifest: str | None
+    former: Former | None = None
+    up_to_date: Manifest | None = None
+    manifest: str | None = None
 
     @property
-    def reads_shards(self) -> bool: ...
+    def reads_shards(self) -> bool:
+        """Whether finished shards are read again, for example to upload them."""
+        return False
 
     def __enter__(self) -> Self: ...
 
@@ -51,12 +52,14 @@ class Target(Protocol):
 
     def placing(self, read: Source, stems: Sequence[str]) -> Placing | None:
         """How a cluster stores the shards at their final places itself, one for each input; None where it cannot."""
+        return None
 
     def unsynced(self, shard: Shard) -> list[str]:
         """Local files that must be flushed to disk before a shard may be sealed."""
 
     def whole(self, shard: Shard) -> ShardReport | None:
         """The report of a shard, if an interrupted run left it whole."""
+        return None
 
     def seal(self, shard: Shard, report: ShardReport) -> None:
         """Take a shard that is whole."""
@@ -65,13 +68,8 @@ class Target(Protocol):
         """Publish the remaining shards; returns all shards with their final paths, as for the manifest."""
 
 
-class _WithoutManifest:
+class _WithoutManifest(Target):
     """A target that keeps shards in a temporary folder until they are published, and cannot be resumed."""
-
-    up_to_date: Manifest | None = None
-    former: Former | None = None
-    manifest: str | None = None
-    reads_shards = False
 
     def __init__(self) -> None:
         self.folder = ""
@@ -79,10 +77,8 @@ class _WithoutManifest:
 
     def __enter__(self) -> Self:
         folder = os.path.join(self._place(), f".tar2tf-{os.urandom(6).hex()}")
-        try:
+        with write_errors(folder):
             os.mkdir(folder, 0o700)
-        except OSError as error:
-            raise write_failed(folder, error) from None
         self.folder = folder
         return self
 
@@ -101,17 +97,9 @@ class _WithoutManifest:
             hint = "set TMPDIR to a folder with free space"
             raise SinkError(f"there is no temporary folder: {error.strerror}", hint=hint) from None
 
-    def placing(self, read: Source, stems: Sequence[str]) -> Placing | None:
-        """None: what has no manifest is written here."""
-        return None
-
     def unsynced(self, shard: Shard) -> list[str]:
         """The shard itself."""
         return [shard.part(self.folder)]
-
-    def whole(self, shard: Shard) -> ShardReport | None:
-        """Nothing is left of an interrupted run."""
-        return None
 
     def seal(self, shard: Shard, report: ShardReport) -> None:
         """Take a shard that is whole."""
@@ -126,13 +114,16 @@ class StreamTarget(_WithoutManifest):
         name: the name of the stream in errors.
     """
 
-    reads_shards = True
-
     def __init__(self, out: Any = None, name: str = "standard output") -> None:
         super().__init__()
         self._out = out
         self._name = name
         self._next = 0
+
+    @property
+    def reads_shards(self) -> bool:
+        """Always."""
+        return True
 
     def __enter__(self) -> Self:
         if self._out is None:
@@ -224,10 +215,8 @@ class FilesTarget(_WithoutManifest):
         for number, path in enumerate(paths):
             if names[number] in same:
                 continue
-            try:
+            with write_errors(names[number]):
                 os.replace(Shard("", number).part(self.folder), path)
-            except OSError as error:
-                raise write_failed(names[number], error) from None
         for folder in {os.path.dirname(path) for path in paths}:
             sync(folder)
         reports = [self._reports[number] for number in range(len(names))]
