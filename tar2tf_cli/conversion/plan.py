@@ -119,10 +119,6 @@ def make_plan(conversion: Conversion, *, endpoint: str | None = None, source: So
         SourceError: when the bucket or an input does not exist.
         UsageError: when the output path is a directory, or two inputs would have the same `<input>`.
     """
-    if os.path.basename(conversion.output.path) in ("", ".", ".."):
-        raise UsageError(
-            f"the output path {conversion.output.path!r} has no file name", hint="such as 'out/train-<>.record'"
-        )
     folder = conversion.output.template.text
     if not is_remote(folder) and os.path.isdir(folder):
         hint = f"name the shards in it, such as {os.path.join(folder, '<>.record')!r}"

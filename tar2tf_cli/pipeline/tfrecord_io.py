@@ -173,7 +173,3 @@ def check_output(out: Any) -> None:
         raise UsageError(f"{name_of(out, 'the output')} is open as text", hint="open it with mode 'wb'")
     if not isinstance(out, (str, os.PathLike)) and not callable(getattr(out, "write", None)):
         raise UsageError(f"{type(out).__name__} is not an output; give a path, or a file open for writing bytes")
-    if isinstance(out, (str, os.PathLike)):
-        path = os.fspath(out)
-        if os.path.basename(path) in ("", ".", ".."):
-            raise UsageError(f"the output path {path!r} has no file name", hint="such as 'out/train.record'")

@@ -41,12 +41,11 @@ class PathTemplate(NamedTuple):
         """Parse a template; with `numbered`, a plain `train.record` means `train-<00000>.record`.
 
         Raises:
-            UsageError: for an unknown field, two number fields, or a path that ends with a slash.
+            UsageError: for an unknown field, two number fields, or a path without a file name.
         """
-        if not text or text.endswith("/") or "\0" in text:
-            raise UsageError(
-                f"the output path {text!r} has no file name", hint=f"such as {(text or 'out/') + 'train-<>.record'!r}"
-            )
+        if os.path.basename(text) in ("", ".", "..") or "\0" in text:
+            hint = f"such as {os.path.join(text or 'out', 'train-<>.record')!r}"
+            raise UsageError(f"the output path {text!r} has no file name", hint=hint)
         names = [match.group(1) or "" for match in _FIELD.finditer(text)]
         numbers = [name for name in names if name not in _NAMED]
         for name in numbers:
