@@ -108,7 +108,7 @@ def print_plan(plan: Plan, outcome: Outcome, *, as_json: bool) -> None:
     if warning:
         message(warning)
     for step in steps:
-        click.echo(step.title)
+        click.echo(step.step)
         for name, look in step.entries.items():
             click.echo(f"  {name:{max(map(len, step.entries))}}  {look}")
 
@@ -135,9 +135,9 @@ def _plan_document(
         **plan.manifest().identity(),
         "inputs": [*plan.manifest().inputs],
         "output": {"path": output.template.text, "manifest": manifest, "max_shard_size": output.limit},
-        "outcome": outcome.to_json(),
-        "estimate": expected.to_json() if expected else None,
+        "outcome": outcome._asdict(),
+        "estimate": expected._asdict() if expected else None,
         "warnings": [warning] if warning else [],
         **({"classes": list(plan.source.classes)} if plan.source.classes else {}),
-        "steps": [step.to_json() for step in steps],
+        "steps": [step._asdict() for step in steps],
     }

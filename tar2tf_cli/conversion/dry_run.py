@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tar2tf_cli.conversion.claim import NO_MANIFEST, finished, make_claim
 from tar2tf_cli.conversion.plan import Plan
@@ -23,16 +22,11 @@ __all__ = ["Outcome", "Step", "outcome", "trace"]
 Status: TypeAlias = Literal["new", "up to date", "continue", "update", "overwrite", "refuse"]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What a conversion would do to its output, in a word and in a sentence, which is empty for a new output."""
 
     status: Status
     message: str = ""
-
-    def to_json(self) -> dict[str, str]:
-        """As plain JSON."""
-        return {"status": self.status, "message": self.message}
 
 
 def outcome(plan: Plan, **options: Any) -> Outcome:
@@ -65,16 +59,11 @@ def outcome(plan: Plan, **options: Any) -> Outcome:
     return Outcome("new")
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """A step, and a description of each entry or feature of the sample after it, by name."""
 
-    title: str
+    step: str
     entries: dict[str, str]
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
-        return {"step": self.title, "entries": self.entries}
 
 
 def trace(plan: Plan) -> list[Step]:

@@ -29,10 +29,6 @@ class Estimate(NamedTuple):
     bytes: int
     shards: int
 
-    def to_json(self) -> dict[str, int]:
-        """As plain JSON."""
-        return {"records": self.records, "bytes": self.bytes, "shards": self.shards}
-
 
 @dataclass(slots=True)
 class _Seen:

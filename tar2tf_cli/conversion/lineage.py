@@ -46,7 +46,7 @@ class Lineage:
     def _described(self, report: InputReport) -> dict[str, Any]:
         features = report.schema.describe()
         counts = {name: feature.pop("count") for name, feature in features.items()}
-        number = self._numbers.setdefault(_dumps(features), len(self.schemas))
+        number = self._numbers.setdefault(json.dumps(features), len(self.schemas))
         if number == len(self.schemas):
             self.schemas.append(features)
         rest = {name: count for name, count in counts.items() if count != report.samples}
@@ -72,16 +72,12 @@ class Lineage:
             origins: where the records of each shard come from.
         """
         yield "{\n"
-        yield from _column("schemas", map(_dumps, self.schemas))
+        yield from _column("schemas", map(json.dumps, self.schemas))
         yield ",\n"
-        yield from _column("inputs", map(_dumps, self.inputs))
+        yield from _column("inputs", map(json.dumps, self.inputs))
         yield ",\n"
-        yield from _column("shards", map(_dumps, origins))
+        yield from _column("shards", map(json.dumps, origins))
         yield "\n }"
-
-
-def _dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=True)
 
 
 def _column(name: str, items: Iterable[str]) -> Iterator[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from contextlib import AbstractContextManager, closing, nullcontext
+from typing import TYPE_CHECKING, Any
 
 from tar2tf_cli.conversion.claim import NO_MANIFEST, make_claim
 from tar2tf_cli.conversion.manifest import Manifest
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from tar2tf_cli.conversion.targets import Target
 
 __all__ = ["Summary", "convert", "where_records_are_made"]
-
-
-Records: TypeAlias = "contextlib.AbstractContextManager[Source]"
-"""Where the records are made, as a context that gives the source to read."""
 
 
 def convert(
@@ -79,13 +75,13 @@ def convert(
     plan = make_plan(conversion, endpoint=endpoint, source=source)
     if place.shared and not plan.source.repeatable:
         raise UsageError("cannot be read on other machines", shard=plan.source.bucket, hint="write it to a file first")
-    records = contextlib.nullcontext(plan.source) if place.shared else where_records_are_made(plan, events)
     target = target or _target(plan, events, endpoint=endpoint, overwrite=overwrite, update=update, apart=apart)
-    with contextlib.closing(place):
-        return _run(plan, records, target, place, workers, events)
+    with closing(place):
+        return _run(plan, target, place, workers, events)
 
 
-def _run(plan: Plan, records: Records, target: Target, place: Place, workers: int | None, events: Events) -> Summary:
+def _run(plan: Plan, target: Target, place: Place, workers: int | None, events: Events) -> Summary:
+    records = nullcontext(plan.source) if place.shared else where_records_are_made(plan, events)
     manifest = plan.manifest()
     with target:
         if target.up_to_date:
@@ -102,7 +98,7 @@ def _run(plan: Plan, records: Records, target: Target, place: Place, workers: in
             if _may_be_placed(plan.conversion.output):
                 worker.placing = target.placing(read, plan.stems)
             worker.direct = not (target.reads_shards or plan.conversion.output.index)
-            with contextlib.closing(ConversionSchedule(plan, worker, readers, target, tally, events)) as schedule:
+            with closing(ConversionSchedule(plan, worker, readers, target, tally, events)) as schedule:
                 run_tasks(schedule, engine, worker)
         tally.fill_in(manifest)
         tally.summary.shards = target.finish(manifest, plan.documents(tally.described))
@@ -110,7 +106,7 @@ def _run(plan: Plan, records: Records, target: Target, place: Place, workers: in
     return tally.summary
 
 
-def where_records_are_made(plan: Plan, events: Events, samples: int = 0) -> Records:
+def where_records_are_made(plan: Plan, events: Events, samples: int = 0) -> AbstractContextManager[Source]:
     """The source to read: the plan's own, or one whose records are made in its cluster.
 
     Args:
@@ -120,7 +116,7 @@ def where_records_are_made(plan: Plan, events: Events, samples: int = 0) -> Reco
     """
     spec = plan.conversion
     if not (spec.remote_exec or spec.etl) and plan.source.transformers() is None:
-        return contextlib.nullcontext(plan.source)
+        return nullcontext(plan.source)
     from tar2tf_cli.remote import choose
 
     return choose.where_records_are_made(plan.work, plan.source, plan.inputs, events, samples)

@@ -31,19 +31,14 @@ def spool_is_whole(path: str, crc: int) -> bool:
 
 
 def gzip_stream(chunks: Iterable[tuple[Iterable[bytes], int]]) -> Iterator[tuple[list[bytes], int]]:
-    """Compress chunks into one gzip member; takes and yields byte strings and their total size."""
-    compressor = _compressor()
+    """Compress chunks into one gzip member, always the same; takes and yields byte strings and their total size."""
+    compressor = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, 16 + zlib.MAX_WBITS)  # without a name and a timestamp
     for parts, _ in chunks:
         for part in parts:
             if data := compressor.compress(part):
                 yield [data], len(data)
     data = compressor.flush()
     yield [data], len(data)
-
-
-def _compressor() -> zlib._Compress:
-    """A gzip compressor that writes no name and no timestamp, so that equal data gives equal bytes."""
-    return zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
 
 
 class Spool:
