@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from tar2tf_cli.engines.base import Engine, Outcome
 from tar2tf_cli.errors import UsageError
 
-__all__ = ["ENGINES", "Engine", "Machine", "Outcome", "Place", "cpu_count", "make_engine", "place_of"]
+__all__ = ["ENGINES", "Engine", "Outcome", "Place", "cpu_count", "make_engine", "place_of"]
 
 ENGINES: Final = ("local", "ray")
 
@@ -30,21 +30,23 @@ def make_engine(workers: int) -> Engine:
     return LocalEngine(workers)
 
 
-class Place(Protocol):
-    """Machines on which tasks run.
+class Place:
+    """Machines on which tasks run; this one, unless a subclass says otherwise.
 
     Attributes:
         shared: whether there may be others than this one, so that inputs and outputs have to be where all see them.
     """
 
-    shared: bool
+    shared = False
 
     @property
     def cpus(self) -> int:
         """How many CPUs they have."""
+        return cpu_count()
 
     def threads(self, wanted: int) -> int:
-        """How many threads each task may have."""
+        """How many threads each task may have, if so many are useful."""
+        return wanted
 
     def engine(self, workers: int, *, carries: bool, inputs: Sequence[str]) -> Engine:
         """Make an engine that runs this many tasks at once.
@@ -54,31 +56,10 @@ class Place(Protocol):
             carries: whether this process needs what tasks write, and not only the folder that they write to.
             inputs: paths of some local inputs.
         """
-
-    def close(self) -> None:
-        """Let go of them."""
-
-
-class Machine:
-    """This machine."""
-
-    shared = False
-
-    @property
-    def cpus(self) -> int:
-        """How many CPUs this process may run on."""
-        return cpu_count()
-
-    def threads(self, wanted: int) -> int:
-        """As many as are useful."""
-        return wanted
-
-    def engine(self, workers: int, *, carries: bool, inputs: Sequence[str]) -> Engine:
-        """Make an engine with this many processes."""
         return make_engine(workers)
 
     def close(self) -> None:
-        """Do nothing."""
+        """Let go of them."""
 
 
 def place_of(engine: str, address: str | None = None) -> Place:
@@ -99,4 +80,4 @@ def place_of(engine: str, address: str | None = None) -> Place:
         return RayCluster(address)
     if address:
         raise UsageError("--address is that of a Ray cluster", hint="use it with --engine ray")
-    return Machine()
+    return Place()

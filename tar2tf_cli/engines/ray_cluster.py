@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from tar2tf_cli.engines import Place
 from tar2tf_cli.errors import UsageError, WorkerError, write_errors
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _CONNECT_SECONDS: Final = 5.0
 _SUBMIT: Final = "run it in the cluster: ray job submit --address http://HEAD:8265 -- tar2tf convert ... --engine ray"
 
 
-class RayCluster:
+class RayCluster(Place):
     """A Ray cluster; this process connects to it when `cpus` is first asked for, unless it is connected already.
 
     Args:
