@@ -132,8 +132,8 @@ def _tail(codes: Iterable[int]) -> Iterator[str]:
 def _description(command: click.Command) -> str:
     """What a command does: its help, or where the docstring has more for the man page, that instead of the help."""
     short, mark, full = inspect.cleandoc(command.callback.__doc__ or "").partition("\f")
-    first = short.partition("\n")[0]
-    return f"{first}\n\n{full}" if mark else short
+    first = short.removeprefix("\b\n").partition("\n")[0]
+    return f"{first}\n\n{full.strip()}" if mark else short
 
 
 def _term(term: str, meaning: str) -> str:

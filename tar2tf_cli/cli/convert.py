@@ -41,7 +41,10 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
     return {"--op": [(op.examples[0], op.help()) for op in OPS.values()]}
 
 
-@click.command("convert", cls=Command, terms=_ops)
+_SHORT: Final = "Convert tars, image folders or CSV rows to TFRecord shards."
+
+
+@click.command("convert", cls=Command, terms=_ops, short_help=_SHORT)
 @shards_arguments(required=False)
 @input_option(
     "--from KIND",
@@ -191,11 +194,9 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
 @report_options
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> int:
-    """Convert tars, image folders or CSV rows to TFRecord shards.
-
-    \b
+    """\b
+    Convert tars, image folders or CSV rows to TFRecord shards.
     tar2tf convert shards 'train-{0000..0146}.tar' -o 'out/train-<>.record'
-
     BUCKET is a directory, a tar, - or a URL; TEMPLATE names shards in it.
     \f
 
