@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tar2tf_cli.engines.gather import gather
+from tar2tf_cli.engines import cpu_count, make_engine
+from tar2tf_cli.engines.base import Outcome, Task
+from tar2tf_cli.engines.loop import Schedule, run_tasks
+from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.stores import ObjectInfo, Source
@@ -40,20 +43,64 @@ class FileTask(NamedTuple):
     item: ObjectInfo
     read: Callable[[ObjectInfo, Any], Any]
 
-    def __str__(self) -> str:
-        return self.item.name
-
     def run(self, context: FileContext) -> Any:
         """The result of reading the file."""
         return self.read(self.item, context)
 
 
 def read_files(tasks: Sequence[FileTask], context: FileContext, workers: int | None, events: Events) -> list[Any]:
-    """Run one task per file and return the results in order; `events` is notified of progress in bytes."""
-    known = [task.item.size or 0 for task in tasks]
-    size = None if any(task.item.size is None for task in tasks) else sum(known)
+    """Run one task per file and return the results in order, which do not depend on the number of workers.
 
-    def begin() -> None:
-        events.planned(len(tasks), size)
+    Args:
+        tasks: a task for each file.
+        context: passed to every task.
+        workers: number of processes; defaults to the number of CPUs.
+        events: notified of progress in bytes.
 
-    return gather(tasks, context, costs=known, workers=workers, begin=begin, progress=events.progress)
+    Raises:
+        Tar2tfError: the error of the first failed task, in order; later tasks may not have run.
+    """
+    schedule = _LargestFirst(tasks, events)
+    if not tasks:
+        schedule.begin()
+        return []
+    run_tasks(schedule, make_engine(min(workers or cpu_count(), len(tasks))), context)
+    if schedule.error:
+        raise schedule.error
+    return schedule.results
+
+
+class _LargestFirst(Schedule):
+    """Runs the tasks of the largest files first, so that all workers end together; after a failure, no later task."""
+
+    def __init__(self, tasks: Sequence[FileTask], events: Events) -> None:
+        self._tasks = tasks
+        self._events = events
+        self._left = sorted(range(len(tasks)), key=lambda number: (tasks[number].item.size or 0, -number))
+        self._numbers = {id(task): number for number, task in enumerate(tasks)}
+        self._failed = len(tasks)  # the first failed task
+        self.results: list[Any] = [None] * len(tasks)
+        self.error: Tar2tfError | None = None
+
+    def begin(self) -> None:
+        sizes = [task.item.size for task in self._tasks]
+        self._events.planned(len(sizes), None if None in sizes else sum(size or 0 for size in sizes))
+
+    def next(self) -> Task | None:
+        while self._left:
+            number = self._left.pop()
+            if number < self._failed:
+                return self._tasks[number]
+        return None
+
+    def take(self, outcome: Outcome) -> None:
+        number = self._numbers[id(outcome.task)]
+        self.results[number] = outcome.result
+        if outcome.error and number < self._failed:
+            self._failed, self.error = number, outcome.error
+
+    def name(self, task: Task) -> str:
+        return self._tasks[self._numbers[id(task)]].item.name
+
+    def progress(self, size: int) -> None:
+        self._events.progress(size)

@@ -43,8 +43,7 @@ class Schedule(Protocol):
         return
 
     def name(self, task: Task) -> str | None:
-        """Return a task's file."""
-        return str(task)
+        """Return a task's file, for errors."""
 
     def progress(self, size: int) -> None:
         """Called with the number of stored bytes read since the beginning."""
