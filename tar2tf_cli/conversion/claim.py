@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, TypeAlias
@@ -40,30 +40,38 @@ class Claim:
     """The files that a conversion will write, as known before anything is written.
 
     Attributes:
-        template: the path template of the shards, relative to the sink.
+        plan: the conversion and its inputs.
         sink: where the shards are published.
-        identity: version, spec and inputs of the conversion (`Manifest.identity`).
-        inputs: paths of the inputs, which are never replaced, not even with `overwrite`.
-        documents: paths of the files to be written beside the manifest.
         overwrite: whether files that this conversion does not claim may be replaced.
-        resumable: whether the inputs are known to be the same as in an interrupted run.
         update: whether the output of the same spec from other inputs is brought up to date.
-        whole: what makes an update convert everything again, if anything.
-        listed_by: keys of the spec that only say which inputs there are.
         own: the manifest's path if it is not the one that follows from the template.
     """
 
-    template: PathTemplate
+    plan: Plan
     sink: Sink
-    identity: dict[str, Any]
-    inputs: Sequence[str] = ()
-    documents: Sequence[str] = ()
     overwrite: bool = False
-    resumable: bool = True
     update: bool = False
-    whole: str | None = None
-    listed_by: Sequence[str] = ()
     own: str | None = None
+
+    @cached_property
+    def template(self) -> PathTemplate:
+        """The path template of the shards, relative to the sink."""
+        return PathTemplate.parse(self.sink.inside(self.plan.conversion.output.template.text))
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Version, spec and inputs of the conversion (`Manifest.identity`)."""
+        return self.plan.manifest().identity()
+
+    @property
+    def documents(self) -> list[str]:
+        """Paths of the files to be written beside the manifest."""
+        return [self.sink.inside(name) for name in self.plan.documents()]
+
+    @property
+    def resumable(self) -> bool:
+        """Whether the inputs are known to be the same as in an interrupted run."""
+        return self.plan.source.resumable
 
     @cached_property
     def manifest(self) -> str:
@@ -93,7 +101,7 @@ class Claim:
     @property
     def with_index(self) -> bool:
         """Whether each shard has an `--index`."""
-        return bool(self.identity["spec"].get("output", {}).get("index"))
+        return self.plan.conversion.output.index
 
     @property
     def by_total(self) -> bool:
@@ -104,7 +112,8 @@ class Claim:
         """Keys of the spec that differ in another conversion's identity, except those that only list its inputs."""
         from tar2tf_cli.conversion.changes import differing
 
-        return [name for name in differing(identity["spec"], self.identity["spec"]) if name not in self.listed_by]
+        listed_by = self.plan.source.listed_by
+        return [name for name in differing(identity["spec"], self.identity["spec"]) if name not in listed_by]
 
     def lane(self, split: str | None, name: str) -> str:
         """The lane of a shard of a split, with the first records from the input of that name."""
@@ -178,18 +187,7 @@ def make_claim(
     conversion, path = plan.conversion, plan.conversion.output.path
     endpoint = endpoint_for(path, conversion.input.bucket, endpoint)
     sink = open_sink(path, endpoint=endpoint, retry_for=conversion.retry_for)
-    claim = Claim(
-        PathTemplate.parse(sink.inside(conversion.output.template.text)),
-        sink,
-        plan.manifest().identity(),
-        inputs=plan.source.paths(plan.inputs),
-        documents=[sink.inside(name) for name in plan.documents()],
-        overwrite=overwrite,
-        resumable=plan.source.resumable,
-        update=update,
-        whole=plan.whole,
-        listed_by=plan.source.listed_by,
-    )
+    claim = Claim(plan, sink, overwrite, update)
     return _apart(claim) if apart else claim
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tar2tf_cli.conversion.claim import Claim, finished, journal_entry
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.conversion.sharding import Origin, Shard
 from tar2tf_cli.conversion.takeover import OVERWRITE, Takeover
-from tar2tf_cli.conversion.targets import Target
 from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.conversion.writing import ShardReport
 from tar2tf_cli.errors import OutputExistsError, write_errors
@@ -25,18 +24,18 @@ from tar2tf_cli.formats.record_file import write_whole
 from tar2tf_cli.stores import Source
 
 if TYPE_CHECKING:
+    from tar2tf_cli.conversion.former import Former
     from tar2tf_cli.conversion.placing import Placing
 
 __all__ = ["Publisher"]
 
 
-class Publisher(Target):
+class Publisher:
     """Publishes the output of one conversion, from the first unfinished shard to the manifest; a context manager.
 
     Args:
         claim: what will be written, and what may be replaced.
         events: notified as shards are published.
-        lanes: names of all lanes, in the order in which the manifest lists their shards; repeated ones are ignored.
 
     Attributes:
         up_to_date: the manifest, if the conversion was finished by an earlier run and there is nothing to do.
@@ -49,17 +48,18 @@ class Publisher(Target):
         SinkError: when the folder cannot be created, another run holds its lock, or a file cannot be published.
     """
 
-    def __init__(self, claim: Claim, events: Events, lanes: Iterable[str]) -> None:
+    def __init__(self, claim: Claim, events: Events) -> None:
         self._claim = claim
         self._sink = claim.sink
         self._events = events
-        self._lanes = lanes
         self.folder = self._sink.prepare(claim.manifest, claim.begins)
         self._working_folder = WorkingFolder(self.folder, claim.where)
         self._entries: dict[str, dict[int, ShardReport]] = {}
         self._published: dict[str, int] = {}
         self._origins: dict[tuple[str, int], Sequence[Origin]] = {}
-        self.manifest = claim.where
+        self.former: Former | None = None
+        self.up_to_date: Manifest | None = None
+        self.manifest: str | None = claim.where
         self._begun = False
 
     def __enter__(self) -> Publisher:
@@ -176,7 +176,7 @@ class Publisher(Target):
     def _shards(self) -> list[ShardEntry]:
         """All shards, with paths relative to the manifest's folder."""
         shards = []
-        for lane in filter(self._entries.__contains__, dict.fromkeys(self._lanes)):
+        for lane in filter(self._entries.__contains__, dict.fromkeys(self._claim.plan.lanes)):
             split = lane if "split" in self._claim.template.fields else None
             for number, report in sorted(self._entries[lane].items()):
                 path = self._path(Shard(lane, number)).removeprefix(self._claim.prefix)

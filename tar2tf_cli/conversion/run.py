@@ -136,7 +136,7 @@ def _target(plan: Plan, events: Events, **options: Any) -> Target:
 
         path = conversion.output.path
         return StreamTarget() if path == STDOUT else DeviceTarget(path)
-    return Publisher(make_claim(plan, **options), events, lanes=plan.lanes)
+    return Publisher(make_claim(plan, **options), events)
 
 
 def _finished_before(manifest: Manifest, path: str | None) -> Summary:

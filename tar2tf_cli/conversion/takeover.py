@@ -87,8 +87,8 @@ class Takeover:
         claim, inputs = self._claim, self._claim.identity["inputs"]
         if names := claim.other_options(previous.identity()):
             self.everything = f"the options have changed ({', '.join(names[:3])})"
-        elif claim.whole:
-            self.everything = f"with {claim.whole}, each shard depends on all inputs"
+        elif whole := claim.plan.whole:
+            self.everything = f"with {whole}, each shard depends on all inputs"
         elif not previous.lineage and previous.inputs:
             self.everything = "the manifest does not say which records came from which input"
         else:
@@ -150,7 +150,8 @@ class Takeover:
 
     def _check_irreplaceable(self, paths: set[str]) -> None:
         """Raise if an input, a device or a pipe would be replaced."""
-        inputs = {_file(path) for path in self._claim.inputs} if paths else set()
+        plan = self._claim.plan
+        inputs = {_file(path) for path in plan.source.paths(plan.inputs)} if paths else set()
         for where in map(self._sink.locate, sorted(paths)):
             if _file(where) in inputs:
                 raise OutputExistsError("is an input of this conversion", shard=where, hint=_ELSEWHERE)
