@@ -14,7 +14,7 @@ from tar2tf_cli.ops.base import Op, parse_op
 from tar2tf_cli.ops.rules import JsonSchema, one_of, refusal, rule, text, whole
 from tar2tf_cli.ops.select import Selection, parse_select
 
-__all__ = ["Checked", "Exact", "fields_of", "one_of", "parse_size", "problems_of", "text", "whole"]
+__all__ = ["Checked", "Exact", "fields_of", "one_of", "problems_of", "size", "text", "whole"]
 
 Given = TypeVar("Given")
 Kept = TypeVar("Kept")
@@ -99,12 +99,9 @@ def flag(value: Any, label: str) -> bool:
     return bool(value)
 
 
-def parse_size(value: Any, label: str = "max_shard_size") -> int:
-    """Parse a size in bytes: `100MB` (10^8), `100MiB` (binary) or a number.
-
-    Raises:
-        UsageError: when it is not a size, or is not above 0.
-    """
+@rule(anyOf=[whole(1).schema, {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? *([kKMGTPE]i?)?[bB]?$"}])
+def size(value: Any, label: str) -> int:
+    """Accept a size in bytes: `100MB` (10^8), `100MiB` (binary) or a number."""
     if type(value) is int and value > 0:
         return value
     from humanfriendly import InvalidSize, disk_size_units, parse_size
@@ -113,18 +110,12 @@ def parse_size(value: Any, label: str = "max_shard_size") -> int:
     unit = re.sub(r"[\d.\s]+", "", str(value).lower()).removesuffix("s")
     known = unit in ("", "b", "byte", *units, *(unit[0] for unit in units))
     try:
-        size = int(parse_size(str(value))) if known and not isinstance(value, bool) else -1
+        number = int(parse_size(str(value))) if known and not isinstance(value, bool) else -1
     except (InvalidSize, OverflowError):
-        size = -1
-    if size <= 0:
+        number = -1
+    if number <= 0:
         raise UsageError(f"{label}: {value!r} is not a size; write 100MB, 1GiB or a number of bytes above 0")
-    return size
-
-
-size: Final = rule(anyOf=[whole(1).schema, {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? *([kKMGTPE]i?)?[bB]?$"}])(
-    parse_size
-)
-"""Accept a size in bytes."""
+    return number
 
 
 @rule(type="array", items={"$ref": "#/definitions/op"})

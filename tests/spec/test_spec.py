@@ -17,7 +17,7 @@ from shards import PHOTOS, convert, examples, records, samples, tar2tf, tree, wr
 from tar2tf_cli.errors import SourceError, Tar2tfError, UsageError
 from tar2tf_cli.spec import yaml_file as specfile
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
-from tar2tf_cli.spec.fields import parse_size
+from tar2tf_cli.spec.fields import size as parse_size
 
 
 def written(folder: Path, text: str) -> str:
@@ -378,13 +378,13 @@ def test_a_spec_may_be_json(tmp_path: Path) -> None:
 )
 def test_sizes_are_decimal_or_binary_as_written(text: str, size: int, tmp_path: Path) -> None:
     spec = f"input: {{bucket: b}}\noutput: {{path: x, max_shard_size: {text}}}\n"
-    assert specfile.read(written(tmp_path, spec)).output.max_shard_size == size == parse_size(text)
+    assert specfile.read(written(tmp_path, spec)).output.max_shard_size == size == parse_size(text, "max_shard_size")
 
 
 @pytest.mark.parametrize("text", ["0", "-5", "big", "10XB", "100zz", "1GG", "5 kilo", "MB", "", "1e3", "inf"])
 def test_what_is_no_size_is_an_error(text: str) -> None:
     with pytest.raises(UsageError, match="not a size"):
-        parse_size(text)
+        parse_size(text, "max_shard_size")
 
 
 @pytest.mark.parametrize("text", ["train", "train=x", "=1", "a=0.5,a=0.5", ""])
