@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -144,11 +145,6 @@ def grouped(params: Iterable[click.Parameter]) -> dict[str, list[click.Parameter
     return {group: found for group, found in groups.items() if found}
 
 
-def _flag(param: click.Parameter | None) -> str:
-    """Name an option as in its help, such as -j/--num-workers."""
-    return "/".join(param.opts) if param else ""
-
-
 class Words(click.Choice):  # type: ignore[type-arg]
     """A choice of words; the error for any other word is the same as in a spec file."""
 
@@ -160,39 +156,31 @@ class Words(click.Choice):  # type: ignore[type-arg]
         return str(_checked(one_of(*self.choices), value, param))
 
 
-class _Whole(click.ParamType):  # type: ignore[type-arg]
-    """A whole number of 1 or more; the error for anything else is the same as in a spec file."""
+class _Number(click.ParamType):  # type: ignore[type-arg]
+    """A number; the error for anything else is the same as in a spec file.
 
-    name = "N"
+    Args:
+        name: what the value is called in the help.
+        rule: returns the rule, whose module is imported only where a value is given.
+    """
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from tar2tf_cli.ops.rules import whole
+    def __init__(self, name: str, rule: Callable[[], Callable[[Any, str], Any]]) -> None:
+        self.name = name
+        self._rule = rule
 
-        return int(_checked(whole(1), value, param))
-
-
-whole = _Whole()
-
-
-class _Seconds(click.ParamType):  # type: ignore[type-arg]
-    """A number of seconds, 0 or more; the error for anything else is the same as in a spec file."""
-
-    name = "SECONDS"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        from tar2tf_cli.spec.reach import seconds
-
-        return float(_checked(seconds, value, param))
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return _checked(self._rule(), value, param)
 
 
-seconds = _Seconds()
+whole = _Number("N", lambda: import_module("tar2tf_cli.ops.rules").whole(1))
+seconds = _Number("SECONDS", lambda: import_module("tar2tf_cli.spec.reach").seconds)
 
 
 def _checked(rule: Callable[[Any, str], Any], value: Any, param: click.Parameter | None) -> Any:
     from tar2tf_cli.errors import UsageError
 
     try:
-        return rule(value, _flag(param))
+        return rule(value, "/".join(param.opts) if param else "")
     except ValueError as error:
         raise UsageError(str(error)) from None
 
