@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.spool import gzip_stream
-from tar2tf_cli.errors import NotAdjacentError, Tar2tfError
+from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.stores import ObjectInfo
 
@@ -54,7 +54,8 @@ def estimate(plan: Plan) -> Estimate | None:
     for group in _alike(plan.inputs, whole=count is not None):
         seen = _Seen()
         for place in sorted({round(each * (len(group) - 1) / (_INPUTS - 1)) for each in range(_INPUTS)}):
-            _look(plan, group[place], seen)
+            with contextlib.suppress(Tar2tfError):  # the conversion will report it
+                _look(plan, group[place], seen)
         if seen.records:
             stored = sum(item.size or 0 for item in group)
             found = count if count is not None else seen.records * stored / max(seen.consumed, 1)
@@ -76,20 +77,11 @@ def _alike(inputs: Sequence[ObjectInfo], *, whole: bool) -> list[list[ObjectInfo
 
 
 def _look(plan: Plan, item: ObjectInfo, seen: _Seen) -> None:
-    """Add the first samples of an input; errors are left to the conversion, which will report them."""
-    with contextlib.suppress(Tar2tfError):
-        try:
-            _read(plan, item, seen, ahead=plan.source.seekable)
-        except NotAdjacentError:
-            if plan.source.seekable:
-                _read(plan, item, seen, regroup=True)
-
-
-def _read(plan: Plan, item: ObjectInfo, seen: _Seen, *, ahead: bool = False, regroup: bool = False) -> None:
+    """Add the first samples of an input."""
     fetched: list[int] = []
     sizes: list[int] = []
     deadline, written, whole = time.monotonic() + _SECONDS, 0, item.size or 0
-    with Reading(plan.work, plan.source, item, on_bytes=fetched.append, ahead=ahead, regroup=regroup) as reading:
+    with Reading(plan.work, plan.source, item, on_bytes=fetched.append, ahead=plan.source.seekable) as reading:
         consumed, blocks = whole, 0
         for _, parts, size in reading.records():
             late = sizes and time.monotonic() > deadline

@@ -20,6 +20,7 @@ from tar2tf_cli.errors import NotAdjacentError, Tar2tfError
 from tar2tf_cli.flow.reading import Making, Reading
 from tar2tf_cli.formats.record_file import WholeFile
 from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.inputs.tar_samples import put_together
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source
 
@@ -180,20 +181,22 @@ def spooled(worker: Worker, numbers: tuple[int, ...]) -> Group:
     return group
 
 
-def _append(worker: Worker, number: int, spool: Spool, *, regroup: bool = False) -> InputReport:
-    """Append an input's records, or nothing after an error; samples that must be put together take a second try."""
+def _append(worker: Worker, number: int, spool: Spool) -> InputReport:
+    """Append an input's records, or nothing after an error."""
     spec, item, mark = worker.conversion, worker.inputs[number], spool.mark()
     most = None if spec.shuffle else spec.limit
-    options = {"ahead": most is not None, "regroup": regroup, "small": worker.is_small(number)}
-    try:
-        with worker.read(number, on_bytes=worker.on_bytes, threads=worker.threads, **options) as reading:
-            spool.begin(item.name)
-            for key, parts, size in islice(reading.records(spool.take if most is None else None), most):
-                spool.add(key, parts, size)
-            spool.finish()
-    except Tar2tfError as error:
-        spool.go_back(mark)
-        if regroup or not isinstance(error, NotAdjacentError):
+    options = {"ahead": most is not None, "small": worker.is_small(number), "threads": worker.threads}
+
+    def read(regroup: bool) -> InputReport:
+        try:
+            with worker.read(number, on_bytes=worker.on_bytes, regroup=regroup, **options) as reading:
+                spool.begin(item.name)
+                for key, parts, size in islice(reading.records(spool.take if most is None else None), most):
+                    spool.add(key, parts, size)
+                spool.finish()
+        except Tar2tfError:
+            spool.go_back(mark)
             raise
-        return _append(worker, number, spool, regroup=True)
-    return reading.report
+        return reading.report
+
+    return put_together(read)
