@@ -80,7 +80,7 @@ class Unwritten(Publisher):
 
 def publisher(plan: Plan) -> Unwritten:
     """What publishes a plan's shards."""
-    return Unwritten(replace(make_claim(plan, endpoint=None), sink=NoStore()), Events(), plan.lanes)
+    return Unwritten(replace(make_claim(plan, endpoint=None), sink=NoStore()), Events())
 
 
 class NoWork:
