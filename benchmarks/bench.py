@@ -12,7 +12,7 @@ from statistics import median
 from typing import Final
 
 from benchmarks.data import Dataset, Store
-from benchmarks.measure import Command, Document, Failed, peak_anonymous, run
+from benchmarks.measure import Command, Document, Failed, cpu_seconds, peak_anonymous, run
 
 SCENARIOS: Final[dict[str, Callable[[Bench], None]]] = {}
 
@@ -109,6 +109,17 @@ class Bench:
         finally:
             note("")
             shutil.rmtree(self.out)
+
+    def cpu(self, name: str, command: Command) -> None:
+        """Print the CPU seconds of a command and of the server that it asks."""
+        note(f"CPU time: {name}")
+        self.empty()
+        try:
+            client, server = cpu_seconds(command)
+        finally:
+            note("")
+            shutil.rmtree(self.out)
+        print(f"  CPU time of {name}: client {client:.2f} s, server {server:.2f} s")
 
     def _time(self, peer: Peer, times: Times) -> None:
         if times.failure:

@@ -57,6 +57,25 @@ def peak_anonymous(command: Command) -> int:
         return peak
 
 
+def cpu_seconds(command: Command) -> tuple[float, float]:
+    """CPU seconds of a command with its descendants, and of the servers meanwhile: all else that this process began."""
+    with tempfile.TemporaryFile() as log:
+        servers = [pid for pid in family(os.getpid()) if pid != os.getpid()]
+        before, own = sum(map(used, servers)), os.times()
+        process = start(command, log, log)
+        if process.wait():
+            raise Failed(last_line(text(log)))
+        now = os.times()
+        client = now.children_user + now.children_system - own.children_user - own.children_system
+        return client, sum(map(used, servers)) - before
+
+
+def used(pid: int) -> float:
+    """CPU seconds of a process so far; 0 if it is gone."""
+    fields = _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+
+
 def start(command: Command, out: IO[bytes], err: IO[bytes]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=ROOT, env=ENVIRONMENT)
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import requests
 
-from benchmarks.bench import Bench, Peer, Target, note, python, scenario, tar2tf
+from benchmarks.bench import Bench, Peer, Target, python, scenario, tar2tf
 from benchmarks.data import PEERS, Dataset
 from benchmarks.measure import Command
 from servers import S3_KEYS, ais_cluster, end, free_ports, versitygw, wait_for
@@ -24,28 +24,18 @@ MOST_MEMORY = 150 * MEGABYTE
 
 @scenario
 def store_s3(bench: Bench) -> None:
-    """Convert 8 tars of 28 MB and 2,000 tars of one sample from S3 (versitygw), compared with obstore."""
-    for data, target in ((bench.store.tars(8, 28), 1.5), (bench.store.ones(), 2.0)):
+    """Convert 8 tars of 28 and 280 MB and 2,000 tars of one sample from S3 (versitygw), compared with obstore."""
+    for data, target in ((bench.store.tars(8, 28), 1.5), (bench.store.tars(8, 280), 1.5), (bench.store.ones(), 2.0)):
         with _s3(bench, data) as environment:
-            ours = [*environment, *_convert(bench, "s3://bench", data)]
             theirs = [*environment, *python(PEERS / "obstore_copy.py", "fetch", "bench", bench.out)]
-            bench.race(
-                "store-s3",
-                [
-                    Peer("tar2tf convert -j 2", [ours], writes=data.payload),
-                    Peer("obstore, 8 threads, to disk", [theirs], Target(target), data.payload),
-                    Peer("tar2tf convert, from disk", [_convert(bench, data.directory, data)]),
-                ],
-                data,
-            )
-            peak = bench.peak(ours)
-            note("")
-            print(f"  memory of the largest process {peak / 1e6:,.0f} MB, wanted {MOST_MEMORY / 1e6:.0f} MB")
+            durable = Peer("the same, then sync", [_then_sync(bench, shlex.join(map(str, theirs)))])
+            fetching = Peer("obstore, 8 threads, to disk", [theirs], Target(target), data.payload)
+            _race(bench, "store-s3", data, environment, "s3://bench", [fetching, durable])
 
 
 @scenario
 def store_ais(bench: Bench) -> None:
-    """Convert 8 tars of 60 MB and 2,000 tars of one sample from AIStore, compared with curl."""
+    """Convert 8 tars of 60 and 280 MB and 2,000 tars of one sample from AIStore, compared with curl."""
     with tempfile.TemporaryDirectory(dir=_root(bench)) as folder, ExitStack() as stack:
         try:
             url = stack.enter_context(ais_cluster(Path(folder)))
@@ -56,47 +46,34 @@ def store_ais(bench: Bench) -> None:
 
         for name, data, processes, target in (
             ("large", bench.store.tars(8, 60), 2, 1.25),
+            ("larger", bench.store.tars(8, 280), 2, 1.25),
             ("small", bench.store.ones(), 8, 2.0),
         ):
             bucket = Client(url).bucket(name).create()
             for file in data.files:
                 bucket.object(file.name).get_writer().put_file(file)
             theirs = _curl(bench, f"{url}/v1/objects/{name}", data, processes)
-            bench.race(
-                "store-ais",
-                [
-                    Peer(
-                        "tar2tf convert -j 2",
-                        [["env", f"AIS_ENDPOINT={url}", *_convert(bench, f"ais://{name}", data)]],
-                        writes=data.payload,
-                    ),
-                    Peer(f"{processes} x curl to disk, sync", [theirs], Target(target), data.payload),
-                    Peer("tar2tf convert, from disk", [_convert(bench, data.directory, data)]),
-                ],
-                data,
-            )
+            fetching = Peer(f"{processes} x curl to disk, sync", [theirs], Target(target), data.payload)
+            _race(bench, "store-ais", data, ["env", f"AIS_ENDPOINT={url}"], f"ais://{name}", [fetching])
+            bucket.delete()
 
 
 @scenario
 def store_http(bench: Bench) -> None:
-    """Convert 2,000 tars of one sample from an HTTP server, compared with curl -Z."""
+    """Convert 2,000 tars of one sample from nginx, or a server in Python if there is none, compared with curl -Z."""
     data = bench.store.ones()
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
-    server = subprocess.Popen([sys.executable, PEERS / "http_server.py", data.directory, str(port)])
-    try:
-        wait_for(lambda: requests.head(f"{url}/{data.files[0].name}", timeout=2).ok, server)
-        fetch = ["curl", "-sSfLZ", "--create-dirs", "--output-dir", str(bench.out), "--remote-name-all"]
-        bench.race(
-            "store-http",
-            [
-                Peer("tar2tf convert -j 2", [_convert(bench, url, data)], writes=data.payload),
-                Peer("curl -Z to disk", [[*fetch, f"{url}/{_pattern(data, '[{}-{}]')}"]], Target(2), data.payload),
-            ],
-            data,
-        )
-    finally:
-        end(server)
+    with tempfile.TemporaryDirectory(dir=_root(bench)) as folder:
+        server = subprocess.Popen(_http_server(Path(folder), data.directory, port))
+        try:
+            wait_for(lambda: requests.head(f"{url}/{data.files[0].name}", timeout=2).ok, server)
+            fetch = ["curl", "-sSfLZ", "--create-dirs", "--output-dir", str(bench.out), "--remote-name-all"]
+            theirs = [*fetch, f"{url}/{_pattern(data, '[{}-{}]')}"]
+            fetching = Peer("curl -Z to disk", [theirs], Target(2), data.payload)
+            _race(bench, f"store-http ({Path(str(server.args[0])).name})", data, ["env"], url, [fetching])
+        finally:
+            end(server)
 
 
 @scenario
@@ -126,22 +103,42 @@ def store_upload(bench: Bench) -> None:
 
 @scenario
 def store_listing(bench: Bench) -> None:
-    """List 20,000 objects in S3 (versitygw) to find one of them."""
+    """List 100,000 objects in AIStore and 20,000 in S3 (versitygw), to find one of them."""
+    _list_ais(bench, round(100 * bench.store.scale))
     count = round(20_000 * bench.store.scale)
     files = bench.store.ones().files
     with _s3(bench, None) as environment, tempfile.TemporaryDirectory() as folder:
         bucket = bench.store.root / "versitygw" / "bench"
         for number in range(count):
             os.link(files[number % len(files)], bucket / f"s-{number:06}.tar")
-        ours = tar2tf("inspect", "s3://bench", f"s-{count - 1:06}*.tar")
-        theirs = python(PEERS / "obstore_copy.py", "list", "bench", folder)
-        bench.race(
-            "store-listing",
-            [
-                Peer("tar2tf inspect, one of all", [[*environment, *ours]]),
-                Peer("obstore, list", [[*environment, *theirs]], Target(2), records=count),
-            ],
-        )
+        ours = [*environment, *tar2tf("inspect", "s3://bench", f"*-{count - 1:06}.tar")]
+        theirs = [*environment, *python(PEERS / "obstore_copy.py", "list", "bench", folder)]
+        peers = [Peer("tar2tf inspect, one of all", [ours]), Peer("obstore, list", [theirs], Target(2), records=count)]
+        bench.race(f"store-listing: {count:,} objects in S3", peers)
+        bench.cpu("tar2tf", ours)
+
+
+def _list_ais(bench: Bench, copies: int) -> None:
+    """List so many copies of a bucket of 1,000 objects."""
+    with tempfile.TemporaryDirectory(dir=_root(bench)) as folder, ExitStack() as stack:
+        try:
+            url = stack.enter_context(ais_cluster(Path(folder)))
+        except (FileNotFoundError, PermissionError) as error:
+            print(f"\nstore-listing: {error}")
+            return
+        from aistore.sdk import Client
+
+        one, many = (Client(url).bucket(name).create() for name in ("one", "many"))
+        for number, file in enumerate(bench.store.ones().files[:1000]):
+            one.object(f"{number:04}.tar").get_writer().put_file(file)
+        for number in range(copies):
+            job = Client(url).job(one.copy(many, prepend=f"{number:03}-"))
+            wait_for(lambda job=job: job.status().end_time)
+        ours = ["env", f"AIS_ENDPOINT={url}", *tar2tf("inspect", "ais://many", f"*{copies - 1:03}-0999.tar")]
+        sdk = "import sys; from aistore.sdk import Client; len(Client(sys.argv[1]).bucket('many').list_all_objects())"
+        peers = [Peer("tar2tf inspect, one of all", [ours]), Peer("AIStore's SDK, list", [python("-c", sdk, url)])]
+        bench.race(f"store-listing: {1000 * copies:,} objects in AIStore, wanted within 3 s", peers)
+        bench.cpu("tar2tf", ours)
 
 
 def _root(bench: Bench) -> Path:
@@ -171,10 +168,44 @@ def _pattern(data: Dataset, braces: str) -> str:
     return f"{stem}{braces.format(first.removeprefix(stem), last.removeprefix(stem))}.tar"
 
 
-def _convert(bench: Bench, bucket: str | Path, data: Dataset) -> Command:
+def _race(bench: Bench, title: str, data: Dataset, environment: Command, bucket: str, others: Sequence[Peer]) -> None:
+    """Race with those that only fetch, and with conversions that read or write for free, or hardly do anything."""
+    ours = [*environment, *_convert(bench.out, bucket, data)]
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        free = [
+            Peer("tar2tf, from disk", [_convert(bench.out, data.directory, data)]),
+            Peer("tar2tf, to memory", [[*environment, *_convert(Path(memory), bucket, data)]]),
+            Peer("tar2tf, one sample", [[*environment, *_convert(bench.out, bucket, data, "--limit", "1")]]),
+        ]
+        bench.race(title, [Peer("tar2tf convert -j 2", [ours], writes=data.payload), *others, *free], data)
+    bench.cpu("tar2tf", ours)
+    bench.cpu("the first other", others[0].commands[0])
+    peak = bench.peak(ours)
+    print(f"  memory of the largest process {peak / 1e6:,.0f} MB, wanted {MOST_MEMORY / 1e6:.0f} MB")
+
+
+def _convert(out: Path, bucket: str | Path, data: Dataset, *options: str) -> Command:
     names = _pattern(data, "{{{}..{}}}")
     limits = ("--max-shard-size", "32MB", "-j", "2", "-q", "--overwrite")
-    return tar2tf("convert", bucket, names, "-o", bench.out / "train-<>.record", *limits)
+    return tar2tf("convert", bucket, names, "-o", out / "train-<>.record", *limits, *options)
+
+
+def _http_server(folder: Path, files: Path, port: int) -> Command:
+    """The command of a server of files: nginx with one worker, as installed from a distribution, if it is there."""
+    nginx = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
+    if nginx is None:
+        return python(PEERS / "http_server.py", files, str(port))
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    paths = " ".join(f"{kind}_temp_path {folder / kind};" for kind in kinds)
+    (folder / "nginx.conf").write_text(
+        f"daemon off; pid {folder}/pid; error_log {folder}/log; events {{}} http {{ {paths} access_log off;"
+        f" sendfile on; keepalive_requests 100000; server {{ listen 127.0.0.1:{port}; root {files}; }} }}"
+    )
+    return [nginx, "-c", folder / "nginx.conf", "-e", folder / "log"]
+
+
+def _then_sync(bench: Bench, script: str) -> Command:
+    return ["sh", "-c", f"{script} && sync {bench.out}/*"]
 
 
 def _curl(bench: Bench, url: str, data: Dataset, processes: int) -> Command:
@@ -182,4 +213,4 @@ def _curl(bench: Bench, url: str, data: Dataset, processes: int) -> Command:
     each = -(-len(data.files) // processes)
     names = " ".join(f"{url}/{file.name}" for file in data.files)
     fetch = f"xargs -P{processes} -n{each} curl -sSfL --create-dirs --output-dir {bench.out} --remote-name-all"
-    return ["sh", "-c", f"echo {names} | {fetch} && sync {bench.out}/*"]
+    return _then_sync(bench, f"echo {names} | {fetch}")

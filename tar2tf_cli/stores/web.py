@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
@@ -149,11 +150,9 @@ class WebClient:
 
     def _options(self, origin: str) -> dict[int, Any]:
         """Options of libcurl for requests to a server."""
-        from requests.utils import get_auth_from_url, get_environ_proxies, get_netrc_auth, select_proxy
-
         from tar2tf_cli.stores.wire import pycurl
 
-        proxy = select_proxy(origin, get_environ_proxies(origin)) or ""
+        proxy, auth = _proxy_and_login(origin)
         options: dict[int, Any] = {
             pycurl.NOSIGNAL: 1,
             pycurl.TCP_NODELAY: 1,
@@ -167,7 +166,6 @@ class WebClient:
         }
         if "https://" in (origin[:8].lower(), proxy[:8].lower()):
             options |= _tls(self._verify, self._cert)
-        auth = get_netrc_auth(origin) or get_auth_from_url(origin)
         if any(auth) and "Authorization" not in self._headers:
             options |= {pycurl.USERNAME: auth[0], pycurl.PASSWORD: auth[1]}
         return options
@@ -228,6 +226,22 @@ def _parts(url: str) -> Sequence[str]:
     if not found:
         raise UsageError("the address, or where it redirects to, is not a valid URL")
     return found.groups("")
+
+
+def _proxy_and_login(origin: str) -> tuple[str, tuple[str, str]]:
+    """Return a server's proxy, user and password as requests finds them, whose import is saved where there are none."""
+    files = [os.environ["NETRC"]] if "NETRC" in os.environ else ["~/.netrc", "~/_netrc"]
+    told = any(name.lower().endswith("_proxy") for name in os.environ)
+    if sys.platform == "linux" and not told and "@" not in origin and not any(map(_exists, files)):
+        return "", ("", "")
+    from requests.utils import get_auth_from_url, get_environ_proxies, get_netrc_auth, select_proxy
+
+    auth: tuple[str, str] = get_netrc_auth(origin) or get_auth_from_url(origin)
+    return select_proxy(origin, get_environ_proxies(origin)) or "", auth
+
+
+def _exists(path: str) -> bool:
+    return os.path.exists(os.path.expanduser(path))
 
 
 def _tls(verify: bool | str, cert: tuple[str, str] | None) -> dict[int, Any]:

@@ -1,8 +1,10 @@
 """Responses as servers may send them, and proxies, over connections that stay open."""
 
+import os
 import re
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -151,6 +153,26 @@ def test_some_responses_have_no_body_whatever_they_announce(status: bytes) -> No
 def test_a_header_cannot_hold_another_one() -> None:
     with scripted([SIZED]) as server, pytest.raises(UsageError, match="line break"):
         WebClient({"Authorization": "Bearer a\r\nX: y"}).send("GET", server.url)
+
+
+def test_requests_is_not_imported_where_nothing_is_told_of_proxies_or_logins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    monkeypatch.setitem(sys.modules, "requests.utils", None)
+    with scripted([SIZED]) as server:
+        assert body(WebClient(), server.url) == b"bytes"
+
+
+def test_a_login_comes_from_netrc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n")
+    (tmp_path / "netrc").chmod(0o600)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    with scripted([SIZED]) as server:
+        assert body(WebClient(), server.url) == b"bytes"
+        assert b"\r\nAuthorization: Basic bWU6c2VjcmV0\r\n" in server.requests[0]
 
 
 def test_a_proxy_gets_the_whole_address(monkeypatch: pytest.MonkeyPatch) -> None:
