@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tar2tf_cli.conversion.claim import Claim, finished, journal_entry
@@ -168,8 +168,9 @@ class Publisher:
             shards = [claim.prefix + entry.path for entry in manifest.shards]
             self._remove_stale({os.path.normpath(path) for path in (*documents, *shards)})
             self._sink.flush({os.path.dirname(path) or "." for path in shards})
-            for path, data in {**documents, claim.manifest: manifest.to_bytes()}.items():
-                self._write(path, data)
+            for path, data in documents.items():
+                self._write(path, [data])
+            self._write(claim.manifest, manifest.parts())
             self._working_folder.remove()
         return [*manifest.shards]
 
@@ -229,10 +230,10 @@ class Publisher:
         for path in gone:
             self._sink.remove(path)
 
-    def _write(self, path: str, data: bytes) -> None:
+    def _write(self, path: str, parts: Iterable[bytes]) -> None:
         """Write a document; it appears under its name once it is whole and flushed to disk."""
         part = os.path.join(self.folder, "document.part")
-        write_whole(part, [data])
+        write_whole(part, parts)
         self._sink.publish(part, path)
         self._sink.flush([self._claim.root])
 

@@ -50,8 +50,8 @@ def sync(path: str) -> None:
             os.close(descriptor)
 
 
-def write_whole(path: str, parts: Sequence[bytes], *, lasting: bool = True) -> None:
-    """Write a small file, which appears at its path whole or not at all, and replaces an existing file.
+def write_whole(path: str, parts: Iterable[bytes], *, lasting: bool = True) -> None:
+    """Write a file, which appears at its path whole or not at all, and replaces an existing file.
 
     Args:
         path: the file's path; the folder must exist.
@@ -62,7 +62,7 @@ def write_whole(path: str, parts: Sequence[bytes], *, lasting: bool = True) -> N
         SinkError: when it cannot be written.
     """
     with WholeFile(path, lasting=lasting) as file:
-        file.write(parts, sum(map(len, parts)))
+        file.write(iter(parts), 0)
 
 
 def crc32c_of_file(path: str) -> int:

@@ -147,6 +147,15 @@ def test_a_large_manifest_that_was_laid_out_anew_is_read_as_well(document: Path)
     assert whole.to_bytes() == document.read_bytes()
 
 
+def test_a_manifest_is_never_whole_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(Manifest, "to_bytes")
+    plan = make_plan(Conversion("listing", Output(f"{tmp_path}/<input>.record")), source=Listing(20))
+    conduct(plan, finishes=True)
+    found = Manifest.load(f"{tmp_path}/manifest.json")
+    assert found
+    assert len(found.shards) == 20
+
+
 # --- The journal ---
 
 
