@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -43,6 +42,8 @@ def print_skipped(names: Sequence[str]) -> None:
 
 def print_json(document: Any) -> None:
     """Print one JSON document on standard output."""
+    import json
+
     click.echo(json.dumps(document, indent=1))
 
 
@@ -157,6 +158,8 @@ class Terminal(Events):
 
     def fault(self, fault: dict[str, Any]) -> None:
         if self._errors:
+            import json
+
             with write_errors(self._errors_path or ""):
                 self._errors.write(json.dumps(fault) + "\n")
 

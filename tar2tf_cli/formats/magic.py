@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from tar2tf_cli.formats.tfrecord import stored_crc
-
 __all__ = ["GZIP_MAGIC", "foreign", "sniff"]
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -84,6 +82,8 @@ def sniff(data: bytes) -> str | None:
 
 def foreign(head: bytes) -> tuple[str, str] | None:
     """What a file is instead of a tar, by its first bytes, and what to do with it; None when it is unknown."""
+    from tar2tf_cli.formats.tfrecord import stored_crc
+
     kind = sniff(head) or ("zlib" if head.startswith(_ZLIB) else "")
     if head[8:12] and head[8:12] == stored_crc(head[:8]):
         kind = "tfrecord"
