@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from google_crc32c import extend
-
 from tar2tf_cli.errors import write_errors
+from tar2tf_cli.formats.crc32c import extend
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -13,10 +13,9 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from google_crc32c import extend, value
-
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.bytestream import Readable
+from tar2tf_cli.formats.crc32c import extend
 
 if TYPE_CHECKING:
     from tar2tf_cli.formats.stored import StoredBytes
@@ -63,7 +62,7 @@ def masked(crc: int) -> int:
 
 def stored_crc(data: bytes) -> bytes:
     """Return the CRC of a record's stored length or data as it is stored."""
-    crc = value(data)
+    crc = extend(0, data)
     return _CRC.pack(((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF)
 
 
@@ -154,7 +153,7 @@ def unframed(framed: bytes) -> bytes:
         message = f"the record is {length + FRAMING:,} bytes long, but should be {len(framed):,}"
         raise DamagedShardError(message, kind="truncated")
     data = framed[12:-4]
-    crc = value(data)
+    crc = extend(0, data)
     if ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF != int.from_bytes(framed[-4:], "little"):
         raise DamagedShardError("the CRC of the record's data does not match", kind="data_crc")
     return data
@@ -194,7 +193,7 @@ class RecordReader:
         self.count = 0
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        known, crc_of, number = _lengths, value, int.from_bytes
+        known, crc_of, number = _lengths, extend, int.from_bytes
         check_data = self._check_data
         while True:
             buffer, position = self._buffer, self._position
@@ -215,7 +214,7 @@ class RecordReader:
             else:
                 data, stored = self._read_large(length)
             if check_data:
-                crc = crc_of(data)
+                crc = crc_of(0, data)
                 if ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF != number(stored, "little"):
                     self._damaged = b"".join((buffer[position : position + 12], data, stored))
                     raise self._damage("data_crc", "the CRC of the record's data does not match")

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import google_crc32c
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,17 +21,19 @@ from makers import files_of, member, tar_of
 from shards import records, tar2tf
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.kernel.build import build
-from tar2tf_cli.formats.tfrecord import crc32c
 
 needs_compiler = pytest.mark.skipif(built() is None, reason="no C compiler")
 
 
 @needs_compiler
-@given(data=st.binary(max_size=200) | st.integers(1500, 5000).map(lambda size: bytes(range(251)) * (size // 251)))
-def test_checksums_by_hardware_and_by_table_are_right(data: bytes) -> None:
+@given(
+    data=st.binary(max_size=200) | st.integers(1500, 5000).map(lambda size: bytes(range(251)) * (size // 251)),
+    before=st.integers(0, 2**32 - 1),
+)
+def test_checksums_by_hardware_and_by_table_are_right(data: bytes, before: int) -> None:
     native = built()
     assert native
-    assert native.crc32c(data, True) == native.crc32c(data, False) == crc32c(data)
+    assert native.extend(before, data) == native.extend(before, data, True) == google_crc32c.extend(before, data)
 
 
 def test_records_are_framed_one_by_one(with_kernel: ModuleType, tmp_path: Path) -> None:

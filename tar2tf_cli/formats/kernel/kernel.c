@@ -52,8 +52,8 @@ static uint64_t eight(bytes_t data) { /* compilers make one load of it */
 
 static uint32_t four_before(bytes_t end) { return (uint32_t)(eight(end - 8) >> 32); }
 
-static uint32_t crc_by_table(bytes_t data, size_t size) {
-    uint32_t crc = 0xFFFFFFFF;
+static uint32_t crc_by_table(uint32_t before, bytes_t data, size_t size) {
+    uint32_t crc = ~before;
     for (; size >= 8; data += 8, size -= 8) {
         uint64_t word = eight(data) ^ crc;
         crc = 0;
@@ -72,8 +72,8 @@ HARDWARE static uint32_t shifted(uint32_t crc, uint32_t power) {
 #endif
 
 #ifdef HARDWARE
-HARDWARE static uint32_t crc_by_hardware(bytes_t data, size_t size) {
-    uint32_t crc = 0xFFFFFFFF;
+HARDWARE static uint32_t crc_by_hardware(uint32_t before, bytes_t data, size_t size) {
+    uint32_t crc = ~before;
 #ifdef THIRD
     for (; size >= 3 * THIRD; data += 3 * THIRD, size -= 3 * THIRD) {
         uint32_t second = 0, third = 0;
@@ -91,7 +91,8 @@ HARDWARE static uint32_t crc_by_hardware(bytes_t data, size_t size) {
 }
 #endif
 
-static uint32_t (*crc32c)(bytes_t data, size_t size) = crc_by_table;
+/* That of bytes, going on from that of the bytes before them. */
+static uint32_t (*crc32c)(uint32_t before, bytes_t data, size_t size) = crc_by_table;
 
 static uint32_t masked(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xA282EAD8; }
 
@@ -232,7 +233,7 @@ static unsigned char *put_record(unsigned char *out, const Member **entries, int
     size_t total = 0;
     for (int entry = 0; entry < count; entry++) total += delimited(entry_size(entries[entry]));
     unsigned char *message = put_number(out, delimited(total), 8);
-    message = put_number(message, masked(crc32c(out, 8)), 4);
+    message = put_number(message, masked(crc32c(0, out, 8)), 4);
     out = put_delimited(message, 0x0A, total, NULL);
     for (int number = 0; number < count; number++) {
         const Member *entry = entries[number];
@@ -242,7 +243,7 @@ static unsigned char *put_record(unsigned char *out, const Member **entries, int
         out = put_delimited(out, 0x0A, delimited(entry->size), NULL);
         out = put_delimited(out, 0x0A, entry->size, entry->data);
     }
-    return put_number(out, masked(crc32c(message, (size_t)(out - message))), 4);
+    return put_number(out, masked(crc32c(0, message, (size_t)(out - message))), 4);
 }
 
 /* --- Samples --- */
@@ -482,9 +483,9 @@ static PyObject *examples(PyObject *module, PyObject *args) {
     while (end - at >= FRAMING) {
         uint64_t length = eight(at), tried = 0;
         bytes_t message = at + 12;
-        if (length > (uint64_t)(end - at - FRAMING) || four_before(message) != masked(crc32c(at, 8))) break;
+        if (length > (uint64_t)(end - at - FRAMING) || four_before(message) != masked(crc32c(0, at, 8))) break;
         if (!is_usual(message, message + length, known, count, &found)) break;
-        if (four_before(message + length + 4) != masked(crc32c(message, (size_t)length))) break;
+        if (four_before(message + length + 4) != masked(crc32c(0, message, (size_t)length))) break;
         for (; tried < most && wanted[kind] != found; tried++) kind = kind + 1 < most ? kind + 1 : 0;
         if (tried == most) break;
         counts[kind]++;
@@ -496,20 +497,20 @@ wrong:
     return PyErr_Format(PyExc_ValueError, "no such bytes, or more than %d names or kinds", MOST_KNOWN);
 }
 
-PyDoc_STRVAR(crc32c_doc, "crc32c(data, hardware)\n--\n\nThe CRC-32C of bytes, by the processor's instruction or by a table.");
+PyDoc_STRVAR(extend_doc, "extend(crc, data[, by_table])\n--\n\nThe CRC-32C of bytes, going on from that of those before.");
 
-static PyObject *crc32c_of(PyObject *module, PyObject *args) {
-    const char *data;
+static PyObject *extend(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    char *data;
     Py_ssize_t size;
-    int wanted;
-    if (!PyArg_ParseTuple(args, "y#p", &data, &size, &wanted)) return NULL;
-    return PyLong_FromUnsignedLong((wanted ? crc32c : crc_by_table)((bytes_t)data, (size_t)size));
+    unsigned long before = count < 2 ? (unsigned long)PyErr_BadArgument() : PyLong_AsUnsignedLong(args[0]);
+    if (PyErr_Occurred() || PyBytes_AsStringAndSize(args[1], &data, &size)) return NULL;
+    return PyLong_FromUnsignedLong((count > 2 ? crc_by_table : crc32c)((uint32_t)before, (bytes_t)data, (size_t)size));
 }
 
 static PyMethodDef methods[] = {
     {"records", records, METH_VARARGS, records_doc},
     {"examples", examples, METH_VARARGS, examples_doc},
-    {"crc32c", crc32c_of, METH_VARARGS, crc32c_doc},
+    {"extend", (PyCFunction)(void *)extend, METH_FASTCALL, extend_doc},
     {NULL, NULL, 0, NULL},
 };
 
