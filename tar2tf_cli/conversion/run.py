@@ -141,12 +141,13 @@ def _target(plan: Plan, events: Events, **options: Any) -> Target:
 
 def _finished_before(manifest: Manifest, path: str | None) -> Summary:
     """The summary of a conversion that an earlier run finished."""
+    shards = [*manifest.shards]
     return Summary(
         path,
         len(manifest.inputs),
-        [*manifest.shards],
-        manifest.records,
-        sum(shard.bytes for shard in manifest.shards),
+        shards,
+        sum(shard.records for shard in shards),
+        sum(shard.bytes for shard in shards),
         skipped=Counter(manifest.skipped["members"]),
         skipped_samples=manifest.skipped["samples"],
         features=manifest.features,

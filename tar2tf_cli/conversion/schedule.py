@@ -62,8 +62,8 @@ class ConversionSchedule(Schedule):
         self._queue = InputQueue(plan, worker, readers, self._planner)
         self._reading = 0
         self._frontier = 0  # the first input whose records have not been divided among shards
-        self._read: dict[int, tuple[InputReport, Part] | Tar2tfError] = {}  # results of inputs from the frontier on
-        self._failed = False
+        self._read: dict[int, tuple[InputReport, Part]] = {}  # inputs from the frontier on
+        self._errors: dict[int, Tar2tfError] = {}  # of inputs from the frontier on
         self._finished = False
         self._ready: deque[Shard] = deque()
         self._users: Counter[int] = Counter()  # how many inputs to come and unwritten shards need a group's spool
@@ -83,7 +83,7 @@ class ConversionSchedule(Schedule):
         """The next shard that is ready, otherwise the next inputs, unless they are too far ahead; None to wait."""
         if self._ready:
             return WriteShard(self._ready.popleft())
-        if self._failed or self._finished or self._reading == self._readers:
+        if self._errors or self._finished or self._reading == self._readers:
             return None
         numbers = self._queue.next()
         self._reading += bool(numbers)
@@ -99,11 +99,10 @@ class ConversionSchedule(Schedule):
                 self._read[number] = report, part
                 self._users[part.group] += 1
             if group.error:
-                self._read[task.numbers[len(group.reports)]] = group.error
-                self._failed = True
+                self._errors[task.numbers[len(group.reports)]] = group.error
             self._advance()
-            if self._failed and not (self._reading or self._finished):
-                raise next(report for report in self._read.values() if isinstance(report, Tar2tfError))
+            if self._errors and not (self._reading or self._finished):
+                raise next(iter(self._errors.values()))
         elif error:
             raise error
         elif isinstance(task, WriteShard):
@@ -141,10 +140,9 @@ class ConversionSchedule(Schedule):
             self._queue.urgent = self._planner.awaits(number)
             if self._queue.urgent is not None:
                 return
-            found = self._read.pop(number, None)
-            if isinstance(found, Tar2tfError):
-                raise found
-            report, part = found or (self._planner.known(number), None)
+            if number in self._errors:
+                raise self._errors[number]
+            report, part = self._read.pop(number, None) or (self._planner.known(number), None)
             if report is None:
                 self._queue.ask_for(number)
                 return
@@ -160,7 +158,7 @@ class ConversionSchedule(Schedule):
     def _load_if_read(self, number: int) -> Part | None:
         """The units of an input, if that was read."""
         found = self._read.get(number)
-        return None if found is None or isinstance(found, Tar2tfError) else found[1]
+        return found and found[1]
 
     def _is_same(self, group: int, start: int, path: str, position: int, size: int) -> bool:
         """Whether a part of a group's spool and one of a shard have the same bytes."""
