@@ -16,11 +16,9 @@ from tar2tf_cli.remote.source import RemoteSamples, RemoteSource
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.ais_etl import Transformers
-from tar2tf_cli.stores.retries import Transient, persist
+from tar2tf_cli.stores.retries import Transient
 
 __all__ = ["where_records_are_made"]
-
-_END_SECONDS: Final = 10.0  # in which a transformer is deleted at the end of a run
 
 _UNESCAPED: Final = re.compile("[?#]|%(?![0-9A-Fa-f]{2})")
 
@@ -105,9 +103,6 @@ class _Transformer:
             RemoteError: when it is not running, or of another spec.
         """
         self._made_of = self._ask(lambda: self.cluster.message(name))
-        if not self._made_of:
-            hint = "tar2tf etl list shows those that there are; tar2tf etl init makes one"
-            raise RemoteError(f"there is no running transformer {name!r}", shard=self.cluster.where, hint=hint)
         if deploy.settings_of(self._made_of) != self.settings.text:
             what = f"the transformer {name!r} is of another spec or version"
             hint = f"tar2tf etl init --spec SPEC --name {name} makes one of this spec; or leave out --etl"
@@ -165,13 +160,10 @@ class _Transformer:
 
     def delete(self, events: Events) -> None:
         """Delete it at the end of a run."""
-        name = self.settings.name
         try:
-            persist(lambda: self.cluster.delete(name), _END_SECONDS, shard=self.cluster.where)
-        except RemoteError:
-            return  # it was not made, or is gone
+            deploy.delete(self.cluster, self.settings.name)
         except SourceError as error:
-            events.note(f"note: {error}; delete the transformer with: tar2tf etl delete {name}")
+            events.note(f"note: {error}; delete the transformer with: tar2tf etl delete {self.settings.name}")
 
     def _ask(self, request: Callable[[], Any]) -> Any:
         return self.cluster.store.persist(request, shard=self.cluster.where)

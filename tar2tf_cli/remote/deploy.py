@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from tar2tf_cli.errors import RemoteError, SourceError
@@ -13,12 +14,13 @@ from tar2tf_cli.remote.settings import ENVIRONMENT, Settings
 from tar2tf_cli.spec.version import __version__
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.ais_etl import Transformers
-from tar2tf_cli.stores.retries import Transient
+from tar2tf_cli.stores.retries import Transient, persist
 
 __all__ = [
     "FOR_A_RUN",
     "INIT_SECONDS",
     "default_image",
+    "delete",
     "init",
     "message",
     "object_seconds",
@@ -45,6 +47,7 @@ _LEAST_SECONDS: Final = 120.0
 _BYTES_A_SECOND: Final = 2e6  # of an object, when its target is busy with others, too
 _UNKNOWN_SIZE: Final = 1 << 30
 _LOOK_AGAIN: Final = 0.5
+_END_SECONDS: Final = 10.0  # in which a transformer is deleted
 
 
 def default_image() -> str:
@@ -107,7 +110,7 @@ def message(
 
 
 def init(transformers: Transformers, wanted: Mapping[str, Any]) -> None:
-    """Make a transformer; one of that name that ended is deleted first.
+    """Make a transformer; one of that name that ended is deleted first, and so is one that Ctrl-C interrupts.
 
     Raises:
         RemoteError: when it cannot be made, or one of that name is there.
@@ -125,7 +128,22 @@ def init(transformers: Transformers, wanted: Mapping[str, Any]) -> None:
         asked = True
         transformers.make(wanted, seconds_of(wanted["init_timeout"]))
 
-    transformers.store.persist(make, shard=transformers.where)
+    try:
+        transformers.store.persist(make, shard=transformers.where)
+    except KeyboardInterrupt:
+        if asked:
+            delete(transformers, name)
+        raise
+
+
+def delete(transformers: Transformers, name: str) -> None:
+    """Delete a transformer unless it is gone.
+
+    Raises:
+        SourceError: when the cluster does not answer.
+    """
+    with suppress(RemoteError):
+        persist(lambda: transformers.delete(name), _END_SECONDS, shard=transformers.where)
 
 
 def ready(transformers: Transformers, name: str, stage: str | None) -> bool:

@@ -64,11 +64,12 @@ class Transformers:
         return {each["id"]: str(each["stage"]) for each in self._get("") or ()}
 
     def message(self, name: str) -> Mapping[str, Any]:
-        """Return what a transformer was made of; an empty mapping while it is not running."""
-        try:
-            return dict(self._get(f"/{name}").get("init_msg") or {})
-        except _NoSuchTransformerError:
-            return {}
+        """Return what a transformer was made of.
+
+        Raises:
+            RemoteError: when it is not running.
+        """
+        return dict(self._get(f"/{name}").get("init_msg") or {})
 
     def make(self, message: Mapping[str, Any], seconds: float) -> None:
         """Make a transformer, and wait until each of its pods is ready.
@@ -200,14 +201,10 @@ class Transformers:
         )
         if name in stages:
             what, hint = f"the transformer {name!r} is {stages[name]}", "tar2tf etl init makes it again"
-        return _NoSuchTransformerError(what, shard=self.where, hint=hint)
+        return RemoteError(what, shard=self.where, hint=hint)
 
     def _cannot(self, message: str, hint: str = LOCALLY) -> RemoteError:
         return RemoteError(message, shard=self.where, hint=hint)
-
-
-class _NoSuchTransformerError(RemoteError):
-    """A transformer that does not exist, or has no pods."""
 
 
 def _pod_failure(message: str, state: re.Match[str]) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from tar2tf_cli.remote.choose import where_records_are_made
 from tar2tf_cli.remote.settings import Settings
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source, open_source
+from tar2tf_cli.stores.ais_etl import Transformers
 
 OBJECT = ObjectInfo("a.tar", 10_000_000, "1")
 
@@ -158,6 +159,20 @@ def test_it_is_deleted_after_errors_too(source: Source, cluster: type[Cluster], 
     assert cluster.asked[-1][0].startswith("DELETE")
 
 
+def test_ctrl_c_while_one_is_made_has_it_deleted(
+    source: Source, cluster: type[Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Transformers, "make", interrupted)
+    transformers = source.transformers()
+    assert transformers
+    with pytest.raises(KeyboardInterrupt):
+        deploy.init(transformers, deploy.message(Settings.of(spec()), init_seconds=60, seconds=10))
+    assert cluster.asked[-1][0] == f"DELETE /v1/etl/{Settings.of(spec()).name}"
+
+
 def test_a_pod_that_ends_shows_its_last_lines(source: Source, cluster: type[Cluster]) -> None:
     state = 'pod_status="container: n, state: Terminated, reason: Error, message: no\\nspace left\\n, exitCode: 3"]'
     cluster.answers["PUT /v1/etl"] = 400, f"[t[a],pod=n,{state} context canceled"
@@ -175,7 +190,11 @@ def test_a_transformer_of_a_name_has_to_be_of_this_spec(source: Source, cluster:
     with pytest.raises(RemoteError, match="'photos' is of another spec or version"):
         chosen(source, spec(etl="photos", limit=3))
     cluster.answers["GET /v1/etl/photos"] = 404, "photos does not exist"
-    with pytest.raises(RemoteError, match="no running transformer 'photos'"):
+    cluster.answers["GET /v1/etl"] = 200, [{"id": "photos-2", "stage": "Running"}]
+    with pytest.raises(RemoteError, match="there is no transformer 'photos'; did you mean 'photos-2'"):
+        chosen(source, spec(etl="photos"))
+    cluster.answers["GET /v1/etl"] = 200, [{"id": "photos", "stage": "Aborted"}]
+    with pytest.raises(RemoteError, match="the transformer 'photos' is Aborted"):
         chosen(source, spec(etl="photos"))
 
 
