@@ -457,8 +457,8 @@ def serve(args):
         waiting.append((base + 10 * i, "/v1/health?readiness=true" if i else "/v1/health?prr=true"))
         while i == 0 and nodes[0].poll() is None and not healthy(base, "/v1/health") and not done.wait(0.1):
             pass
-    while (waiting or nodes[0].poll() is None) and not done.wait(0.2):
-        if waiting and any(p.poll() is not None for p in nodes):
+    while not done.wait(0.2):
+        if any(p.poll() is not None for p in (nodes if waiting else nodes[:1])):
             break
         if waiting and healthy(*waiting[0]) and waiting.pop(0) and not waiting:
             write(d, "ready", now())

@@ -96,6 +96,8 @@ def etl_cluster_in(folder: Path, *options: str) -> Iterator[EtlCluster]:
     started = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=120)
     try:
         with forking(python.parent, [*tool, "exec", "--dir", str(folder)]):
-            yield EtlCluster(folder, started.stdout.strip().partition("=")[2])
+            yield (cluster := EtlCluster(folder, started.stdout.strip().partition("=")[2]))
+            for role in ("proxy", "target"):
+                cluster.kill(f"-role={role}")  # they would take seconds to end
     finally:
         subprocess.run([*tool, "stop", "--dir", str(folder)], check=True, timeout=60)

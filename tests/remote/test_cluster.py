@@ -178,7 +178,6 @@ def test_the_time_limit_of_the_cluster_is_an_error_and_ends_the_work(etl: EtlClu
     assert made == {}
     assert "context deadline exceeded" in errors[0].msg
     wait_until(lambda: "the client has gone" in etl.logs(name), "the work to end")
-    etl.sdk.etl(name).delete()
 
 
 def test_a_pod_says_what_is_wrong_with_its_settings(etl: EtlCluster) -> None:

@@ -212,19 +212,21 @@ def test_pods_and_a_target_that_are_killed_are_started_again_and_no_byte_changes
     assert run("convert", BUCKET, "{0..3}.tar", "-o", tmp_path / "here" / "<>.record", "--no-remote-exec").code == 0
     (with_object,) = etl.folder.glob("data/*/*/@ais/client/%ob/2.tar")
     victims = {"1.tar": "serve", "2.tar": f"-daemon_id=target211{with_object.parents[3].name}0"}
-    fetch, asked = RemoteSource._fetch, []
+    fetch, asked, one_by_one = RemoteSource._fetch, [], threading.Lock()
 
     def kill_and_fetch(source: Any, item: Any, *part: str) -> Any:
         asked.append(item.name)
-        if victim := victims.pop(item.name, None):
-            etl.kill(victim)
-            while victim == "serve" and source._transformers.stages().get(source._made_of["name"]) != "Aborted":
-                time.sleep(0.1)  # until then, targets try for half a minute to reach the pods
-        return fetch(source, item, *part)
+        with one_by_one:
+            if victim := victims.pop(item.name, None):
+                etl.kill(victim)
+                while victim == "serve" and source._transformers.stages().get(source._made_of["name"]) != "Aborted":
+                    time.sleep(0.1)  # until then, targets try for half a minute to reach the pods
+            return fetch(source, item, *part)
 
     monkeypatch.setattr(RemoteSource, "_fetch", kill_and_fetch)
     monkeypatch.setattr(retries, "LONGEST_PAUSE", 0.5)
-    ran = run("convert", BUCKET, "{0..3}.tar", "-o", tmp_path / "there" / "<>.record", "--remote-exec")
+    words = ["convert", BUCKET, "{0..3}.tar", "-o", tmp_path / "there" / "<>.record", "--remote-exec"]
+    ran = run(*words, "--retry-for", "100")
     assert ran.code == 0, ran.err
     assert min(asked.count("1.tar"), asked.count("2.tar")) > 1
     assert tree(tmp_path / "there") == tree(tmp_path / "here")
