@@ -1,7 +1,8 @@
 """Amazon S3, Google Cloud Storage and Azure Blob Storage, through obstore.
 
 A file is uploaded in one PUT from a memory map, whole or not at all. A killed process leaves nothing behind, whereas a
-multipart upload would leave hidden parts that cost money. The mapped pages belong to the page cache: they count as
+multipart upload would leave hidden parts that cost money: one is used only for what is too large for one request, and
+what an earlier one of the same object left is aborted first. The mapped pages belong to the page cache: they count as
 resident, up to the size of the file, but the system can reclaim them at any time.
 """
 
@@ -138,10 +139,15 @@ class CloudStore(Store):
         client = self.of_process(self.connect_patiently, 2 << (size >> 27).bit_length())  # at least 1 MiB/s
         with open(path, "rb") as file, self._errors(self.locate(name)):
             if size > self.one_put:
+                self.abort_uploads(name)
                 client.put(self.root + name, Path(path), chunk_size=_PART, max_concurrency=2)
             else:  # the map is closed when obstore releases it
                 data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
                 client.put(self.root + name, data, use_multipart=False)
+
+    def abort_uploads(self, name: str) -> None:
+        """Abort uploads in parts of an object that a killed run left, where the store does not drop them by itself."""
+        return
 
     def copy(self, name: str, target: str) -> None:
         """Copy within the store; objects too large for one request pass through this machine."""
@@ -149,6 +155,7 @@ class CloudStore(Store):
         found = self.head(name)
         with self._errors(self.locate(target)):
             if found and found.size and found.size > self.one_put:
+                self.abort_uploads(target)
                 client.put(self.root + target, client.get(self.root + name).stream(_PART), chunk_size=_PART)
             else:
                 client.copy(self.root + name, self.root + target)
@@ -191,6 +198,13 @@ class S3Store(CloudStore):
             config |= region_of(self._name)
         provider = None if self.unsigned else aws_provider()
         return stores.S3Store(self._name, config=config, credential_provider=provider, **options)
+
+    def abort_uploads(self, name: str) -> None:
+        """Abort them through boto3."""
+        from tar2tf_cli.stores.cloud_orphans import abort_uploads
+
+        region = {} if self._endpoint else region_of(self._name)
+        abort_uploads(self._name, self.root + name, self._endpoint, region.get("region"))
 
 
 class GcsStore(CloudStore):

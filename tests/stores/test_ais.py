@@ -282,7 +282,7 @@ class TestOutages:
     ) -> None:
         (tmp_path / "in").mkdir()
         for number in range(24):
-            data = tar_of(100, 4000, first=100 * number)
+            data = tar_of(100 if number % 2 else 10, 4000, first=100 * number)  # one thread fetches the small ones
             put(ais, f"in/{number:02d}.tar", data)
             (tmp_path / "in" / f"{number:02d}.tar").write_bytes(data)
         options = ("--records-per-shard", "70", "-j", "2")

@@ -17,7 +17,8 @@ from sources import SourceSuite, read_all, tar_of
 from tar2tf_cli import Conversion, Output, convert
 from tar2tf_cli.errors import SinkError, SourceError
 from tar2tf_cli.sinks import open_sink
-from tar2tf_cli.stores import open_source, open_store
+from tar2tf_cli.stores import cloud, open_source, open_store
+from tar2tf_cli.stores.cloud import S3Store
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +130,24 @@ def test_a_public_bucket_is_read_without_credentials(
     done = tar2tf(*command, "--no-sign-request")
     assert done.returncode == 0, done.stderr
     assert tar2tf("inspect", bucket, "--no-sign-request").returncode == 0
+
+
+def test_an_upload_in_parts_that_a_killed_run_left_is_aborted(
+    bucket: str, gateway: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boto3 = pytest.importorskip("boto3")
+    keys = dict(zip(("aws_access_key_id", "aws_secret_access_key", "region_name"), S3_KEYS.values(), strict=True))
+    client, name = boto3.client("s3", endpoint_url=gateway, **keys), bucket.removeprefix("s3://")
+    for key in ("a/big.record", "a/big.record.other"):
+        upload = client.create_multipart_upload(Bucket=name, Key=key)["UploadId"]
+        client.upload_part(Bucket=name, Key=key, UploadId=upload, PartNumber=1, Body=bytes(5 << 20))
+    monkeypatch.setattr(S3Store, "one_put", 1 << 20)
+    monkeypatch.setattr(cloud, "_PART", 5 << 20)
+    data = bytes(range(256)) * (6 << 12)
+    put(f"{bucket}/a", "big.record", data, tmp_path)
+    left = [upload["Key"] for upload in client.list_multipart_uploads(Bucket=name)["Uploads"]]
+    assert left == ["a/big.record.other"]
+    assert client.get_object(Bucket=name, Key="a/big.record")["Body"].read() == data
 
 
 def test_a_bad_network_changes_no_byte(
