@@ -85,12 +85,6 @@ class Tally:
         self._described: list[str] = []
         self._lineage = Lineage()
 
-    def _warn(self, size: int) -> None:
-        """Give the warning about an output of that many bytes, if it is much larger than the input."""
-        if warning := growth(self._plan, size, self._size):
-            self._events.note(warning)
-            self._warned = True
-
     def add_input(self, number: int, report: InputReport) -> None:
         """Add the report of the next input, in input order.
 
@@ -151,7 +145,10 @@ class Tally:
         self.summary.kept += shard.kept
         self._written += shard.size
         if self._read and self._size and not self._warned:
-            self._warn(self._written * self._size // self._read)
+            warning = growth(self._plan, self._written * self._size // self._read, self._size)
+            if warning:
+                self._events.note(warning)
+                self._warned = True
 
     def fill_in(self, manifest: Manifest) -> None:
         """Fill in the manifest's features and the counts of skipped members and samples.

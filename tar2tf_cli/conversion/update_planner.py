@@ -147,9 +147,11 @@ class UpdatePlanner(ShardPlanner):
             if behind is None or behind[0] != following.source:
                 return None if behind is None else False
         size = sum(origin.size for origin in shard.origins)
-        if self._goes_on(shard) or not self._fits(size, shard.report.records, 0):
+        last = shard.origins[-1].source
+        goes_on = self._former.segments[last][shard.lane][-1].shard is not shard  # with a record of the same input
+        if goes_on or not self._fits(size, shard.report.records, 0):
             return True
-        behind = self._behind(shard.origins[-1].source, shard.lane)
+        behind = self._behind(last, shard.lane)
         if behind is None:
             return None
         return behind[0] == _END or not self._fits(size, shard.report.records, behind[1])
@@ -180,11 +182,6 @@ class UpdatePlanner(ShardPlanner):
             if unit < end:
                 return False
         return not segments
-
-    def _goes_on(self, shard: FormerShard) -> bool:
-        """Whether the next record after a shard is one of the same input, as before."""
-        last = self._former.segments[shard.origins[-1].source][shard.lane][-1]
-        return last.shard is not shard
 
     def _behind(self, source: int, lane: str) -> tuple[int, int] | None:
         """The next input with units in a lane, and the size of the first; None if that is not known yet."""
