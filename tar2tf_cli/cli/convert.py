@@ -177,11 +177,7 @@ _SHORT: Final = "Convert tars, image folders or CSV rows to TFRecord shards."
     "it has a running transformer of this very spec. --remote-exec makes one where there is none, and deletes it at "
     "the end; see tar2tf etl.",
 )
-@option(
-    "--etl NAME",
-    help="Transformer in the cluster to use.",
-    more="As made by tar2tf etl init --name NAME.",
-)
+@option("--etl NAME", help="Transformer in the cluster to use.", more="As made by tar2tf etl init --name NAME.")
 @option(
     "--engine",
     **words("local", "ray"),

@@ -7,7 +7,7 @@ import os
 import click
 
 from tar2tf_cli.cli import Group
-from tar2tf_cli.cli.options import Command, option, seconds, together, whole, words
+from tar2tf_cli.cli.options import Command, input_option, option, seconds, together, whole, words
 from tar2tf_cli.cli.output import echo, message, print_json
 from tar2tf_cli.cli.table import table, terminal_width
 
@@ -26,16 +26,14 @@ def command() -> None:
 
 
 @command.command("serve", cls=Command)
-@option(
-    "--spec",
-    group="Input",
-    metavar="FILE",
+@input_option(
+    "--spec FILE",
     help="YAML spec of the conversion; - for stdin.",
     more="Its input and output are not used. The default is the settings in TAR2TF_ETL_SETTINGS, which etl init sets.",
 )
-@option("--host", metavar="ADDRESS", default="0.0.0.0", show_default=True, help="Address to listen on.")
-@option("--port", type=whole, metavar="N", help="Port to listen on.  [default: PORT, else 8000]")
-@option("-j", "--num-workers", type=whole, metavar="N", help="Number of processes.  [default: CPUs]")
+@option("--host ADDRESS", default="0.0.0.0", show_default=True, help="Address to listen on.")
+@option("--port N", type=whole, help="Port to listen on.  [default: PORT, else 8000]")
+@option("-j", "--num-workers N", type=whole, help="Number of processes.  [default: CPUs]")
 def serve(spec: str | None, host: str, port: int | None, num_workers: int | None) -> int:
     """Serve as a transformer in a pod of the cluster.
 
@@ -73,13 +71,7 @@ def serve(spec: str | None, host: str, port: int | None, num_workers: int | None
 
 
 _cluster_options = together(
-    option(
-        "--endpoint",
-        group="Input",
-        metavar="URL",
-        help="Address of the cluster's proxy.",
-        more="The default is AIS_ENDPOINT.",
-    ),
+    input_option("--endpoint URL", help="Address of the cluster's proxy.", more="The default is AIS_ENDPOINT."),
     option("--json", "as_json", is_flag=True, help="Print the result as JSON on standard output."),
 )
 
@@ -88,17 +80,15 @@ _name = click.argument("name")
 
 
 @command.command("init", cls=Command)
-@option("--spec", group="Input", metavar="FILE", required=True, help="YAML spec; - for stdin.")
+@input_option("--spec FILE", required=True, help="YAML spec; - for stdin.")
 @option(
-    "--name",
-    metavar="NAME",
+    "--name NAME",
     help="Name of the transformer.",
     more="The default follows from the spec and the version of tar2tf, so that tar2tf convert finds it by itself. One "
     "of another name is used with --etl NAME.",
 )
 @option(
-    "--image",
-    metavar="IMAGE",
+    "--image IMAGE",
     help="Image of its pods.",
     more="The default is tar2tf:VERSION, as built with the Dockerfile in tar2tf_cli/remote.",
 )
@@ -108,16 +98,10 @@ _name = click.argument("name")
     help="How requests reach it.",
     more="With hpush, targets pass on what its pods answer; with hpull, they refer clients to the pods.",
 )
+@option("--timeout SECONDS", type=seconds, help="Time for its pods to be ready.  [default: 120]")
 @option(
-    "--timeout",
+    "--object-timeout SECONDS",
     type=seconds,
-    metavar="SECONDS",
-    help="Time for its pods to be ready.  [default: 120]",
-)
-@option(
-    "--object-timeout",
-    type=seconds,
-    metavar="SECONDS",
     help="Time for one shard.  [default: by size]",
     more="By the size of the largest shard that the spec's input names: 120 s and 1 s more for each 2 MB.",
 )

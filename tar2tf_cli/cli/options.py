@@ -69,12 +69,12 @@ class _Option(click.Option):
 
     def __init__(self, declarations: Sequence[str], *, group: str = "Running", more: str = "", **settings: Any) -> None:
         names = [word.partition(" ")[0] for word in declarations]
-        for metavar in (word.partition(" ")[2] for word in declarations if " " in word):
-            settings["metavar"] = metavar
-        if settings.get("metavar") in _PATHS:
+        metavar = next((word.partition(" ")[2] for word in declarations if " " in word), None)
+        if metavar in _PATHS:
             settings.setdefault("shell_complete", completing("files"))
         name = next((name for name in names if name.startswith("--")), names[-1]).partition("/")[0]
-        super().__init__(names, envvar="TAR2TF_" + name.lstrip("-").upper().replace("-", "_"), **settings)
+        variable = "TAR2TF_" + name.lstrip("-").upper().replace("-", "_")
+        super().__init__(names, metavar=metavar, envvar=variable, **settings)
         self.group = group
         self.more = more
 

@@ -48,10 +48,7 @@ _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
     "samples must be in all manifests together; by default, each manifest must have those of its own inputs. Every "
     "sample is converted again in memory, and must be there once, unchanged.",
 )
-@output_option(
-    "--salvage PATH",
-    help="Write the good records to a new file.",
-)
+@output_option("--salvage PATH", help="Write the good records to a new file.")
 @output_option("--json-lines", is_flag=True, help="Print one JSON document per file and line.")
 @output_option(
     "--report FILE",
