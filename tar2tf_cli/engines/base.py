@@ -92,7 +92,7 @@ def pickled(context: TaskContext) -> bytes:
 
 
 class Engine(Protocol):
-    """Runs tasks; used by one thread.
+    """Runs tasks; used by one thread. Every engine is a subclass.
 
     Attributes:
         free: how many more tasks it accepts now.
@@ -101,8 +101,8 @@ class Engine(Protocol):
         on_progress: called from time to time by an engine whose `wait` does not return while a task runs.
     """
 
-    bytes_read: int
-    on_progress: Callable[[], None] | None
+    bytes_read: int = 0
+    on_progress: Callable[[], None] | None = None
 
     @property
     def free(self) -> int: ...

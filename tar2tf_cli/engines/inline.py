@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from tar2tf_cli.engines.base import Outcome, Task, TaskContext, attempt, keep_memory
+from tar2tf_cli.engines.base import Engine, Outcome, Task, TaskContext, attempt, keep_memory
 
 __all__ = ["InlineEngine"]
 
 
-class InlineEngine:
+class InlineEngine(Engine):
     """Runs each task inside `wait`."""
 
     def __init__(self) -> None:
-        self.bytes_read = 0
-        self.on_progress: Callable[[], None] | None = None
         self._task: Task | None = None
         self._context: TaskContext | None = None
 

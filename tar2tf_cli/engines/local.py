@@ -17,10 +17,10 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from tar2tf_cli.engines.base import Outcome, Task, TaskContext, attempt, keep_memory, pickled
+from tar2tf_cli.engines.base import Engine, Outcome, Task, TaskContext, attempt, keep_memory, pickled
 from tar2tf_cli.errors import WorkerError
 
 __all__ = ["LocalEngine"]
@@ -28,7 +28,7 @@ __all__ = ["LocalEngine"]
 _PROGRESS_SECONDS: Final = 0.2
 
 
-class LocalEngine:
+class LocalEngine(Engine):
     """A fixed number of worker processes, one task each.
 
     Args:
@@ -36,8 +36,6 @@ class LocalEngine:
     """
 
     def __init__(self, workers: int) -> None:
-        self.bytes_read = 0
-        self.on_progress: Callable[[], None] | None = None  # `wait` returns in time
         self._count = workers
         self._idle: list[_Process] = []
         self._working: dict[_Process, Task] = {}

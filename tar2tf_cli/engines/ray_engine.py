@@ -6,10 +6,10 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, cast
 
-from tar2tf_cli.engines.base import Outcome, Task, TaskContext, pickled
+from tar2tf_cli.engines.base import Engine, Outcome, Task, TaskContext, pickled
 from tar2tf_cli.engines.ray_cluster import RayCluster, last_line
 from tar2tf_cli.engines.ray_worker import Attempt, Setup, SharedContext, run_attempt
 from tar2tf_cli.errors import SinkError, UsageError, WorkerError, write_errors
@@ -29,7 +29,7 @@ class SharedTask(Task, Protocol):
         """Whether it reads files of other tasks."""
 
 
-class RayEngine:
+class RayEngine(Engine):
     """Runs tasks on a cluster, as many at once as asked for.
 
     An attempt at a task writes to a folder of its own; when the driver has received the result, it moves the files to
@@ -44,8 +44,6 @@ class RayEngine:
     """
 
     def __init__(self, cluster: RayCluster, workers: int, *, carries: bool, inputs: Sequence[str]) -> None:
-        self.bytes_read = 0
-        self.on_progress: Callable[[], None] | None = None  # `wait` returns in time
         self._ray: Any = cluster.ray
         self._cluster = cluster
         self._workers = workers
