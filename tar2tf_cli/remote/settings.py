@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import Problem, UsageError
 from tar2tf_cli.formats.blake2 import blake2b
@@ -13,7 +13,7 @@ from tar2tf_cli.spec import yaml_file
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.version import __version__
 
-__all__ = ["ENVIRONMENT", "TARGET", "Asked", "Settings"]
+__all__ = ["ENVIRONMENT", "TARGET", "Asked", "Part", "Settings"]
 
 ENVIRONMENT: Final = "TAR2TF_ETL_SETTINGS"
 """The variable from which a transformer reads its settings."""
@@ -124,6 +124,9 @@ class Settings:
         return yaml_file.build(yaml_file.overlaid({"input": _BUCKET, "output": {"path": "-"}}, self.spec))
 
 
+Part: TypeAlias = Literal["", "records", "end"]
+
+
 @dataclass(frozen=True)
 class Asked:
     """What one request may ask a transformer for, as its `etl_args`.
@@ -135,7 +138,7 @@ class Asked:
     """
 
     first: bool = False
-    part: Literal["", "records", "end"] = ""
+    part: Part = ""
 
     @classmethod
     def load(cls, text: str) -> Asked:

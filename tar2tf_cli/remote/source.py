@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 from tar2tf_cli.errors import SinkError, changed, write_errors
 from tar2tf_cli.formats.bytestream import ByteStream
@@ -16,7 +16,7 @@ from tar2tf_cli.formats.tfrecord import RecordReader, crc32c
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.remote.deploy import revive, seconds_of
 from tar2tf_cli.remote.samples import from_example
-from tar2tf_cli.remote.settings import Asked, Settings
+from tar2tf_cli.remote.settings import Asked, Part, Settings
 from tar2tf_cli.remote.stream import StreamReader, error_of
 from tar2tf_cli.samples.batches import Batch
 from tar2tf_cli.stores import ObjectInfo
@@ -35,7 +35,6 @@ _SECONDS: Final = "45s"  # where a transformer does not say how long it may take
 _BLOCK: Final = 1 << 20
 _AGAIN: Final = "run the same command again"
 
-Part: TypeAlias = Literal["", "records", "end"]
 T = TypeVar("T")
 
 

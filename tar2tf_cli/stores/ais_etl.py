@@ -83,9 +83,9 @@ class Transformers:
         """
         self._ask("PUT", "", message, wait=seconds + _SLACK).drain_conn()
 
-    def start(self, name: str, seconds: float = _SLOW) -> None:
+    def start(self, name: str) -> None:
         """Start a transformer that was stopped, or whose pod ended."""
-        self._ask("POST", f"/{name}/start", wait=seconds).drain_conn()
+        self._ask("POST", f"/{name}/start", wait=_SLOW).drain_conn()
 
     def stop(self, name: str) -> None:
         """End the pods of a transformer; it can be started again."""
@@ -195,13 +195,10 @@ class Transformers:
             raise self._cannot(*_pod_failure(message, state))
 
     def _no_such(self, name: str, stages: Mapping[str, str]) -> RemoteError:
-        what, hint = (
-            f"there is no transformer {name!r}{meant(name, stages)}",
-            "tar2tf etl list shows those that there are",
-        )
         if name in stages:
-            what, hint = f"the transformer {name!r} is {stages[name]}", "tar2tf etl init makes it again"
-        return RemoteError(what, shard=self.where, hint=hint)
+            return self._cannot(f"the transformer {name!r} is {stages[name]}", "tar2tf etl init makes it again")
+        hint = "tar2tf etl list shows those that there are"
+        return self._cannot(f"there is no transformer {name!r}{meant(name, stages)}", hint)
 
     def _cannot(self, message: str, hint: str = LOCALLY) -> RemoteError:
         return RemoteError(message, shard=self.where, hint=hint)

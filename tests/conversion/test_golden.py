@@ -203,7 +203,7 @@ def settings_of(layout: str) -> Settings:
 def transformers(etl_cluster: EtlCluster) -> Iterator[dict[str, Settings]]:
     """The settings of the transformers for all layouts, which are made at once, by name."""
     made = {settings.name: settings for settings in map(settings_of, LAYOUTS)}
-    with etl_cluster.network(), ThreadPoolExecutor(4) as pool:
+    with etl_cluster.network(), ThreadPoolExecutor(len(made)) as pool:
         cluster = of_cluster(etl_cluster.endpoint)
         list(
             pool.map(
@@ -211,7 +211,7 @@ def transformers(etl_cluster: EtlCluster) -> Iterator[dict[str, Settings]]:
             )
         )
     yield made
-    with etl_cluster.network(), ThreadPoolExecutor(4) as pool:
+    with etl_cluster.network(), ThreadPoolExecutor(len(made)) as pool:
         list(pool.map(lambda name: ask(etl_cluster.endpoint, lambda cluster: cluster.delete(name)), made))
 
 

@@ -272,6 +272,21 @@ def test_a_second_run_on_an_output_that_is_being_written_says_so(small: Path, tm
     assert not list((tmp_path / "out").glob("[!.]*"))
 
 
+def test_only_a_run_that_wrote_something_leaves_a_working_folder(small: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "in" / "b.tar"
+    damaged.parent.mkdir()
+    damaged.write_bytes(sorted(small.iterdir())[0].read_bytes()[:700])
+    command = ["convert", tmp_path / "in", "-o", tmp_path / "x-<>.record", "--records-per-shard", "2", "-j", "1"]
+    assert tar2tf(*command).returncode == 3
+    assert not list(tmp_path.glob(".*"))
+    write_tar(tmp_path / "in" / "a.tar", samples(4))
+    assert tar2tf(*command).returncode == 3
+    (folder,) = tmp_path.glob(".*")
+    damaged.write_bytes(b"")
+    assert tar2tf(*command).returncode == 3
+    assert folder.exists()
+
+
 # --- 8. What is there already ---
 
 
