@@ -35,10 +35,9 @@ class DirectorySink:
     def walk(self, root: str, *, nested: bool) -> Iterator[tuple[str, bool]]:
         """Yield files and folders in the order of `os.walk`."""
         for folder, folders, files in os.walk(root):
-            for name in folders:
-                yield os.path.relpath(os.path.join(folder, name), root), True
-            for name in files:
-                yield os.path.relpath(os.path.join(folder, name), root), False
+            inside = os.path.join(os.path.relpath(folder, root), "").removeprefix("./")
+            yield from ((inside + name, True) for name in folders)
+            yield from ((inside + name, False) for name in files)
             folders[:] = [name for name in folders if nested and not name.startswith(".")]
 
     def exists(self, path: str, *, now: bool = False) -> bool:

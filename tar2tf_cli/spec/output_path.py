@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from tar2tf_cli.errors import OutputExistsError, UsageError, meant
@@ -124,8 +125,13 @@ def is_stream(path: str) -> bool:
     except (OSError, ValueError):
         return False
     if stat.S_ISREG(mode):  # what the shell opened for us has a name in a folder of devices or descriptors
-        return _DESCRIPTORS.fullmatch(os.path.realpath(os.path.dirname(path))) is not None
+        return _holds_descriptors(os.path.dirname(path))
     return not stat.S_ISDIR(mode)
+
+
+@lru_cache
+def _holds_descriptors(folder: str) -> bool:
+    return _DESCRIPTORS.fullmatch(os.path.realpath(folder)) is not None
 
 
 def check_replaceable(path: str) -> None:

@@ -17,8 +17,10 @@ from benchmarks.peers.conductor import Listing, conduct, publisher, result
 from shards import samples, write_tar
 from tar2tf_cli import convert
 from tar2tf_cli.conversion import late_entries
+from tar2tf_cli.conversion.claim import make_claim
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.plan import make_plan
+from tar2tf_cli.conversion.publish import Publisher
 from tar2tf_cli.conversion.schedule import ConversionSchedule
 from tar2tf_cli.conversion.sharding import Shard
 from tar2tf_cli.conversion.tally import Tally
@@ -71,6 +73,27 @@ def test_an_unfinished_run_is_opened_with_one_call_for_each_input(tmp_path: Path
 
     opening(10)
     assert opening(400) - opening(100) < 310
+
+
+def test_each_shard_that_is_there_is_looked_at_in_few_steps(tmp_path: Path) -> None:
+    """When a run continues, and its output has been published in part."""
+
+    def opening(count: int) -> int:
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        for number in range(count):
+            (folder / f"shard-{number:07}.record").touch()
+        out = Output(f"{folder}/<input>.record")
+        claim = make_claim(make_plan(Conversion("listing", out), source=Listing(1)), endpoint=None, overwrite=True)
+
+        def opened() -> None:
+            with Publisher(claim, Events()):
+                pass
+
+        return calls(opened)
+
+    opening(10)
+    assert opening(400) - opening(100) < 300 * 20
 
 
 def test_choosing_the_next_input_takes_as_long_however_many_are_waiting(tmp_path: Path) -> None:
