@@ -13,8 +13,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
+import properties  # noqa: F401 - how many examples there are
 from checked import Ran, convert
 from etl import EtlCluster, etl_cluster_in
 from kernels import built
@@ -39,9 +39,6 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of many processes would 
 sys.dont_write_bytecode = False
 
 gc.disable()  # until all tests are collected: next to nothing of it becomes garbage
-
-settings.register_profile("tar2tf", deadline=None)
-settings.load_profile("tar2tf")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background starts without
 

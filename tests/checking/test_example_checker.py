@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checked import (
@@ -21,6 +21,7 @@ from checked import (
     values,
     write,
 )
+from properties import example_count
 from tar2tf_cli.checking import example_checker
 from tar2tf_cli.checking.example_checker import Checker
 from tar2tf_cli.conversion.expected import Expected, expected
@@ -144,7 +145,7 @@ def test_the_features_of_an_example_are_what_tensorflow_put_in(many: list[dict[s
     }
 
 
-@settings(max_examples=150)
+@example_count(150)
 @given(st.lists(feature_sets, min_size=1, max_size=5), st.data())
 def test_a_checker_that_remembers_and_one_that_does_not_agree_on_any_bytes(
     many: list[dict[str, list[Any]]], data: st.DataObject
@@ -163,7 +164,7 @@ def test_a_checker_that_remembers_and_one_that_does_not_agree_on_any_bytes(
     assert bool(checker.check(message)) != tensorflow_parses(message)
 
 
-@settings(max_examples=150)
+@example_count(150)
 @given(
     st.lists(st.binary(min_size=1, max_size=3), min_size=2, max_size=4),
     st.sampled_from([b"\x08", b"\x0a\x03", b""]),

@@ -11,10 +11,11 @@ from itertools import pairwise
 
 import pytest
 from hypothesis import example as example_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planned import conversion, indexed
+from properties import example_count
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
 from tar2tf_cli.conversion.spool_index import SpoolIndex
 from tar2tf_cli.spec.conversion import Conversion
@@ -71,7 +72,7 @@ def check(shards: list[Shard], inputs: list[list[int]]) -> None:
 # --- Limits ---
 
 
-@settings(max_examples=200)
+@example_count(200)
 @given(inputs_of_any_sizes)
 @example_of([[16, 5000, 16], [984, 16, 16], [], [1000, 1001]])
 def test_a_shard_never_exceeds_its_limit_unless_it_holds_one_larger_record(inputs):
@@ -81,7 +82,7 @@ def test_a_shard_never_exceeds_its_limit_unless_it_holds_one_larger_record(input
     assert [record for shard in shards for record in records_of(shard)] == all_records(inputs)
 
 
-@settings(max_examples=200)
+@example_count(200)
 @given(inputs_of_any_sizes, st.none() | counts)
 def test_a_shard_is_closed_only_when_the_next_record_would_pass_its_limit(inputs, most):
     shards = laid_out(conversion(max_shard_size=LIMIT, records_per_shard=most), inputs)
@@ -112,7 +113,7 @@ def test_a_numbered_path_without_a_limit_has_shards_of_256_mib():
     assert conversion("x.record").output.limit is None
 
 
-@settings(max_examples=50)
+@example_count(50)
 @given(st.data(), st.integers(200, 5000))
 def test_shards_are_85_percent_full_with_at_least_ten_shards_worth_of_data(data, limit):
     records = st.integers(16, limit // 11)  # with eleven to a shard, nine tenths can be proved
@@ -278,7 +279,7 @@ def test_shuffled_records_do_not_depend_on_how_they_are_divided():
 # --- Compressed ---
 
 
-@settings(max_examples=50)
+@example_count(50)
 @given(inputs_of_any_sizes, st.sampled_from([{}, {"records_per_shard": 3}, {"shuffle": True}, {"limit": 9}]))
 @example_of([[20, 5000, 20, 20, 20]], {})
 def test_compressed_shards_keep_their_limit_on_disk_and_every_record(inputs, options):

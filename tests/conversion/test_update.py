@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checked import edit
 from planned import conversion, indexed
+from properties import example_count
 from shards import samples, tar2tf, tree, write_tar
 from tar2tf_cli.conversion.former import Former
 from tar2tf_cli.conversion.lineage import Lineage
@@ -451,7 +452,7 @@ def content(shards: list[Shard], tars: Tars) -> dict[tuple[str, int], list[tuple
     return {s.place: [(tars[p.group][0], p.first, p.units) for p in s.pieces] for s in shards}
 
 
-@settings(max_examples=150)
+@example_count(150)
 @given(st.sampled_from(LIMITS), edited())
 def test_all_shards_that_would_be_the_same_are_kept_and_no_input_is_read_for_them(
     limits: dict[str, Any], tars: tuple[Tars, Tars]

@@ -12,9 +12,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import PIL.Image
 import pytest
-import skimage.data
 import tensorflow as tf
 
+from images import astronaut
 from reading import load_both
 from shards import PHOTOS, records, tar2tf, write_tar
 from tar2tf_cli import default_record_parser
@@ -27,7 +27,7 @@ from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 def encoded(height: int, width: int, format: str = "JPEG", mode: str = "RGB") -> bytes:
     file = io.BytesIO()
-    PIL.Image.fromarray(skimage.data.astronaut()).resize((width, height)).convert(mode).save(file, format)
+    PIL.Image.fromarray(astronaut()).resize((width, height)).convert(mode).save(file, format)
     return file.getvalue()
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from properties import example_count
 from tar2tf_cli.errors import (
     ImageError,
     SampleError,
@@ -57,7 +58,7 @@ _VALUES = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@example_count(100)
 @given(st.dictionaries(st.text(max_size=5), _VALUES, max_size=5))
 def test_any_features_come_back_from_bytes_and_from_tensorflow(features: dict[str, tuple[str, list[Any]]]) -> None:
     import tensorflow as tf

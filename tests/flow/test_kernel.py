@@ -10,11 +10,12 @@ from typing import Any, Literal
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels import built
 from makers import END, File, files_of, long_name, member, padded, pax, tar_of
+from properties import example_count
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.formats import kernel
@@ -186,7 +187,7 @@ def some_tar(draw: st.DrawFn) -> bytes:
     return bytes(data)
 
 
-@settings(max_examples=150)
+@example_count(150)
 @given(
     data=some_tar(),
     key_split=st.sampled_from(["first", "last"]),

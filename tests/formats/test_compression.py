@@ -6,10 +6,11 @@ import gzip
 import io
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from makers import Dribble, gzipped
+from properties import example_count
 from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.formats.bytestream import read_into
 from tar2tf_cli.formats.compression import CompressedStream, PlainStream, open_stream
@@ -113,7 +114,7 @@ def test_garbage_behind_gzip_is_damage(garbage):
         drained(gzipped(BODY) + garbage)
 
 
-@settings(max_examples=300)
+@example_count(300)
 @given(st.binary(max_size=60))
 def test_any_bytes_behind_the_magic_number_give_a_clean_error(data):
     with pytest.raises(DamagedShardError) as caught:

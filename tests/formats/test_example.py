@@ -7,10 +7,11 @@ import struct
 
 import pytest
 import tensorflow as tf
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import example as example_of
 from hypothesis import strategies as st
 
+from properties import example_count
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.example import Encoder, float_list, int64_list, packed_floats, varint
 from tar2tf_cli.formats.example_parser import decode
@@ -18,7 +19,7 @@ from tar2tf_cli.formats.tfrecord import MAX_RECORD
 from wire import MESSAGE, comparable, encoded, features_of_any_kind, float32s, names, parsed, proto, values
 
 
-@settings(max_examples=150)
+@example_count(150)
 @given(features_of_any_kind)
 @example_of(MESSAGE)
 @example_of({})
@@ -38,7 +39,7 @@ def test_protobuf_parses_what_was_encoded(features):
     assert comparable(parsed(encoded(features))) == comparable(features)
 
 
-@settings(max_examples=25)
+@example_count(25)
 @given(st.dictionaries(names, values, min_size=1, max_size=4))
 @example_of(MESSAGE)
 def test_tensorflow_parses_what_was_encoded(features):

@@ -8,15 +8,16 @@ import pytest
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 from hypothesis import example as example_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from properties import example_count
 from tar2tf_cli.formats.example import Encoder, varint
 from tar2tf_cli.formats.example_parser import decode, parse_features
 from wire import MESSAGE, comparable, encoded, features_of_any_kind, hand_encoded_examples, parsed
 
 
-@settings(max_examples=200)
+@example_count(200)
 @given(features_of_any_kind)
 @example_of(MESSAGE)
 def test_decoding_gives_back_what_was_encoded(features):
@@ -121,7 +122,7 @@ def agrees_with_protobuf(message: bytes) -> None:
         assert comparable(features) == comparable(parsed(message))
 
 
-@settings(max_examples=300)
+@example_count(300)
 @given(st.binary(max_size=40))
 @example_of(b"\x0a" + b"\x80" * 9 + b"\x00")
 @example_of(b"\x0a\x0c\x0a\x0a\x12\x01a\x12\x05\x0a\x03\x0a\x01x")
@@ -134,7 +135,7 @@ spots = st.floats(0, 1, exclude_max=True)
 tokens = st.sampled_from([b"\x0a", b"\x12", b"\x1a", b"\x08", b"\x0d", b"\x00", b"\x01", b"\x80", b"\x85\x80\x00"])
 
 
-@settings(max_examples=500)
+@example_count(500)
 @given(features_of_any_kind, st.lists(st.tuples(spots, spots, tokens | st.binary(max_size=2)), min_size=1, max_size=3))
 @example_of(MESSAGE, [(0.5, 0.6, b"")])
 def test_damaged_messages_are_refused_and_read_as_by_protobuf(features, damages):
@@ -163,7 +164,7 @@ def test_a_field_of_another_number_is_skipped_as_by_protobuf(kind):
         agrees_with_protobuf(bytes(damaged))
 
 
-@settings(max_examples=100)
+@example_count(100)
 @given(hand_encoded_examples)
 def test_hand_encoded_messages_are_refused_and_read_as_by_protobuf(message):
     agrees_with_protobuf(message)

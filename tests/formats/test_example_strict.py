@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from properties import example_count
 from tar2tf_cli.formats.example_parser import parse
 from tar2tf_cli.formats.example_strict import strict_parse
 from wire import encoded, features_of_any_kind, hand_encoded_examples, in_bytes, tensorflow_parses
@@ -105,13 +106,13 @@ def agrees_with_tensorflow(encoded: bytes) -> None:
         assert tensorflow_parses(encoded)
 
 
-@settings(max_examples=100)
+@example_count(100)
 @given(hand_encoded_examples)
 def test_a_message_encoded_by_hand_is_an_example_exactly_if_tensorflow_parses_it(encoded: bytes) -> None:
     agrees_with_tensorflow(encoded)
 
 
-@settings(max_examples=150)
+@example_count(150)
 @given(features_of_any_kind, st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), max_size=2))
 def test_a_damaged_example_is_one_exactly_if_tensorflow_parses_it(features: dict, damages: list) -> None:
     changed = bytearray(encoded(features))

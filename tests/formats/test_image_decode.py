@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import simplejpeg
 import skimage.data
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from images import (
@@ -31,6 +31,7 @@ from images import (
     png,
     png_rows,
 )
+from properties import example_count
 from tar2tf_cli.errors import ImageError
 from tar2tf_cli.formats import image as kernels
 
@@ -440,7 +441,7 @@ SEEDS = [jpeg(photo(17, 23)), jpeg(photo(17, 23), "L"), jpeg(photo(17, 23), "CMY
 SEEDS += [png(color, size=(9, 11)) for color in SAMPLES]
 
 
-@settings(max_examples=300, deadline=None)
+@example_count(300)
 @given(st.sampled_from(SEEDS), st.integers(2, 10**6), st.binary(max_size=4), st.integers(0, 4))
 def test_whatever_still_decodes_after_damage_decodes_as_in_tensorflow(
     data: bytes, at: int, patch: bytes, skipped: int
@@ -455,7 +456,7 @@ def test_whatever_still_decodes_after_damage_decodes_as_in_tensorflow(
 MAGIC = [b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"BM", b"GIF8", b"RIFF____WEBP"]
 
 
-@settings(max_examples=200, deadline=None)
+@example_count(200)
 @given(st.sampled_from(MAGIC), st.binary())
 def test_no_bytes_raise_anything_but_an_image_error(magic: bytes, data: bytes) -> None:
     by_us(magic + data)

@@ -10,13 +10,14 @@ import cv2
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from images import (
     noise,
     photo,
 )
+from properties import example_count
 from tar2tf_cli.errors import ImageError
 from tar2tf_cli.formats import image as kernels
 from tar2tf_cli.formats.image import pixels
@@ -167,7 +168,7 @@ def test_the_hardest_image_resizes_within_a_hundredth_of_a_level(
 each_axis = st.integers(1, 1200)
 
 
-@settings(max_examples=40, deadline=None)
+@example_count(40)
 @given(each_axis, each_axis, st.integers(1, 400), st.integers(1, 400))
 def test_any_size_resizes_to_any_within_a_hundredth_of_a_level(
     rows: int, columns: int, height: int, width: int

@@ -12,10 +12,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from makers import END, Dribble, gzipped, header, long_name, member, pax, tar_of
+from properties import example_count
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.compression import open_stream
 from tar2tf_cli.formats.tar import Member, TarReader
@@ -69,7 +70,7 @@ def test_members_are_those_that_tarfile_reads(format, files):
 
 @each_format
 @given(files=file_lists, most=st.lists(st.integers(1, 2000), min_size=1, max_size=4))
-@settings(max_examples=50)
+@example_count(50)
 def test_members_do_not_depend_on_how_many_bytes_a_read_returns(format, files, most):
     _, data = archive(files, format)
     assert list(SmallChunks(Dribble(data, most), "x.tar")) == read(data) == read(data, SmallChunks)
@@ -335,7 +336,7 @@ def test_a_pax_size_that_is_none_is_damage(size):
     assert damage(pax({"size": size}) + member(b"a.jpg") + END).kind == "bad_header"
 
 
-@settings(max_examples=300)
+@example_count(300)
 @given(st.binary(max_size=80))
 def test_any_bytes_in_a_pax_header_give_members_or_a_clean_error(body):
     data = member(b"P", body, b"x") + member(b"a.jpg", b"x") + END

@@ -9,10 +9,11 @@ import tracemalloc
 
 import pytest
 from hypothesis import example as example_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from makers import END, Dribble, files_of, member, tar_of
+from properties import example_count
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tar_header import BLOCK
@@ -184,7 +185,7 @@ def test_no_flipped_bit_of_a_header_changes_what_is_read_in_silence(format, flip
 
 
 @pytest.mark.parametrize("format", DAMAGED)
-@settings(max_examples=300)
+@example_count(300)
 @given(data=st.data())
 def test_no_overwritten_byte_of_a_header_changes_what_is_read_in_silence(format, data):
     whole = DAMAGED[format]
@@ -192,7 +193,7 @@ def test_no_overwritten_byte_of_a_header_changes_what_is_read_in_silence(format,
     _reads_the_same_or_fails(whole, whole[:place] + bytes([byte]) + whole[place + 1 :])
 
 
-@settings(max_examples=300)
+@example_count(300)
 @given(st.integers(0, len(WHOLE) - 1), st.integers(0, 4000), st.binary(max_size=1200))
 def test_any_damage_gives_members_or_a_clean_error_and_an_end(start, length, replacement):
     damaged = WHOLE[:start] + replacement + WHOLE[start + length :]

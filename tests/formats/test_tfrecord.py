@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from makers import Dribble, gzipped
+from properties import example_count
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.compression import open_stream
 from tar2tf_cli.formats.record_file import crc32c_of_file
@@ -68,19 +69,19 @@ def offsets_of(records: Iterable[bytes]) -> list[int]:
 # --- As TensorFlow does it ---
 
 
-@settings(max_examples=50)
+@example_count(50)
 @given(few_records)
 def test_framing_is_what_tensorflow_writes_byte_for_byte(records):
     assert framed(records) == by_tensorflow(records)
 
 
-@settings(max_examples=25)
+@example_count(25)
 @given(few_records)
 def test_tensorflow_reads_back_what_was_framed(records):
     assert read_by_tensorflow(framed(records)) == records
 
 
-@settings(max_examples=50)
+@example_count(50)
 @given(few_records)
 def test_the_reader_gives_what_tensorflow_wrote_and_where(records):
     assert read(by_tensorflow(records)) == list(zip(offsets_of(records), records, strict=True))

@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 
 import PIL.Image
-import skimage.data
+
+from images import astronaut
 
 COUNT = 24
 
 
 def encoded(number: int) -> bytes:
     file = io.BytesIO()
-    image = PIL.Image.fromarray(skimage.data.astronaut()).resize((30 + number, 40 - number))
+    image = PIL.Image.fromarray(astronaut()).resize((30 + number, 40 - number))
     image.save(file, "JPEG")
     return file.getvalue()
 

@@ -6,6 +6,7 @@ import io
 import struct
 import zlib
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import cv2
@@ -16,9 +17,17 @@ import skimage.transform
 import tensorflow as tf
 
 
+@cache
+def astronaut() -> np.ndarray:
+    """A photograph of 512 by 512 pixels, decoded once."""
+    image = skimage.data.astronaut()
+    image.setflags(write=False)
+    return image
+
+
 def photo(height: int, width: int, channels: int = 3) -> np.ndarray:
     """A photograph of any size, with one to four of the channels red, green, blue and red again."""
-    image = cv2.resize(skimage.data.astronaut(), (width, height), interpolation=cv2.INTER_AREA)
+    image = cv2.resize(astronaut(), (width, height), interpolation=cv2.INTER_AREA)
     return np.ascontiguousarray(image[..., [0, 1, 2, 0][:channels]])
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import PIL.Image
-import skimage.data
 import tensorflow as tf
 
+from images import astronaut
 from reading import load_both
 from tar2tf_cli.conversion.run import Summary, convert
 from tar2tf_cli.ops import (
@@ -24,7 +24,7 @@ SIZES = [(24, 32), (31, 17), (40, 40), (9, 50), (24, 33), (64, 48)]
 def encoded(size: tuple[int, int], format: str = "JPEG", mode: str = "RGB", **options: Any) -> bytes:
     """A photograph of a height and width."""
     file = io.BytesIO()
-    image = PIL.Image.fromarray(skimage.data.astronaut()).resize(size[::-1]).convert(mode)
+    image = PIL.Image.fromarray(astronaut()).resize(size[::-1]).convert(mode)
     image.save(file, format, **({"quality": 90} if format == "JPEG" else {}), **options)
     return file.getvalue()
 

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import example as example_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from webdataset.tariterators import group_by_keys
 
 from makers import tar_of
+from properties import example_count
 from tar2tf_cli.errors import DamagedShardError, NotAdjacentError, SampleError
 from tar2tf_cli.formats.tar import Member, TarReader
 from tar2tf_cli.samples.grouping import Grouper, _SeenKeys
@@ -91,7 +92,7 @@ def as_webdataset_or_an_error(names: list[str]) -> None:
         samples_of(names)
 
 
-@settings(max_examples=300)
+@example_count(300)
 @given(st.lists(names.filter(lambda name: not name.endswith(".")), max_size=8))
 @example_of(["a.jpg", "a.cls", "b.jpg", "b.cls"])
 @example_of(["a.jpg", "noextension", "a.cls"])
@@ -332,7 +333,7 @@ def test_samples_of_a_tar_are_its_members_by_key():
 # --- Memory of keys ---
 
 
-@settings(max_examples=200)
+@example_count(200)
 @given(st.lists(st.text(min_size=1, max_size=3) | st.sampled_from("abcdef"), max_size=40))
 @example_of(["a", "b", "c", "b"])
 @example_of(["c", "b", "a", "c"])

@@ -11,10 +11,11 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
+from properties import example_count
 from readme import ROOT
 from shards import PHOTOS, convert, tar2tf
 from tar2tf_cli.errors import UsageError
@@ -182,7 +183,7 @@ VALUES = ["jpg", "decode:jpg", "imagenet", "100MB", "a=int64", "train=1", "32x32
         max_leaves=8,
     )
 )
-@settings(max_examples=300)
+@example_count(300)
 def test_what_it_accepts_tar2tf_accepts(document: Any) -> None:
     if isinstance(document, dict) and VALIDATOR.is_valid(document):
         with contextlib.suppress(UsageError):  # of what is missing, or contradicts

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from properties import example_count
 from shards import PHOTOS, convert, examples, records, samples, tar2tf, tree, write_tar
 from tar2tf_cli.errors import SourceError, Tar2tfError, UsageError
 from tar2tf_cli.spec import yaml_file as specfile
@@ -237,7 +238,7 @@ def test_a_size_that_is_not_a_height_and_a_width_is_refused(size: str, tmp_path:
         max_leaves=12,
     )
 )
-@settings(max_examples=300, deadline=None)
+@example_count(300)
 def test_whatever_a_spec_holds_it_is_a_conversion_or_a_usage_error(document: Any) -> None:
     import tempfile
 

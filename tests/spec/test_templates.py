@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import example as example_of
 from hypothesis import strategies as st
 
+from properties import example_count
 from tar2tf_cli.errors import NothingFoundError, UsageError
 from tar2tf_cli.spec.templates import (
     MAX_NAMES,
@@ -74,7 +75,7 @@ braces = st.recursive(
 )
 
 
-@settings(max_examples=100)
+@example_count(100)
 @given(braces.filter(lambda pattern: "{" in pattern))
 @example_of("train-{0000..0146}.tar.gz")
 @example_of("{train,val}-{0..3}.tar")
@@ -150,7 +151,7 @@ def folder(tmp_path_factory):
     return root
 
 
-@settings(max_examples=250)
+@example_count(250)
 @given(pattern=patterns)
 @example_of("*.tar")
 @example_of("**/*.tar")
