@@ -42,7 +42,7 @@ _VALUES: Final[dict[Kind, tuple[int, ...]]] = {  # a packed list or one value; o
 _MOST_DEPTH: Final = 100  # nesting of messages and groups, as in protobuf
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(slots=True, repr=False)
 class ParsedFeature:
     """One feature of a serialised example; its values are not copied.
 

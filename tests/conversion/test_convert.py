@@ -79,13 +79,15 @@ def test_any_number_of_workers_writes_the_same_bytes(
         convert(bucket, "-o", out / path, "-j", str(workers), *options)
         return tree(out)
 
-    with ThreadPoolExecutor() as pool:
-        trees = list(pool.map(converted, (1, 2, 5)))
-    assert trees[0] == trees[1] == trees[2]
-    manifests = [name for name in trees[0] if name.endswith(".json")]
+    with (
+        ThreadPoolExecutor() as pool
+    ):  # what two workers write is compared with what was written before, in test_golden
+        one, five = pool.map(converted, (1, 5))
+    assert one == five
+    manifests = [name for name in one if name.endswith(".json")]
     assert len(manifests) == 1, "the working folder is gone, and one manifest stands"
-    listed = {shard["path"] for shard in json.loads(trees[0][manifests[0]])["shards"]}
-    assert set(trees[0]) == {*listed, *manifests, *(f"{name}.idx" for name in listed if "--index" in options)}
+    listed = {shard["path"] for shard in json.loads(one[manifests[0]])["shards"]}
+    assert set(one) == {*listed, *manifests, *(f"{name}.idx" for name in listed if "--index" in options)}
 
 
 @pytest.mark.parametrize("kind", ["mixed", "large"])

@@ -126,11 +126,12 @@ def test_what_fails_meanwhile_closes_the_file(kind: type[RecordFile], tmp_path: 
     assert (os.listdir("/dev/fd"), threading.active_count()) == before
 
 
-@pytest.fixture
-def tars(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def tars(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tars")
     for number in range(3):
-        write_tar(tmp_path / f"in/{number}.tar", samples(60, 500_000, first=60 * number))
-    return tmp_path / "in"
+        write_tar(folder / f"{number}.tar", samples(60, 500_000, first=60 * number))
+    return folder
 
 
 @needs_direct
