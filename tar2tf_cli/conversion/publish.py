@@ -20,7 +20,7 @@ from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.conversion.writing import ShardReport
 from tar2tf_cli.errors import OutputExistsError, write_errors
 from tar2tf_cli.events import Events
-from tar2tf_cli.formats.record_file import write_whole
+from tar2tf_cli.formats.record_file import RecordFile
 from tar2tf_cli.stores import Source
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Publisher:
         manifest: path or URL of the manifest, as shown to users.
         folder: the working folder.
         former: the earlier conversion that is brought up to date; None to convert everything.
+        resumes: whether an interrupted run left shards that are whole.
 
     Raises:
         OutputExistsError: on entering, when a file that this conversion does not claim is in the way.
@@ -61,6 +62,7 @@ class Publisher:
         self.up_to_date: Manifest | None = None
         self.manifest: str | None = claim.where
         self._begun = False
+        self.resumes = False
 
     def __enter__(self) -> Publisher:
         try:
@@ -89,7 +91,8 @@ class Publisher:
             self._events.note(f"updating: {takeover.changes}")
         elif takeover.everything:
             self._events.note(f"note: everything is converted again: {takeover.everything}")
-        if takeover.sealed:
+        self.resumes = bool(takeover.sealed)
+        if self.resumes:
             self._events.resumed(len(takeover.sealed))
 
     def __exit__(self, *exception: object) -> None:
@@ -215,10 +218,10 @@ class Publisher:
 
     def _begin_to_replace(self) -> None:
         """Remove an older manifest, which would be wrong from here on."""
-        if not self._begun:
+        if not self._begun and self._sink.exists(self._claim.manifest, now=True):
             self._sink.remove(self._claim.manifest)
             self._sink.flush([self._claim.root])
-            self._begun = True
+        self._begun = True
 
     def _remove_stale(self, written: set[str]) -> None:
         """Remove what an earlier conversion wrote and this one did not."""
@@ -233,7 +236,9 @@ class Publisher:
     def _write(self, path: str, parts: Iterable[bytes]) -> None:
         """Write a document; it appears under its name once it is whole and flushed to disk."""
         part = os.path.join(self.folder, "document.part")
-        write_whole(part, parts)
+        with RecordFile(part) as file:
+            file.write(iter(parts), 0)
+            file.sync()
         self._sink.publish(part, path)
         self._sink.flush([self._claim.root])
 

@@ -98,6 +98,9 @@ def _run(plan: Plan, target: Target, place: Place, workers: int | None, events: 
             if _may_be_placed(plan.conversion.output):
                 worker.placing = target.placing(read, plan.stems)
             worker.direct = not (target.reads_shards or plan.conversion.output.index)
+            worker.fills = worker.direct and not (
+                place.shared or worker.placing or plan.conversion.output.compresses_shards
+            )
             with closing(ConversionSchedule(plan, worker, readers, target, tally, events)) as schedule:
                 run_tasks(schedule, engine, worker)
         tally.fill_in(manifest)

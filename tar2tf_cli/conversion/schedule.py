@@ -8,6 +8,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from tar2tf_cli.conversion.filling import Filling
 from tar2tf_cli.conversion.group import Group
 from tar2tf_cli.conversion.input_queue import InputQueue
 from tar2tf_cli.conversion.plan import Plan
@@ -68,6 +69,8 @@ class ConversionSchedule(Schedule):
         self._ready: deque[Shard] = deque()
         self._users: Counter[int] = Counter()  # how many inputs to come and unwritten shards need a group's spool
         self._flusher: Flusher[tuple[Shard, ShardReport]] = Flusher()
+        self._filling: Filling | None = None
+        self._may_fill = worker.fills and not (target.resumes or target.former)
 
     def begin(self) -> None:
         """Report how much there is to do."""
@@ -129,12 +132,23 @@ class ConversionSchedule(Schedule):
 
     def close(self) -> None:
         """Stop waiting for shards to be flushed."""
+        if self._filling:
+            self._filling.stop()
         self._flusher.close()
 
     def _advance(self) -> None:
+        """Divide the inputs read so far among shards, and write the beginning of the one that fills up."""
+        if not self._finished:
+            self._divide()
+        if self._filling and self._filling.busy:
+            self._filling.grow()
+        elif self._may_fill:
+            suited = (shard for shard in self._planner.open_shards if Filling.suits(shard, self._worker.folder))
+            if shard := next(suited, None):
+                self._filling = Filling(shard, self._worker, self._flusher)
+
+    def _divide(self) -> None:
         """Divide the inputs read so far among shards, in input order and up to the limit."""
-        if self._finished:
-            return
         while self._frontier < len(self._plan.inputs) and not self._planner.full:
             number = self._frontier
             self._queue.urgent = self._planner.awaits(number)
@@ -185,7 +199,7 @@ class ConversionSchedule(Schedule):
                 self._seal(shard, self._target.former.shards[shard.place].report)
             elif whole := self._target.whole(shard):
                 self._seal(shard, whole)
-            else:
+            elif not (self._filling and self._filling.completes(shard)):
                 self._ready.append(shard)
 
     def _seal(self, shard: Shard, report: ShardReport) -> None:

@@ -181,9 +181,14 @@ class ShardPlanner:
         return self._shuffle or (self._num_shards is not None and not self._quotas)
 
     @property
+    def open_shards(self) -> Iterable[Shard]:
+        """The shards that are incomplete."""
+        return self._open.values()
+
+    @property
     def open_groups(self) -> set[int]:
         """Numbers of the groups with units in incomplete shards."""
-        return {piece.group for shard in self._open.values() for piece in shard.pieces}
+        return {piece.group for shard in self.open_shards for piece in shard.pieces}
 
     def add(self, source: int, part: Part | None) -> Iterator[Shard]:
         """Divide an input's units among shards; yields each shard that is completed.

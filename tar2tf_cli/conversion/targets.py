@@ -34,12 +34,14 @@ class Target(Protocol):
         up_to_date: the manifest, if the conversion was finished by an earlier run and there is nothing to do.
         manifest: path or URL of the manifest, as shown to users; None if none is written.
         former: the earlier conversion that is brought up to date; None to convert everything.
+        resumes: whether an interrupted run left shards that are whole.
     """
 
     folder: str
     former: Former | None = None
     up_to_date: Manifest | None = None
     manifest: str | None = None
+    resumes: bool = False
 
     @property
     def reads_shards(self) -> bool:

@@ -43,6 +43,7 @@ class Worker:
         scratch: the folder to write them to; empty if that is the working folder itself.
         threads: how many threads work on one input.
         direct: whether shards are written without the page cache, as nothing reads them soon afterwards.
+        fills: whether a shard is written while it fills up.
         placing: where a cluster stores the shards itself; None where they are written here.
         compared: numbers of inputs whose records are compared with former shards, and so need spools.
         on_bytes: called with the number of stored bytes after each read of an input.
@@ -54,6 +55,7 @@ class Worker:
     folder: str
     threads: int = 1
     direct: bool = False
+    fills: bool = False
     placing: Placing | None = None
     compared: frozenset[int] = frozenset()
     on_bytes: Callable[[int], None] | None = None

@@ -23,7 +23,7 @@ from tar2tf_cli.sinks import RecordFile, shard_file
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.placing import Placing
 
-__all__ = ["ShardReport", "WriteShard"]
+__all__ = ["ShardReport", "WriteShard", "from_spool"]
 
 _COPY: Final = 1 << 20
 _MOST_OPEN: Final = 64
@@ -71,12 +71,11 @@ class WriteShard(NamedTuple):
 
     def _written(self, worker: Worker, path: str) -> ShardReport:
         output = worker.conversion.output
-        compressed_whole = output.compression == "gzip" and output.limit is None
-        if not (compressed_whole or output.index) and (report := self._taken_over(worker, path)):
+        if not (output.compresses_shards or output.index) and (report := self._taken_over(worker, path)):
             return report
         with shard_file(path, self.shard.size) if worker.direct else RecordFile(path) as file:
             chunks = copied(worker, self.shard, file)
-            for parts, size in gzip_stream(chunks) if compressed_whole else chunks:
+            for parts, size in gzip_stream(chunks) if output.compresses_shards else chunks:
                 file.write(parts, size)
         if output.index:
             write_offsets(path)
@@ -114,7 +113,7 @@ def copied(worker: Worker, shard: Shard, file: RecordFile) -> Iterator[Chunk]:
                 if len(spools) == _MOST_OPEN:
                     os.close(spools.pop(next(iter(spools))))
                 spools[piece.group] = _open_spool(worker, piece.group)
-            yield from _from_spool(spools[piece.group], piece)
+            yield from from_spool(spools[piece.group], piece)
     finally:
         for descriptor in spools.values():
             os.close(descriptor)
@@ -134,7 +133,8 @@ def _open_spool(worker: Worker, number: int) -> int:
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
-def _from_spool(descriptor: int, piece: Piece) -> Iterator[Chunk]:
+def from_spool(descriptor: int, piece: Piece) -> Iterator[Chunk]:
+    """The bytes of a piece, read from its spool."""
     position, end = piece.start, piece.start + piece.size
     while position < end:
         data = os.pread(descriptor, min(_COPY, end - position), position)

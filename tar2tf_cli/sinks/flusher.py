@@ -7,7 +7,7 @@ import queue
 import threading
 from typing import Generic, TypeVar
 
-from tar2tf_cli.errors import SinkError
+from tar2tf_cli.errors import SinkError, Tar2tfError
 from tar2tf_cli.formats.record_file import sync
 
 __all__ = ["Flusher"]
@@ -23,38 +23,50 @@ class Flusher(Generic[T]):
 
     def __init__(self) -> None:
         self._waiting: queue.SimpleQueue[tuple[list[str], T] | None] = queue.SimpleQueue()
-        self._flushed: queue.SimpleQueue[tuple[T, SinkError | None]] = queue.SimpleQueue()
+        self._flushed: queue.SimpleQueue[tuple[list[T], Tar2tfError | None]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self.pending = 0
 
     def submit(self, paths: list[str], item: T) -> None:
         """Flush files; `done` returns the item afterwards."""
-        if not paths:
+        if paths:
+            self.expect()
+            self.put(paths, item)
+        else:
             self.pending += 1
-            self._flushed.put((item, None))
-            return
+            self._flushed.put(([item], None))
+
+    def expect(self) -> None:
+        """Count an item that another thread is going to put, or fail."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
         self.pending += 1
+
+    def put(self, paths: list[str], item: T) -> None:
+        """Flush files of an item that is expected; can be called in any thread."""
         self._waiting.put((paths, item))
+
+    def fail(self, error: Tar2tfError) -> None:
+        """Have `done` raise an error in the place of an item that is expected."""
+        self._flushed.put(([], error))
 
     def done(self, timeout: float = 0) -> list[T]:
         """Return the items whose files are on the disk; wait up to `timeout` seconds for the first.
 
         Raises:
-            SinkError: when a file could not be flushed.
+            Tar2tfError: when a file could not be flushed, or an item failed.
         """
         items: list[T] = []
         while self.pending:
             try:
-                item, error = self._flushed.get(timeout > 0 and not items, timeout)
+                found, error = self._flushed.get(timeout > 0 and not items, timeout)
             except queue.Empty:
                 break
             self.pending -= 1
             if error:
                 raise error
-            items.append(item)
+            items += found
         return items
 
     def close(self) -> None:
@@ -73,6 +85,6 @@ class Flusher(Generic[T]):
             try:
                 for path in paths:
                     sync(path)
-                self._flushed.put((item, None))
+                self._flushed.put(([item], None))
             except SinkError as error:
-                self._flushed.put((item, error))
+                self.fail(error)

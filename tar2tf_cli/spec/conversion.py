@@ -122,6 +122,11 @@ class Output:
         return PathTemplate.parse(self.path, numbered=self.is_limited)
 
     @property
+    def compresses_shards(self) -> bool:
+        """Whether each shard is compressed as a whole, as no limit depends on how small its records become."""
+        return self.compression == "gzip" and self.limit is None
+
+    @property
     def is_limited(self) -> bool:
         """Whether any option divides the output into shards."""
         return (self.max_shard_size, self.num_shards, self.records_per_shard) != (None, None, None)

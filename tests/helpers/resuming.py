@@ -25,6 +25,7 @@ from shards import (
     tree,
     wait_until,
 )
+from tar2tf_cli.conversion import filling
 
 WAYS = {
     "direct": ["--max-shard-size", "400kB"],
@@ -53,6 +54,7 @@ SCENES: dict[str, tuple[str, list[str], str]] = {
     # name: input, options of the conversion, options of one that stood there before
     "direct": ("large", ["-o", "out/train-<>.record", "--max-shard-size", "60kB"], ""),
     "spooled": ("small", ["-o", "out/train-<>.record", "--max-shard-size", "8kB", "--index"], ""),
+    "filling": ("small", ["-o", "out/train-<>.record", "--max-shard-size", "13kB"], ""),
     "by total": ("small", ["-o", "out/<0>-of-<total>.record", "--records-per-shard", "30"], ""),
     "splits": ("small", ["-o", "out/<split>/<>.record", "--split", "a=0.6,b=0.4", "--num-shards", "2"], ""),
     "shuffled": ("small", ["-o", "out/train-<>.record", "--shuffle", "--num-shards", "3"], ""),
@@ -178,6 +180,8 @@ class Scene:
 
     def __init__(self, name: str) -> None:
         kind, options, before = SCENES[name]
+        if name == "filling":
+            filling.WORTH_IT = 1000
         self.arguments = ["convert", kind, *options, "-j", "1"]
         if before:
             with other_inputs(kind) if name == "updating" else contextlib.nullcontext():
