@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import sys
 
 TYPE_CHECKING = False
@@ -15,18 +16,33 @@ __all__ = ["main"]
 _NEW_OBJECTS: Final = 50_000
 """How many more containers than before make the garbage collector look for cycles: more than a short command makes."""
 
+_OWN_CODE: Final = "tar2tf_cli.ops.func"
+"""The module that loads a user's functions."""
+
 
 def main() -> NoReturn:
     """Run the command line; Ctrl-C while it is imported, or while an earlier one is reported, ends it at once."""
     gc.set_threshold(_NEW_OBJECTS)
-    atexit.register(gc.freeze)  # the interpreter then ends without looking for cycles among all objects
+    codes: list[object] = []
+    atexit.register(_end, codes)  # the first, so that it is called last
     try:
         from tar2tf_cli.cli import main
 
         main()
+    except SystemExit as end:
+        codes.append(end.code)
+        raise
     except KeyboardInterrupt:
         exec("")  # or CPython remembers one that came while it ran a string, and ends by the signal instead
         sys.exit(130)
+
+
+def _end(codes: list[object]) -> None:
+    """End the process without destroying each object, unless one may be a file that a user's function left open."""
+    if codes and isinstance(codes[0], int) and _OWN_CODE not in sys.modules:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(codes[0])
 
 
 if __name__ == "__main__":

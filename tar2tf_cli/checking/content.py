@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -59,6 +58,8 @@ def _text_kind(data: bytes) -> str:
     if text is None:
         return "bytes" if data else "empty"
     if text.lstrip()[:1] in ("{", "[") and len(data) <= _MOST_JSON:
+        import json
+
         try:
             json.loads(data)
             return "json"

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from tar2tf_cli.cli import Quick
+
 if TYPE_CHECKING:
     from tar2tf_cli.spec.reach import Reach
 
@@ -98,7 +100,7 @@ def shards_arguments(*, required: bool = True) -> Callable[[F], F]:
 _SECOND_NAME: Final = re.compile(r" / --no-\S+")
 
 
-class Command(click.Command):
+class Command(Quick):
     """A command whose help shows its options in groups, one line each.
 
     Args:

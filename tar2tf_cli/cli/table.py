@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -69,6 +68,8 @@ def _cut(widths: list[int], kept: Sequence[int], shrink: Mapping[int, int], inde
 def terminal_width() -> int | None:
     """Width in columns of the terminal on standard output; None if it is not a terminal."""
     if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+        import shutil
+
         return shutil.get_terminal_size().columns
     return None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -118,6 +117,8 @@ def _print_report(report: Report, options: dict[str, Any]) -> None:
     if options["as_json"]:
         print_json(report.to_json())
     elif options["json_lines"]:
+        import json
+
         for found in report.files:
             click.echo(json.dumps(found.to_json()))
     else:

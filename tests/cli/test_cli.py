@@ -26,6 +26,7 @@ from shards import (
     write_tar,
 )
 from tar2tf_cli.cli import cli
+from tar2tf_cli.formats import kernel
 
 # --- Data on stdout, all else on stderr; exit codes ---
 
@@ -189,25 +190,69 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert not loaded & heavy
 
 
-OPS = {f"tar2tf_cli.{name}" for name in ("ops.image", "ops.fields", "ops.func")}
-WHAT_FEW_NEED = {
-    "convert": {"urllib.parse", "tar2tf_cli.features.transformations", "tar2tf_cli.conversion.dry_run"},
-    "verify": {"hashlib", "urllib.parse", "tar2tf_cli.conversion.manifest", "tar2tf_cli.checking.salvage"},
-    "inspect": {"hashlib", "urllib.parse", "tar2tf_cli.conversion.manifest", "tar2tf_cli.spec.conversion"},
+LIBRARIES = {"numpy", "tensorflow", "cv2", "simplejpeg", "pydantic", "ruamel", "humanfriendly", "tqdm", "isal"}
+NETWORK = {"requests", "urllib3", "urllib.parse", "aistore", "obstore", "tar2tf_cli.stores.objects"}
+PROCESSES = {"tar2tf_cli.engines.local", "multiprocessing", "pickle", "selectors", "socket", "subprocess"}
+STANDARD = {"hashlib", "shutil", "pathlib", "tempfile", "difflib", "locale", "logging"}
+OPS = {f"tar2tf_cli.ops.{name}" for name in ("image", "fields", "func")}
+CONVERSION = {f"tar2tf_cli.conversion.{name}" for name in ("changes", "dry_run", "estimate", "former", "late_entries")}
+CONVERSION |= {f"tar2tf_cli.conversion.{name}" for name in ("manifest_model", "placing", "targets", "update_planner")}
+LATE = LIBRARIES | NETWORK | PROCESSES | STANDARD | OPS | CONVERSION
+"""Modules that take a millisecond or more to import, or that few conversions need."""
+
+COMMANDS = {
+    "convert": ({"tar2tf_cli.features.transformations"}, 100),
+    "verify": ({"json", "tar2tf_cli.conversion.manifest", "tar2tf_cli.checking.salvage"}, 70),
+    "inspect": ({"json", "tar2tf_cli.conversion.manifest", "tar2tf_cli.spec.conversion"}, 68),
 }
-"""Modules that take milliseconds to import, by the command that imports them only for some inputs and options."""
+"""More modules that a command imports only for some inputs and options, and the most of ours that it imports."""
 
 
-@pytest.mark.parametrize("command", WHAT_FEW_NEED)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_on_local_files_imports_nothing_that_it_does_not_need(command: str, tmp_path: Path) -> None:
-    made = str(tmp_path / "made.record")
-    convert(PHOTOS, "-o", made)
-    more = {"convert": [str(PHOTOS), "-o", str(tmp_path / "x.record")]}.get(command, [made])
-    loaded = imported_by(command, *more, "-j", "1", "-q")
-    heavy = {"numpy", "tensorflow", "requests", "cv2", "simplejpeg", "pydantic", "ruamel", "aistore", "obstore"}
+    tar, made = write_tar(tmp_path / "in.tar", samples(3)), str(tmp_path / "made.record")
+    convert(tar, "-o", made)
+    more = {"convert": [str(tar), "-o", str(tmp_path / "x.record")]}.get(command, [made])
+    loaded = imported_by(command, *more, "-q")
+    unneeded, most = COMMANDS[command]
     assert f"tar2tf_cli.cli.{command}" in loaded
-    late = heavy | OPS | WHAT_FEW_NEED[command] | {"humanfriendly", "urllib3", "multiprocessing", "logging"}
-    assert loaded & late == set()
+    assert loaded & (LATE | unneeded) == set()
+    assert sum(name.startswith("tar2tf_cli") for name in loaded) <= most
+
+
+@pytest.mark.skipif(not getattr(kernel.native(), "hardware", False), reason="no kernel with CRCs in hardware")
+def test_where_the_kernel_computes_crcs_nothing_else_for_that_is_imported(tmp_path: Path) -> None:
+    assert "google_crc32c" not in imported_by("convert", str(PHOTOS), "-o", str(tmp_path / "x.record"), "-q")
+
+
+def test_the_collector_does_not_run_in_a_short_command(tmp_path: Path) -> None:
+    script = (
+        "import gc, sys\nfrom tar2tf_cli.__main__ import main\n"
+        "gc.callbacks.append(lambda phase, about: print('collected', about, file=sys.stderr))\nmain()"
+    )
+    command = [sys.executable, "-c", script, "convert", str(PHOTOS), "-o", str(tmp_path / "x.record"), "-q"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
+    assert "collected" not in done.stderr
+
+
+OWN_CODE = """
+import atexit, sys
+log = open(sys.path[0] + "/log", "w")
+atexit.register(lambda: print("the end", file=sys.stderr))
+
+def own(sample):
+    log.write(sample["__key__"] + "\\n")
+    return sample
+"""
+
+
+def test_what_a_function_of_the_user_leaves_open_is_written_at_the_end(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN_CODE.replace("sys.path[0]", repr(str(tmp_path))))
+    function = f"func:{tmp_path / 'own.py'}:own"
+    command = [*COMMAND, "convert", PHOTOS, "-o", tmp_path / "x.record", "-j", "1", "--op", function]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
+    assert (tmp_path / "log").read_text().count("\n") == 10
+    assert done.stderr.endswith("the end\n")
 
 
 def test_the_command_runs_within_a_python_program_too() -> None:
