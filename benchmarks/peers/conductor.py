@@ -10,7 +10,6 @@ import json
 import os
 import sys
 import time
-from array import array
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -119,7 +118,7 @@ def result(task: Task) -> Any:
     if isinstance(task, WriteShard):
         return ShardReport(task.shard.size, task.shard.records, task.shard.number)
     assert isinstance(task, ReadInputs)
-    group = Group(task.numbers, SpoolIndex(array("Q"), offsets=array("Q")))
+    group = Group(task.numbers, SpoolIndex())
     for number in task.numbers:
         group.index.sizes.append(SIZE + number)
         group.index.offsets.append(0)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.conversion.sharding import Origin
@@ -19,7 +18,6 @@ __all__ = ["Lineage", "origins_of"]
 _MOST_KNOWN: Final = 10_000
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Lineage:
     """What each input gave, in input order; equal inputs share one description, however many there are.
 
@@ -28,10 +26,11 @@ class Lineage:
         inputs: what each input gave, as in the manifest, with the number of its schema.
     """
 
-    schemas: list[dict[str, Any]] = field(default_factory=list)
-    inputs: list[dict[str, Any]] = field(default_factory=list)
-    _known: dict[Hashable, dict[str, Any]] = field(default_factory=dict)
-    _numbers: dict[str, int] = field(default_factory=dict)
+    def __init__(self, schemas: list[dict[str, Any]] | None = None, inputs: list[dict[str, Any]] | None = None) -> None:
+        self.schemas = schemas or []
+        self.inputs = inputs or []
+        self._known: dict[Hashable, dict[str, Any]] = {}
+        self._numbers: dict[str, int] = {}
 
     def add(self, report: InputReport) -> None:
         """Add what reading the next input reported."""

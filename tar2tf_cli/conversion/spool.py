@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
 
@@ -141,11 +140,11 @@ class Spool:
             index.order.append(_hash(self._seed + b"%d" % (len(index.order) - self._first)))
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class _Block:
-    parts: list[bytes] = field(default_factory=list)
-    size: int = 0
-    records: int = 0
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.size = 0
+        self.records = 0
 
 
 def _block_size(conversion: Conversion) -> int | None:

@@ -7,7 +7,7 @@ sequence of units is a valid TFRecord (RFC 1952 lets gzip members follow each ot
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from itertools import accumulate
 from typing import Final, NamedTuple, TypeAlias
 
@@ -18,11 +18,6 @@ COLUMNS: Final = ("sizes", "records", "lanes", "order", "offsets")
 Lengths: TypeAlias = list[int]
 
 
-def _column() -> array[int]:
-    return array("Q")
-
-
-@dataclass(slots=True, eq=False, repr=False)
 class SpoolIndex:
     """The units of a group of inputs, in input order; every column holds unsigned 64-bit integers.
 
@@ -34,12 +29,15 @@ class SpoolIndex:
         offsets: byte offset of each sample in the input; empty if there is a spool.
     """
 
-    sizes: array[int] = field(default_factory=_column)
-    records: array[int] = field(default_factory=_column)
-    lanes: array[int] = field(default_factory=_column)
-    order: array[int] = field(default_factory=_column)
-    offsets: array[int] = field(default_factory=_column)
-    _ends: array[int] = field(default_factory=_column)
+    __slots__ = (*COLUMNS, "_ends")
+
+    def __init__(self, sizes: Iterable[int] = (), records: Iterable[int] = ()) -> None:
+        self.sizes = array("Q", sizes)
+        self.records = array("Q", records)
+        self.lanes = array("Q")
+        self.order = array("Q")
+        self.offsets = array("Q")
+        self._ends = array("Q")
 
     def count(self, first: int = 0, stop: int | None = None) -> int:
         """The number of records in a range of units; `stop` is exclusive."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import random
-from array import array
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
@@ -314,7 +313,7 @@ def test_compressed_shards_are_85_percent_full():
 
 @pytest.mark.parametrize("records", [[], [2, 1, 3]])
 def test_an_index_counts_units_records_and_bytes(records):
-    index = SpoolIndex(sizes=array("Q", [10, 20, 30]), records=array("Q", records))
+    index = SpoolIndex([10, 20, 30], records)
     assert list(index.ends) == [0, 10, 30, 60]
     assert index.size(1, 3) == 50
     assert index.start(2) == 30
