@@ -16,9 +16,6 @@ __all__ = ["main"]
 _NEW_OBJECTS: Final = 50_000
 """How many more containers than before make the garbage collector look for cycles: more than a short command makes."""
 
-_OWN_CODE: Final = "tar2tf_cli.ops.func"
-"""The module that loads a user's functions."""
-
 
 def main() -> NoReturn:
     """Run the command line; Ctrl-C while it is imported, or while an earlier one is reported, ends it at once."""
@@ -39,7 +36,8 @@ def main() -> NoReturn:
 
 def _end(codes: list[object]) -> None:
     """End the process without destroying each object, unless one may be a file that a user's function left open."""
-    if codes and isinstance(codes[0], int) and _OWN_CODE not in sys.modules:
+    own_code = getattr(sys.modules.get("tar2tf_cli.ops.func"), "loaded", ())
+    if codes and isinstance(codes[0], int) and not own_code:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(codes[0])

@@ -124,6 +124,10 @@ def _unpickled(data: bytes, name: str, digest: str | None) -> Func:
     return op
 
 
+loaded: set[str] = set()
+"""Modules and files of the user that were imported."""
+
+
 def load_object(where: str) -> Any:
     """Import the object at `package.module:name` or `path/file.py:name`.
 
@@ -133,6 +137,7 @@ def load_object(where: str) -> Any:
     place, colon, name = where.rpartition(":")
     if not colon or not place or not name:
         raise ValueError(f"{where!r} is not MODULE:NAME or FILE.py:NAME")
+    loaded.add(place)
     try:
         module = _load_file(place) if place.endswith(".py") else importlib.import_module(place)
     except Exception as error:
