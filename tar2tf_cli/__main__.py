@@ -37,10 +37,14 @@ def main() -> NoReturn:
 def _end(codes: list[object]) -> None:
     """End the process without destroying each object, unless one may be a file that a user's function left open."""
     own_code = getattr(sys.modules.get("tar2tf_cli.ops.func"), "loaded", ())
-    if codes and isinstance(codes[0], int) and not own_code:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(codes[0])
+    if own_code or not codes or not isinstance(codes[0], int):
+        return
+    try:
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
+    except (OSError, ValueError):
+        return  # the interpreter tries again, and reports it
+    os._exit(codes[0])
 
 
 if __name__ == "__main__":
