@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checked import SEVERAL, Ran, a_tar, convert, flipped, write
+from checked import SEVERAL, Ran, a_tar, convert, flipped, in_a_process, write
 from tar2tf_cli.checking import record_digests
 from tar2tf_cli.checking.record_digests import compare, digest_of, write_digests
 from tar2tf_cli.formats.tfrecord import RecordReader, frame
@@ -45,14 +45,12 @@ CONVERSIONS = {
 
 
 @pytest.mark.parametrize("name", CONVERSIONS)
-def test_the_source_of_a_conversion_is_what_it_was_made_from(
-    tmp_path: Path, run: Callable[..., Ran], name: str
-) -> None:
+def test_the_source_of_a_conversion_is_what_it_was_made_from(tmp_path: Path, name: str) -> None:
     source = shards(tmp_path / "in")
     assert convert(source, "-o", tmp_path / "out" / "x-<>.record", *CONVERSIONS[name]).code == 0
     manifest = tmp_path / "out" / "x-manifest.json"
     for arguments in ((source,), (source, "s-*.tar"), (source, *SEVERAL)):
-        ran = run(manifest, "--against", *arguments, "--json")
+        ran = in_a_process("verify", manifest, "--against", *arguments, "--json")
         assert (ran.code, found(ran)) == (0, [])
 
 

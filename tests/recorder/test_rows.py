@@ -6,14 +6,13 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 
 import pytest
 
 import recorded
 from recorded import AllTypes
 from recording import ROWS, TOY, make_toys, rows_of, run, write_rows
-from shards import COMMAND, convert, end, examples, start, tar2tf, tree, wait_until
+from shards import convert, end, examples, python, start, tar2tf, tree, wait_until
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.recorder import (
     generate_and_save_train_eval_test_tfrecords_files,
@@ -227,14 +226,10 @@ def test_a_dry_run_shows_the_first_example(toys, tmp_path):
 def test_a_class_in_a_file_is_found_by_workers_that_cannot_be_forked(toys, tmp_path):
     code = (
         "import sys, threading, tensorflow\n"
+        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
         "from tar2tf_cli.recorder import generate_and_save_train_eval_test_tfrecords_files as generate\n"
         "generate(sys.argv[1], sys.argv[2], sys.argv[3], examples_num_workers=2, src_data_dirpath=sys.argv[4])\n"
     )
-    done = subprocess.run(
-        [COMMAND[0], "-c", code, str(tmp_path / "out"), TOY, *map(str, toys)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = python("-c", code, tmp_path / "out", TOY, *toys, tensorflow=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert len(rows_of(tmp_path / "out" / "train" / "examples.csv")) == 32
