@@ -41,37 +41,22 @@ class Takeover:
     def __init__(self, claim: Claim, folder: WorkingFolder) -> None:
         self._claim = claim
         self._sink = claim.sink
-        head, entries = folder.read_journal()
-        head = head or {"identity": None, "replaces": []}
-        self._mark = {**claim.identity, "inputs": claim.identity["inputs"].digest}
-        self._ours = ours = head["identity"] == self._mark
-        same_command = ours or _is_same_command(head["identity"], claim)  # whose inputs may have changed since
-        previous = self._checked_previous()
-        files = self._inside(previous.files) if previous else set()
-        documents = {os.path.normpath(path) for path in claim.documents if self._sink.exists(path)}
-        self.found = self._existing()
-        self._check_irreplaceable(self.found | documents)
-        if not same_command:  # otherwise this was checked when the journal was started
-            claimed = files | documents if previous else files
-            self._check_foreign(self.found | documents, claimed, interrupted=head["identity"] is not None)
-        replaced = self._inside(head["replaces"])
-        if not ours:
-            replaced |= files | self._inside(path for entry in entries for path in published(entry))
-        self.stale = {path for path in replaced if self._sink.exists(path)}
-        self._continues = ours and claim.resumable
-        found = [entry for entry in entries if type(entry) is list and len(entry) == 6] if self._continues else []
-        self.sealed: dict[tuple[str, int], JournalEntry] = dict(zip(map(itemgetter(0, 1), found), found, strict=True))
         self._folder = folder
         self.former: Former | None = None
         self.changes: InputChanges | None = None
         self.everything = ""
-        if previous is None and ours and "previous" in head:  # killed while it replaced the files of that manifest
-            previous = Manifest.from_bytes(head["previous"].encode(), claim.where)
-        elif not claim.update:
-            previous = None
-        if previous is not None:
-            self._bring_up_to_date(previous)
-        self._previous = previous if self.former else None
+        head, entries = folder.read_journal()
+        head = head or {"identity": None, "replaces": []}
+        self._mark = {**claim.identity, "inputs": claim.identity["inputs"].digest}
+        self._ours = head["identity"] == self._mark
+        self._continues = self._ours and claim.resumable
+        previous = self._checked_previous()
+        files = self._inside(previous.files) if previous else set()
+        self.found = self._existing()
+        self._check_found(files, head["identity"], has_manifest=previous is not None)
+        self.stale = self._to_replace(files, head, entries)
+        self.sealed: dict[tuple[str, int], JournalEntry] = _sealed(entries) if self._continues else {}
+        self._previous = self._brought_up_to_date(previous, head)
 
     def begin(self) -> None:
         """Remove what an interrupted run left that this one does not continue, and start the journal."""
@@ -81,6 +66,16 @@ class Takeover:
             self._folder.clear()
             self._sink.drop_staged()
         self._begin_journal()
+
+    def _brought_up_to_date(self, previous: Manifest | None, head: dict[str, Any]) -> Manifest | None:
+        """The manifest of the conversion that is brought up to date, if that can save any work."""
+        if previous is None and self._ours and "previous" in head:  # killed while it replaced that manifest's files
+            previous = Manifest.from_bytes(head["previous"].encode(), self._claim.where)
+        elif not self._claim.update:
+            previous = None
+        if previous is not None:
+            self._bring_up_to_date(previous)
+        return previous if self.former else None
 
     def _bring_up_to_date(self, previous: Manifest) -> None:
         """Compare with an earlier conversion, if that can save any work."""
@@ -125,6 +120,27 @@ class Takeover:
         else:
             return
         raise OutputExistsError(reason, shard=self._claim.where, hint=hint)
+
+    def _check_found(self, files: set[str], interrupted: dict[str, Any] | None, *, has_manifest: bool) -> None:
+        """Raise if something is in the way.
+
+        Args:
+            files: what the existing manifest lists.
+            interrupted: the identity of an interrupted run.
+            has_manifest: whether there is a manifest, which claims the documents beside it.
+        """
+        documents = {os.path.normpath(path) for path in self._claim.documents if self._sink.exists(path)}
+        self._check_irreplaceable(self.found | documents)
+        if not (self._ours or _is_same_command(interrupted, self._claim)):  # or it was checked for the journal
+            claimed = files | documents if has_manifest else files
+            self._check_foreign(self.found | documents, claimed, interrupted=interrupted is not None)
+
+    def _to_replace(self, files: set[str], head: dict[str, Any], entries: list[Any]) -> set[str]:
+        """What is there of an earlier conversion's files, and of those that another interrupted run published."""
+        replaced = self._inside(head["replaces"])
+        if not self._ours:
+            replaced |= files | self._inside(path for entry in entries for path in published(entry))
+        return {path for path in replaced if self._sink.exists(path)}
 
     def _existing(self) -> set[str]:
         """Normalised paths of existing files that match the template, including indexes if they are wanted.
@@ -191,6 +207,12 @@ def _what_changed(previous: Manifest, claim: Claim) -> tuple[str, str]:
         names = differing(previous.spec, claim.identity["spec"])
         return f"was made with other options: {', '.join(names[:3])} changed", hint
     return f"was made from other inputs: {InputChanges.between(previous.inputs, claim.identity['inputs'])}", hint
+
+
+def _sealed(entries: list[Any]) -> dict[tuple[str, int], JournalEntry]:
+    """The entries of whole shards, by lane and number."""
+    found = [entry for entry in entries if type(entry) is list and len(entry) == 6]
+    return dict(zip(map(itemgetter(0, 1), found), found, strict=True))
 
 
 def _is_same_command(identity: dict[str, Any] | None, claim: Claim) -> bool:
