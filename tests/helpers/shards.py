@@ -247,7 +247,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = 20) -> Any:
+def wait_until(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
     """The condition's value once it is true."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
