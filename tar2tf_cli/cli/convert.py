@@ -216,7 +216,7 @@ def command(ctx: click.Context, /, **options: Any) -> int:
     """
     from tar2tf_cli.cli.summary import print_plan, print_summary
     from tar2tf_cli.conversion.plan import make_plan
-    from tar2tf_cli.conversion.run import convert
+    from tar2tf_cli.conversion.run import convert, where_records_are_made
 
     conversion, as_json = _conversion(ctx), options["as_json"]
     if as_json and conversion.output.path == "-" and not options["dry_run"]:
@@ -230,6 +230,7 @@ def command(ctx: click.Context, /, **options: Any) -> int:
         from tar2tf_cli.conversion.dry_run import outcome
 
         plan = make_plan(conversion, **where)
+        where_records_are_made(plan, Terminal())  # refuses what a cluster cannot do
         how = {name: options[name] for name in ("endpoint", "overwrite", "update")}
         print_plan(plan, outcome(plan, **how), as_json=as_json)
         return 0

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from tar2tf_cli.errors import RemoteError, SourceError, Tar2tfError, UsageError
+from tar2tf_cli.errors import RemoteError, SourceError, UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.remote import deploy
 from tar2tf_cli.remote.settings import Settings
@@ -48,18 +48,24 @@ def where_records_are_made(
         if transformers is None or conversion.remote_exec is False or not inputs:
             return contextlib.nullcontext(source)
         transformer = _Transformer(transformers, _settings(conversion, samples=bool(samples)))
-        if wanted and conversion.etl:
+        if conversion.etl:
             transformer.use(conversion.etl)
         elif wanted:
             transformer.look()
-        elif not transformer.is_there(inputs, events):
-            return contextlib.nullcontext(source)
+        elif why := transformer.why_not_there(inputs):
+            return _here(source, why, events)
     except RemoteError as error:
         if wanted:
             events.not_remote(error)
         return contextlib.nullcontext(source)
     kind = partial(RemoteSamples, inputs, samples) if samples else RemoteSource
     return _source(transformer, source, inputs, events, kind)
+
+
+@contextlib.contextmanager
+def _here(source: Source, why: str, events: Events) -> Iterator[Source]:
+    events.note(f"note: the records are made here: {why}")
+    yield source
 
 
 @contextlib.contextmanager
@@ -116,22 +122,22 @@ class _Transformer:
         """
         self._stage = self._ask(self.cluster.stages).get(self.settings.name)
 
-    def is_there(self, inputs: Sequence[ObjectInfo], events: Events) -> bool:
-        """Whether one is running that takes the names of all inputs; says so if not, where it could.
+    def why_not_there(self, inputs: Sequence[ObjectInfo]) -> str | None:
+        """Why there is none that is running and takes the names of all inputs; None if there is one.
 
         One request finds out, and one more of what it is made.
+
+        Raises:
+            RemoteError: when the cluster has no transformers, or does not answer.
         """
         try:
-            if self.cluster.stages().get(self.settings.name) == "Running":
-                self._made_of = self.cluster.message(self.settings.name)
-        except (Tar2tfError, Transient):
-            return False
-        if not self._made_of:
-            events.note("note: the records are made here: the cluster has no running transformer of this spec")
-        elif name := _unreachable(self._made_of, inputs):
-            events.note(f"note: the records are made here: the cluster's transformer cannot get the object {name!r}")
-            return False
-        return bool(self._made_of)
+            if self.cluster.stages().get(self.settings.name) != "Running":
+                return "the cluster has no running transformer of this spec"
+            self._made_of = self.cluster.message(self.settings.name)
+        except (SourceError, Transient) as error:
+            raise RemoteError(str(error)) from None
+        name = _unreachable(self._made_of, inputs)
+        return f"the cluster's transformer cannot get the object {name!r}" if name else None
 
     def entered(self, inputs: Sequence[ObjectInfo], at_the_end: Callable[[], object]) -> MadeOf:
         """Make it unless it is there, and return what it is made of.

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from shards import PHOTOS, tar2tf
 from tar2tf_cli import Events
 from tar2tf_cli.errors import RemoteError, SourceError, UsageError
 from tar2tf_cli.remote import deploy
@@ -222,6 +223,8 @@ def test_names_that_do_not_reach_a_transformer_with_hpush(source: Source, cluste
 def test_only_a_cluster_makes_records(tmp_path: Path) -> None:
     with pytest.raises(RemoteError, match="only an AIStore cluster"):
         chosen(open_source(str(tmp_path)), spec(remote_exec=True))
+    done = tar2tf("convert", PHOTOS, "-o", tmp_path / "x.record", "--remote-exec", "--dry-run")
+    assert (done.returncode, "only an AIStore cluster" in done.stderr) == (2, True)
     with pytest.raises(UsageError, match="leave out one of them"):
         spec(etl="photos", remote_exec=False)
 
