@@ -1,35 +1,25 @@
-"""Run `tar2tf` with these arguments in one process, and print how many bytes it received from sockets."""
+"""Run `tar2tf` with these arguments in one process, and print how many bytes it received from AIStore."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import sys
-from typing import Any
 
 from tar2tf_cli.cli import main
+from tar2tf_cli.stores.curl import Response
 
 received = 0
+take = Response._take
 
 
-class Counted(socket.socket):
-    """A socket that counts what it receives."""
-
-    def recv(self, *arguments: Any) -> bytes:
-        global received
-        data = super().recv(*arguments)
-        received += len(data)
-        return data
-
-    def recv_into(self, *arguments: Any) -> int:
-        global received
-        size = super().recv_into(*arguments)
-        received += size
-        return size
+def counted(response: Response, data: bytes) -> int:
+    global received
+    received += len(data)
+    return take(response, data)
 
 
-socket.socket = Counted  # type: ignore[misc]
+Response._take = counted  # type: ignore[method-assign]
 with contextlib.suppress(SystemExit):
     main(sys.argv[1:])
 print(json.dumps({"received": received}))
