@@ -73,6 +73,9 @@ def raise_as_ours(error: Exception, where: str, server: str, login: str, offset:
     if _MACHINE.search(text):
         raise SourceError("no credentials were found", shard=where, hint=login) from None
     if "token request" in text:
+        asked = re.search(r"performing \w+ (https?://[^/\s]+)", text)
+        if asked and (int(status[1]) >= 500 if status else "HttpError" in text):
+            raise Transient(f"no token for the credentials: {_reason(error)}", asked[1]) from None
         raise SourceError(f"the credentials are not accepted: {_reason(error)}", shard=where, hint=login) from None
     if HTTP_TO_HTTPS.search(text):
         raise wrong_scheme(server, "https") from None

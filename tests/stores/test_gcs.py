@@ -8,6 +8,29 @@ import requests
 from sources import SourceSuite
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.stores import open_source
+from tar2tf_cli.stores.cloud_errors import raise_as_ours
+from tar2tf_cli.stores.retries import Transient
+
+TOKEN = "Generic GCS error: Error performing token request: Error performing POST https://tokens.example/t in 1ms - "
+UNREACHABLE = (
+    'HTTP error: error sending request\n\nDebug source:\nHttp(HttpError { kind: Connect, error: "dns: unknown" })'
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "passes", "words"),
+    [
+        (UNREACHABLE, True, "no token for the credentials: unknown"),
+        ("Server returned non-2xx status code: 503 Service Unavailable: ", True, "no token for the credentials"),
+        ("Server returned non-2xx status code: 400 Bad Request: invalid_grant", False, "credentials are not accepted"),
+    ],
+)
+def test_a_token_server_that_is_away_is_waited_for_and_one_that_refuses_is_not(
+    answer: str, passes: bool, words: str
+) -> None:
+    with pytest.raises(Transient if passes else SourceError, match=words) as caught:
+        raise_as_ours(Exception(TOKEN + answer), "gs://b/x.tar", "Google Cloud Storage", "log in", None)
+    assert not passes or caught.value.server == "https://tokens.example"  # type: ignore[union-attr]
 
 
 class TestGcs(SourceSuite):
