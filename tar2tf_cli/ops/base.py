@@ -12,7 +12,7 @@ from functools import wraps
 from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import ProblemsError, SampleError, UsageError, meant
-from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS, MAX_ENTRY_SIZE, whole, whole_sample
+from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS, whole, whole_sample
 from tar2tf_cli.ops.rules import JsonSchema, Rule
 from tar2tf_cli.samples.names import Sample
 
@@ -30,13 +30,11 @@ class OpContext(NamedTuple):
         seed: random seed; random choices depend on it and on the sample's key.
         max_pixels: images of more pixels (height x width) are not decoded.
         image_size: height and width in pixels for the preset imagenet-tensor; None keeps each image's size.
-        max_entry_size: larger entries are not held in memory as a whole.
     """
 
     seed: int = 0
     max_pixels: int = DEFAULT_MAX_PIXELS
     image_size: int | None = None
-    max_entry_size: int = MAX_ENTRY_SIZE
 
 
 class Op:

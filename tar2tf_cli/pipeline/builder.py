@@ -16,7 +16,6 @@ from tar2tf_cli.features.types import TypeName
 from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS, MAX_ENTRY_SIZE
 from tar2tf_cli.inputs.file_object import Readable, check_inputs
 from tar2tf_cli.ops import DropEmpty, Op
-from tar2tf_cli.ops.base import OpContext
 from tar2tf_cli.pipeline.shards import PipelineSummary, items, run_own, write_file, write_shards, write_stream
 from tar2tf_cli.pipeline.stages import (
     FromTars,
@@ -30,7 +29,7 @@ from tar2tf_cli.pipeline.tfrecord_io import check_output
 from tar2tf_cli.samples.names import KEY, KeySplit, Sample
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.fields import fields_of
-from tar2tf_cli.spec.output_path import PathTemplate
+from tar2tf_cli.spec.output_path import STDOUT, PathTemplate
 from tar2tf_cli.spec.urls import is_remote
 
 __all__ = [
@@ -76,12 +75,8 @@ class Pipeline:
         max_pixels: int = DEFAULT_MAX_PIXELS,
         max_entry_size: int | str = MAX_ENTRY_SIZE,
     ) -> None:
-        if on_error not in ("fail", "skip"):
-            raise UsageError(f"on_error is 'fail' or 'skip', not {on_error!r}")
-        self._on_error = on_error
-        self._max_errors = max_errors
-        most = fields_of(Conversion)["max_entry_size"].check(max_entry_size)
-        self._context = OpContext(seed, max_pixels, max_entry_size=most)
+        most: dict[str, Any] = {"max_errors": max_errors, "max_pixels": max_pixels, "max_entry_size": max_entry_size}
+        self._settings = Conversion("-", STDOUT, on_error=on_error, seed=seed, **most)
         self._once: dict[str, tuple[str, Any]] = {}
         self._stages: dict[str, list[Stage]] = {"sample": [], "example": []}
         self._workers = 1
@@ -290,7 +285,7 @@ class Pipeline:
         return done
 
     def _recipe(self, begin: Stage, middle: Iterable[Stage]) -> Recipe:
-        return Recipe(begin, tuple(middle), self._context, self._on_error, self._max_errors, self._workers)
+        return Recipe(begin, tuple(middle), self._settings, self._workers)
 
     def _set(self, kind: str, method: str, stage: Any) -> Pipeline:
         if kind in self._once:

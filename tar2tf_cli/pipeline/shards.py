@@ -19,7 +19,7 @@ from tar2tf_cli.inputs.file_object import name_of
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.stages import StagesSource, Tar, TarsSource
 from tar2tf_cli.pipeline.stages import Own, Recipe, Run
-from tar2tf_cli.spec.conversion import Conversion, Output
+from tar2tf_cli.spec.conversion import Output
 from tar2tf_cli.spec.output_path import STDOUT
 from tar2tf_cli.stores import Source
 from tar2tf_cli.stores.base import Placed
@@ -104,9 +104,9 @@ def items(recipe: Recipe) -> Generator[Any, None, None]:
 
 def _run(recipe: Recipe) -> Run:
     report = InputReport()
-    skip = recipe.on_error == "skip"
-    on_fault = Faults(skip=skip, most=recipe.max_errors, noted=report.errors, option="on_error='skip'")
-    return Run(report, on_fault, recipe.context.max_entry_size)
+    skip = recipe.settings.on_error == "skip"
+    on_fault = Faults(skip=skip, most=recipe.settings.max_errors, noted=report.errors, option="on_error='skip'")
+    return Run(report, on_fault, recipe.settings.max_entry_size)
 
 
 def run_own(recipe: Recipe, last: Own) -> PipelineSummary:
@@ -141,25 +141,15 @@ def _convert(
         workers: number of processes; with one, the recipe's workers are threads.
         known: whether the stages are identified, so that a later run can know that they are the same.
     """
-    tars = recipe.begin.tars()
+    tars, stages = recipe.begin.tars(), {}
     source: Source
     if recipe.by_tar:
-        source, stages = (
-            TarsSource(tars, resumable=known, threads=recipe.workers if workers == 1 else None),
-            recipe.options,
-        )
+        stages = recipe.options
+        source = TarsSource(tars, resumable=known, threads=recipe.workers if workers == 1 else None)
     else:
-        source, stages, workers = _stages_source(recipe, tars, repeatable=known), {}, 1
-    conversion = Conversion(
-        replace(recipe.begin.input, bucket=source.bucket),
-        output,
-        seed=recipe.context.seed,
-        max_pixels=recipe.context.max_pixels,
-        max_entry_size=recipe.context.max_entry_size,
-        on_error=recipe.on_error,
-        max_errors=recipe.max_errors,
-        **stages,
-    )
+        source, workers = _stages_source(recipe, tars, repeatable=known), 1
+    inputs = replace(recipe.begin.input, bucket=source.bucket)
+    conversion = replace(recipe.settings, input=inputs, output=output, **stages)
     return _summary(convert(conversion, source=source, workers=workers, **options))
 
 
@@ -167,7 +157,7 @@ def _stages_source(recipe: Recipe, tars: Sequence[Tar], *, repeatable: bool) -> 
     """The output of the stages as the only input of a conversion."""
 
     def examples(report: InputReport, on_fault: OnFault) -> Placed:
-        with closing(recipe.examples(Run(report, on_fault, recipe.context.max_entry_size), tars)) as made:
+        with closing(recipe.examples(Run(report, on_fault, recipe.settings.max_entry_size), tars)) as made:
             for example in made:
                 yield {}, example
 

@@ -14,13 +14,12 @@ from tar2tf_cli.features.tf_example import TFExample
 from tar2tf_cli.features.transformations import unknown_in
 from tar2tf_cli.features.types import TypeName
 from tar2tf_cli.flow.reading import Reading
-from tar2tf_cli.flow.sample_flow import OnFault, Steps, flow
+from tar2tf_cli.flow.sample_flow import OnFault, Steps, context_of, flow
 from tar2tf_cli.formats.stored import whole_sample
 from tar2tf_cli.inputs.file_object import Readable, sources_of
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.stages import Tar
 from tar2tf_cli.ops import Op
-from tar2tf_cli.ops.base import OpContext
 from tar2tf_cli.ops.identity import is_identified, label, source_digest
 from tar2tf_cli.ops.select import Selection
 from tar2tf_cli.samples.names import Sample
@@ -261,14 +260,13 @@ class Recipe:
     Attributes:
         begin: the first stage.
         middle: the stages between the first and the last.
+        settings: a conversion with the settings that all stages share, but with other inputs, output and features.
         workers: number of threads for stages that process each item on its own.
     """
 
     begin: Stage
     middle: tuple[Stage, ...]
-    context: OpContext
-    on_error: Literal["fail", "skip"]
-    max_errors: int | None
+    settings: Conversion
     workers: int
 
     @property
@@ -296,7 +294,7 @@ class Recipe:
             Tar2tfError: the first error, even if a later stage swallowed it.
         """
         opened = [self.begin.run(tars, run)]  # each reads from the one before
-        steps = none = Steps(self.context)
+        steps = none = Steps(context_of(self.settings))
 
         def done() -> Iterator[Any]:
             """What the stages so far yield; consecutive ones that process each item on its own share one flow."""

@@ -148,7 +148,7 @@ def test_what_is_no_stage_input_or_output_is_refused_at_once(tmp_path: Path) -> 
         TFRecordWriter("train-<>.record")
     with pytest.raises(UsageError, match="num_workers must be"):
         Pipeline().to_tf_record("x", num_workers=0)
-    with pytest.raises(UsageError, match="on_error is 'fail' or 'skip'"):
+    with pytest.raises(UsageError, match="on_error must be 'fail' or 'skip', not"):
         Pipeline(on_error="ignore")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"the type of 'cls' must be 'int64'.*not 'int'; did you mean 'int64'"):
         Pipeline().sample_to_tf_example({"cls": "int"})  # type: ignore[dict-item]
