@@ -195,13 +195,19 @@ class Scene:
         self.former = final(Path("out"))
         shutil.copytree("out", "before")
         self.calls = 0
+        self.kept: list[int] = []
+        self._last: dict[Path, bytes] = {}
         assert run_here(self.arguments, Ending(at_each=self._keep)) == 0, Path("log").read_text()
         self.expected = tree(Path("out"))
 
     def _keep(self, number: int) -> None:
-        """Keep what a kill at this call would leave."""
+        """Keep what a kill at this call would leave, if that differs from what one at the call before would."""
         self.calls = number
-        shutil.copytree("out", f"killed-{number}")
+        found = {path: path.read_bytes() if path.is_file() else b"" for path in Path("out").rglob("*")}
+        if found != self._last:
+            self._last = found
+            self.kept.append(number)
+            shutil.copytree("out", f"killed-{number}")
 
     def check(self, where: str) -> None:
         """What stands there after the run ended at a call is whole, and a manifest is that of what stands there."""
@@ -223,16 +229,16 @@ class Scene:
 
 
 def kill_at_each_call(scene: Scene) -> None:
-    """Continue what a kill at each call leaves; every second time the disk is full before it can."""
-    for number in range(1, scene.calls + 1):
-        if number % 10:
+    """Continue whatever a kill at any call leaves; every second time the disk is full before it can."""
+    for turn, number in enumerate(scene.kept, 1):
+        if turn % 10:
             place(f"killed-{number}")
         else:  # a signal does what is taken for it
             place("before")
             assert run_killed(scene.arguments, number) == -signal.SIGKILL
         again = random.Random(number).randrange(1, 40)
         scene.check(f"call {number}")
-        if number % 2:
+        if turn % 2:
             run_here(scene.arguments, Ending(again, full=True))
         scene.goes_on(f"calls {number}, {again}")
 
@@ -282,8 +288,8 @@ def stderr_of(process: Process) -> str:
 
 
 def end_at_each_call() -> None:
-    """What a process of its own does: the only argument is a scene, and how many calls it makes is printed."""
+    """What a process of its own does: the only argument is a scene; prints how often the command was ended."""
     os.fsync = lambda descriptor: None  # nobody pulls the plug here
     scene = Scene(sys.argv[1])
     kill_at_each_call(scene)
-    print(scene.calls, fill_the_disk_at_each_call(scene))
+    print(len(scene.kept), fill_the_disk_at_each_call(scene))

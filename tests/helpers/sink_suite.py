@@ -329,10 +329,14 @@ class RemoteSinkSuite(SinkSuite):
         words = (os.strerror(errno.EFBIG), str(tmp_path / "cache"))
         self.assert_the_same_command_continues(failed, place, shards, tmp_path, *words)
 
-    @pytest.mark.parametrize("most", [0, 3])
     @pytest.mark.parametrize(
-        ("fault", "words"),
-        [("refused", "permission denied"), ("full", "gave up after"), ("half", "bytes were uploaded, but")],
+        ("fault", "words", "most"),
+        [
+            ("refused", "permission denied", 0),
+            ("refused", "permission denied", 3),
+            ("full", "gave up after", 3),
+            ("half", "bytes were uploaded, but", 3),
+        ],
     )
     def test_a_refused_upload_is_told_and_the_same_command_continues(
         self, place: str, shards: Path, tmp_path: Path, fault: str, words: str, most: int
