@@ -21,7 +21,7 @@ def abort_uploads(bucket: str, key: str, endpoint: str | None, region: str | Non
     with contextlib.suppress(Exception):
         import boto3
 
-        client = boto3.client("s3", endpoint_url=endpoint, region_name=region)
+        client = boto3.Session().client("s3", endpoint_url=endpoint, region_name=region)
         pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=key)
         for upload in [upload for page in pages for upload in page.get("Uploads", ())]:
             if upload["Key"] == key:
