@@ -121,10 +121,15 @@ def init(transformers: Transformers, wanted: Mapping[str, Any]) -> None:
     def make() -> None:
         nonlocal asked
         stage = transformers.stages().get(name)
-        if asked and ready(transformers, name, stage):  # the answer to the last request was lost
+        if asked and ready(transformers, name, stage):  # by another process, or the answer was lost
             return
         if stage == "Aborted":
             transformers.delete(name)
+        elif stage and not asked:
+            hint = f"use it as it is, or remove it with: tar2tf etl delete {name}"
+            raise RemoteError(
+                f"the transformer {name} already exists, and is {stage}", shard=transformers.where, hint=hint
+            )
         asked = True
         transformers.make(wanted, seconds_of(wanted["init_timeout"]))
 

@@ -190,7 +190,7 @@ class Transformers:
         if status == 404 and name:
             raise self._no_such(name, self.stages())
         if status == 409:
-            raise self._cannot(f"{message} (409)", "tar2tf etl list shows it, tar2tf etl delete removes it")
+            raise Transient(f"{message} (409)", self.where)  # another process has just begun to make it
         if status == 400 and (state := _STATE.search(message)):
             raise self._cannot(*_pod_failure(message, state))
 

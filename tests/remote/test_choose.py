@@ -18,7 +18,7 @@ from tar2tf_cli.remote import deploy
 from tar2tf_cli.remote.choose import where_records_are_made
 from tar2tf_cli.remote.settings import Settings
 from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.stores import ObjectInfo, Source, open_source
+from tar2tf_cli.stores import ObjectInfo, Source, open_source, retries
 from tar2tf_cli.stores.ais_etl import Transformers
 
 OBJECT = ObjectInfo("a.tar", 10_000_000, "1")
@@ -158,6 +158,22 @@ def test_it_is_deleted_after_errors_too(source: Source, cluster: type[Cluster], 
     with pytest.raises(error), where_records_are_made(spec(remote_exec=True), source, [OBJECT], Noted()):
         raise error("stop")
     assert cluster.asked[-1][0].startswith("DELETE")
+
+
+def test_one_that_another_process_makes_at_the_same_time_is_used(
+    source: Source, cluster: type[Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_of = deploy.message(Settings.of(spec()), init_seconds=60, seconds=10)
+    stages = iter([{}, {made_of["name"]: "Initializing"}, {made_of["name"]: "Running"}])
+    monkeypatch.setattr(Transformers, "stages", lambda self: next(stages))
+    monkeypatch.setattr(retries, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(deploy, "_LOOK_AGAIN", 0.01)
+    cluster.answers["PUT /v1/etl"] = 409, "etl job already exists"
+    transformers = source.transformers()
+    assert transformers
+    transformers.store.retry_for = 5
+    deploy.init(transformers, made_of)
+    assert [request for request, _ in cluster.asked] == ["PUT /v1/etl"]
 
 
 def test_ctrl_c_while_one_is_made_has_it_deleted(
