@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CHUNK", "in_threads"]
 
-CHUNK: Final = 16  # items passed to a thread at once; passing one can cost more than processing it
+CHUNK: Final = 8  # items passed to a thread at once; passing one can cost more than processing it
 _WEIGHT: Final = 4 << 20  # a chunk that reaches this many bytes gets no further items
 _AHEAD: Final = 2  # chunks beyond one per thread
 
@@ -88,7 +88,9 @@ def _work_on(chunk: list[Any], steps: Steps) -> list[Any]:
     """Results and errors in order; if the work stopped at another exception, that comes last."""
     results: list[Any] = []
     try:
-        for placed in chunk:
+        chunk.reverse()
+        while chunk:
+            placed = chunk.pop()  # not kept until the end of the chunk, as its arrays are large
             if isinstance(placed, Exception):
                 raise placed
             item, key, place = placed
