@@ -3,6 +3,10 @@
 A local tar with large entries and no ops is only measured (from its headers alone if entries are stored unchanged), and
 shards are written directly from it. The records of any other input are written to a spool and copied to shards from
 there.
+
+Measured with the whole command, 440 MB of 50 kB samples into shards of 100 MB on two cores under other load: written
+directly, 0.65 s of CPU time and 2.5 s; through spools, 0.99 s and 4.4 s. With `--type cls=int64`, each input is read as
+a whole twice: the CPU time is the same, and 2.1 s become 2.4 s through spools.
 """
 
 from __future__ import annotations
