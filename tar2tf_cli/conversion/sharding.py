@@ -201,7 +201,7 @@ class ShardPlanner:
         if self.holds_all:
             self._held.append((source, part))
             return
-        for units in self._runs(source, part):
+        for units in self._limited(self._runs(source, part)):
             yield from self._fill(units)
         if self._by_input:
             yield from self._close()
@@ -209,7 +209,7 @@ class ShardPlanner:
     def finish(self) -> Iterator[Shard]:
         """Yield the remaining shards once there are no more inputs."""
         held = self._shuffled() if self._shuffle else (units for each in self._held for units in self._runs(*each))
-        runs = list(held) if self._remaining is None else _truncated(held, self._remaining)
+        runs = list(self._limited(held))
         if self._num_shards and runs:
             self._quotas = _equal_shares(runs, self._num_shards)
         for units in runs:
@@ -228,6 +228,16 @@ class ShardPlanner:
             count = sum(1 for _ in units)
             yield Units(self._lanes[number], source, part, first, count)
             first += count
+
+    def _limited(self, runs: Iterable[Units]) -> Iterator[Units]:
+        """The first units, up to the limit."""
+        for units in runs:
+            if self._remaining == 0:
+                return
+            if self._remaining is not None:
+                units = units._replace(length=min(units.length, self._remaining))
+                self._remaining -= units.length
+            yield units
 
     def _shuffled(self) -> Iterator[Units]:
         """All units one by one, sorted by their order numbers; units with equal numbers keep the input order."""
@@ -249,9 +259,6 @@ class ShardPlanner:
     def _fill(self, units: Units) -> Iterator[Shard]:
         """Add units to the shards of their lane; yields each shard that is full."""
         lane, source, (group, index, *_), first, count = units
-        if self._remaining is not None:
-            count = min(count, self._remaining)
-            self._remaining -= count
         unit, end = first, first + count
         while unit < end:
             shard = self._open.get(lane)
@@ -300,14 +307,3 @@ def _equal_shares(runs: list[Units], shards: int) -> dict[str, list[int]]:
     for units in runs:
         totals[units.lane] += units.length
     return {lane: _shares(total, shards) for lane, total in totals.items()}
-
-
-def _truncated(runs: Iterable[Units], limit: int) -> list[Units]:
-    """The first units, up to the limit."""
-    kept = []
-    for units in runs:
-        if limit <= 0:
-            break
-        kept.append(units._replace(length=min(units.length, limit)))
-        limit -= units.length
-    return kept
