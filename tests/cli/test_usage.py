@@ -45,6 +45,13 @@ def test_a_mistyped_command_is_answered_with_the_near_one(wrong: str, meant: str
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("given", ["-o={}", "-o{}", "--output={}"])
+def test_a_value_may_be_part_of_the_word_of_its_option(given: str, bucket: Path, tmp_path: Path) -> None:
+    done = tar2tf("convert", bucket, given.format(tmp_path / "x.record"), "-j2", "-q")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "x.record").exists()
+
+
 def test_mistyped_options_are_answered_with_the_near_one(bucket: Path) -> None:
     done = tar2tf("convert", bucket, "-o", "x", "--max-shard-sze", "1MB")
     assert done.returncode == 2
