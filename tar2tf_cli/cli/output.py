@@ -112,6 +112,10 @@ class Terminal(Events):
         errors_path: str | None = None,
     ) -> None:
         self._quiet = quiet
+        if quiet:
+            import logging
+
+            logging.getLogger("tar2tf_cli").setLevel(logging.ERROR)
         self._verbose = verbose
         capable = is_capable()
         self._bar_wanted = capable if progress is None else progress

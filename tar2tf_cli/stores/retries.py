@@ -6,6 +6,7 @@ downloads; `Patience` is the one policy for both.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +23,11 @@ FIRST_PAUSE: Final = 0.25
 """Seconds before the second attempt; each further pause is twice as long, up to `LONGEST_PAUSE`."""
 
 LONGEST_PAUSE: Final = 4.0
+
+_SAID_AFTER: Final = 4
+"""How many failures in a row, about two seconds of them, are logged: once, and in one process, not in each worker."""
+
+_PROCESS: Final = os.getpid()
 
 T = TypeVar("T")
 
@@ -80,15 +86,24 @@ class Patience:
         left = self._began + self._seconds - now
         if left <= 0 or fault.after > left:
             raise self._given_up(fault, now - self._began, where)
+        if self._failures == _SAID_AFTER and os.getpid() == _PROCESS:
+            import logging
+
+            what = f"{where.get('shard', '')}: {self._server(fault, where)}{fault}".lstrip(": ")
+            logging.getLogger(__name__).warning("%s; trying again for %.0f s, Ctrl-C ends it", what, left)
         import random
 
         pause = min(FIRST_PAUSE * 2 ** (self._failures - 1), LONGEST_PAUSE) * random.uniform(0.75, 1)
         self._pause(min(max(pause, fault.after), left))
 
+    @staticmethod
+    def _server(fault: Transient, where: dict[str, Any]) -> str:
+        """The server that failed, unless the name of what was wanted begins with it."""
+        return "" if str(where.get("shard")).startswith(fault.server) else f"{fault.server}: "
+
     def _given_up(self, fault: Transient, lasted: float, where: dict[str, Any]) -> SourceError:
         attempts = f"{self._failures} attempt{'s' if self._failures > 1 else ''}"
-        server = "" if str(where.get("shard")).startswith(fault.server) else f"{fault.server}: "
-        message = f"{server}{fault}; gave up after {attempts} in {lasted:.0f} s"
+        message = f"{self._server(fault, where)}{fault}; gave up after {attempts} in {lasted:.0f} s"
         if fault.after:
             message += f", as the server asks to wait {fault.after:.0f} s"
         hint = "the same command continues when the server is back; --retry-for SECONDS waits longer for it"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from email.utils import formatdate
@@ -47,6 +49,12 @@ class TestPatience:
             self.pauses(0, Transient("gone", "http://node"))
         assert "the same command continues" in (caught.value.hint or "")
 
+    def test_a_server_that_stays_away_is_logged_once(self, caplog: pytest.LogCaptureFixture) -> None:
+        self.pauses(1000, *[Transient("refused", "http://node")] * 3)
+        assert not caplog.messages
+        self.pauses(1000, *[Transient("refused", "http://node")] * 8)
+        assert caplog.messages == ["x: http://node: refused; trying again for 1000 s, Ctrl-C ends it"]
+
     def test_progress_gives_all_the_time_again(self) -> None:
         patience = Patience(0.05)
         for _ in range(4):
@@ -55,6 +63,17 @@ class TestPatience:
         patience.wait(Transient("busy"))
         with pytest.raises(SourceError, match="after 2 attempts"):
             patience.wait(Transient("busy"))
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_command_says_what_it_waits_for(quiet: bool, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    options = ["--retry-for", "2", *(["-q"] if quiet else [])]
+    command = [sys.executable, "-m", "tar2tf_cli", "convert", f"http://127.0.0.1:{port}/a-{{0..3}}.tar", *options]
+    done = subprocess.run([*command, "-o", str(tmp_path / "x.record")], capture_output=True, text=True)
+    assert done.returncode == 3
+    assert done.stderr.count("trying again for") == (0 if quiet else 1), done.stderr
+    assert "gave up after" in done.stderr
 
 
 @pytest.mark.parametrize("written", ["1", None], ids=["seconds", "a date"])
