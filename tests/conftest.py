@@ -106,7 +106,6 @@ SERVERS = {
 SPREAD = (
     "tests/checking/test_verify_remote.py",
     "tests/conversion/test_convert.py",
-    "tests/conversion/test_faulty_samples.py",
     "tests/conversion/test_resume.py",
     "tests/datasets/test_streams.py",
     "tests/features/test_feature_map.py",

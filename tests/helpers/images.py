@@ -34,7 +34,7 @@ def photo(height: int, width: int, channels: int = 3) -> np.ndarray:
 def noise(height: int, width: int, channels: int, dtype: str = "uint8") -> np.ndarray:
     """Black and white pixels: the hardest case for interpolation."""
     rng = np.random.default_rng(height * 1000 + width)
-    return (rng.integers(0, 2, (height, width, channels)) * 255).astype(dtype)
+    return (rng.integers(0, 2, (height, width, channels), np.uint8) * np.uint8(255)).astype(dtype)
 
 
 def by_pillow(image: np.ndarray, format: str, mode: str, **options: Any) -> bytes:

@@ -470,6 +470,15 @@ class Forwarder(BaseHTTPRequestHandler):
     url = ""
     dropped = ("expect",)
 
+    def setup(self) -> None:
+        super().setup()
+        self.session = requests.Session()  # which keeps its connections
+        self.session.trust_env = False
+
+    def finish(self) -> None:
+        self.session.close()
+        super().finish()
+
     def do_GET(self) -> None:
         self.forward(self.body())
 
@@ -483,7 +492,7 @@ class Forwarder(BaseHTTPRequestHandler):
 
     def forward(self, data: bytes) -> None:
         headers = {name: value for name, value in self.headers.items() if name.lower() not in self.dropped}
-        with requests.request(self.command, self.url + self.path, headers=headers, data=data, stream=True) as given:
+        with self.session.request(self.command, self.url + self.path, headers=headers, data=data, stream=True) as given:
             self.answer(given.status_code, dict(given.headers), given.raw.read())
 
     def answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
@@ -619,7 +628,7 @@ def _xml_uploads(url: str) -> Iterator[str]:
             data = self.body()
             parts = urlsplit(self.path)
             bucket, _, name = unquote(parts.path)[1:].partition("/")
-            there = requests.get(f"{url}/storage/v1/b/{bucket}", timeout=5).ok
+            there = self.session.get(f"{url}/storage/v1/b/{bucket}", timeout=5).ok
             if bucket not in ("storage", "upload") and not there:
                 return self.answer(404, {}, _xml_error("NoSuchBucket"))
             if self.command != "PUT":
@@ -627,10 +636,10 @@ def _xml_uploads(url: str) -> Iterator[str]:
             if source := self.headers.get("x-goog-copy-source"):
                 theirs = quote(unquote(source).partition("/")[2], safe="")
                 path = f"o/{theirs}/rewriteTo/b/{bucket}/o/{quote(name, safe='')}"
-                done = requests.post(f"{url}/storage/v1/b/{bucket}/{path}", timeout=60)
+                done = self.session.post(f"{url}/storage/v1/b/{bucket}/{path}", timeout=60)
             else:
                 query = {"uploadType": "media", "name": name}
-                done = requests.post(f"{url}/upload/storage/v1/b/{bucket}/o", params=query, data=data, timeout=60)
+                done = self.session.post(f"{url}/upload/storage/v1/b/{bucket}/o", params=query, data=data, timeout=60)
             etag = done.json().get("etag") or done.json().get("resource", {}).get("etag", "")
             return self.answer(done.status_code, {"ETag": f'"{etag}"'}, b"")
 

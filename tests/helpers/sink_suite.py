@@ -233,7 +233,7 @@ class RemoteSinkSuite(SinkSuite):
         while found < 4 and process.poll() is None and time.monotonic() < deadline:
             fresh = open_sink(f"{place}/t-<>.record")
             found = len(list(fresh.walk(fresh.inside(place), nested=False)))
-            time.sleep(0.02)
+            time.sleep(0.04)
         assert process.poll() is None, "it was too quick to be killed"
         process.kill()
         process.wait()
@@ -260,7 +260,7 @@ class RemoteSinkSuite(SinkSuite):
         waiting = []
         while len(self.staged(place)) < 10 and process.poll() is None and time.monotonic() < deadline:
             waiting.append(len(list(cache.glob("tar2tf/*/shard-*.part"))))
-            time.sleep(0.02)
+            time.sleep(0.04)
         assert process.poll() is None, "it was too quick to be killed"
         process.kill()
         process.wait()
