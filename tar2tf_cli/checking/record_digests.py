@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from itertools import chain
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +18,10 @@ from tar2tf_cli.formats.record_file import WholeFile
 __all__ = ["Differences", "Place", "compare", "digest_of", "write_digests"]
 
 _SIZE: Final = 16
-_AT_ONCE: Final = 1 << 21
-"""How many digests are compared at once; each takes about 100 bytes of memory then."""
+_AT_ONCE: Final = 1 << 19
+"""How many digests are compared at once; each takes about 150 bytes of memory then."""
+
+_Digests: TypeAlias = NDArray[np.uint64]  # a row for each
 
 Place: TypeAlias = tuple[int, int]
 """A record: the number of its file, and its number in the file."""
@@ -73,60 +77,47 @@ def compare(first: Sequence[str], second: Sequence[str], limit: int | None = Non
         second: files of the second set, in order.
         limit: how many records of the first set count, from the beginning; None for all.
     """
-    sides = [_load(first), _load(second)]
-    if limit is not None:
-        sides[0] = _limited(sides[0], limit)
+    sides = _load(first, limit), _load(second)
     total = sum(len(digests) for side in sides for digests in side)
     groups = 1 << max(0, (total // _AT_ONCE).bit_length())
     found = Differences()
     for group in range(groups):
-        _compare_group([_group(side, group, groups) for side in sides], found)
+        parts = (_group(side, group, groups) for side in sides)
+        wanted, there = (Counter(chain.from_iterable(digests for _, digests, _ in part)) for part in parts)
+        differing = {digest for digest, _ in wanted.items() ^ there.items()}
+        found.missing += [place for _, place in _beyond(there, differing, _group(sides[0], group, groups))]
+        for digest, place in _beyond(wanted, differing, _group(sides[1], group, groups)):
+            (found.doubled if digest in wanted else found.unexpected).append(place)
     for places in (found.missing, found.unexpected, found.doubled):
         places.sort()
     return found
 
 
-def _load(paths: Sequence[str]) -> list[NDArray[np.uint64]]:
-    maps = (np.memmap(path, np.uint64, "r") if os.path.getsize(path) else np.empty(0, np.uint64) for path in paths)
-    return [digests.reshape(-1, 2) for digests in maps]
+def _load(paths: Sequence[str], limit: int | None = None) -> list[_Digests]:
+    """Map files of digests, up to the first `limit` of all."""
+    files: list[_Digests] = []
+    for path in paths:
+        digests = np.memmap(path, np.uint64, "r") if os.path.getsize(path) else np.empty(0, np.uint64)
+        files.append(digests.reshape(-1, 2)[:limit])
+        limit = None if limit is None else limit - len(files[-1])
+    return files
 
 
-def _limited(files: list[NDArray[np.uint64]], limit: int) -> list[NDArray[np.uint64]]:
-    kept = []
-    for digests in files:
-        kept.append(digests[:limit])
-        limit -= len(kept[-1])
-    return kept
-
-
-def _group(files: list[NDArray[np.uint64]], group: int, groups: int) -> tuple[Any, Any, Any]:
-    """Digests of one group, with the number of their file and their number in it."""
-    found: list[tuple[Any, Any, Any]] = []
-    for number, digests in enumerate(files):
+def _group(files: Sequence[_Digests], group: int, groups: int) -> Iterator[tuple[int, list[bytes], list[int]]]:
+    """The digests of one group in each file, by its number, and the numbers of their records there."""
+    for file, digests in enumerate(files):
         chosen = np.flatnonzero(digests[:, 0] & np.uint64(groups - 1) == group)
-        found.append((digests[chosen], np.full(len(chosen), number), chosen))
-    empty = (np.empty((0, 2), np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
-    columns = zip(*(found or [empty]), strict=True)
-    first, second, third = (np.concatenate(column) for column in columns)
-    return first, second, third
+        yield file, digests[chosen].view(f"V{_SIZE}")[:, 0].tolist(), chosen.tolist()
 
 
-def _compare_group(sides: list[tuple[Any, Any, Any]], found: Differences) -> None:
-    digests, files, numbers = (np.concatenate(column) for column in zip(*sides, strict=True))
-    if not len(digests):
-        return
-    side = np.repeat((0, 1), [len(sides[0][0]), len(sides[1][0])])
-    order = np.lexsort((numbers, files, side, digests[:, 1], digests[:, 0]))
-    digests, side = digests[order], side[order]
-    starts = np.concatenate(([0], np.flatnonzero(np.any(digests[1:] != digests[:-1], axis=1)) + 1))
-    actual = np.add.reduceat(side, starts)
-    expected = np.diff(np.append(starts, len(digests))) - actual
-    differing = expected != actual
-    for start, wanted, there in zip(starts[differing], expected[differing], actual[differing], strict=True):
-        places = [(int(files[at]), int(numbers[at])) for at in order[start : start + wanted + there]]
-        if there < wanted:
-            found.missing += places[there:wanted]
-        elif wanted:
-            found.doubled += places[2 * wanted :]
-        else:
-            found.unexpected += places
+def _beyond(
+    counts: Counter[bytes], differing: Container[bytes], files: Iterable[tuple[int, list[bytes], list[int]]]
+) -> Iterator[tuple[bytes, Place]]:
+    """Of records with the same digest, those beyond so many; the other digests are known to be as many."""
+    seen: Counter[bytes] = Counter()
+    for file, digests, numbers in files if differing else ():
+        for digest, number in zip(digests, numbers, strict=True):
+            if digest in differing:
+                seen[digest] += 1
+                if seen[digest] > counts[digest]:
+                    yield digest, (file, number)
