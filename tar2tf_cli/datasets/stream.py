@@ -22,7 +22,7 @@ from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.flow.sample_flow import Faults, Steps, context_of, flow
 from tar2tf_cli.formats.stored import whole_sample
 from tar2tf_cli.ops import Selection
-from tar2tf_cli.ops.identity import label
+from tar2tf_cli.ops.identity import called
 from tar2tf_cli.samples.names import Sample
 from tar2tf_cli.stores import Source
 
@@ -139,11 +139,7 @@ class Stream:
     def _element(self, sample: Sample) -> Any:
         sample = whole_sample(sample)
         if callable(self._make):
-            try:
-                return as_structure(self._make(sample))
-            except Exception as error:
-                what = f"the function {label(self._make)} raised {type(error).__name__}: {error}"
-                raise SampleError(what) from error
+            return as_structure(called(self._make, sample))
         parts = tuple(picked(item, sample) for item in self._make)
         return parts[0] if len(parts) == 1 else parts
 

@@ -12,6 +12,7 @@ from tar2tf_cli.formats.example_parser import parse_features
 from tar2tf_cli.formats.npy import read_array
 from tar2tf_cli.formats.stored import StoredBytes, whole, whole_sample
 from tar2tf_cli.ops.base import OpContext
+from tar2tf_cli.ops.identity import called
 from tar2tf_cli.ops.identity import label as name_of
 from tar2tf_cli.samples.names import KEY, Sample
 
@@ -177,12 +178,7 @@ def of_record_to_example(function: Callable[[Sample], Any]) -> Make:
     """Make features with your own function, which returns a tf.train.Example, its bytes, or a dict of values."""
 
     def features(sample: Sample, context: OpContext) -> dict[str, Any]:
-        try:
-            example = function(whole_sample(sample))
-        except SampleError:
-            raise
-        except Exception as error:
-            raise SampleError(f"the function {name_of(function)} raised {type(error).__name__}: {error}") from error
+        example = called(function, whole_sample(sample))
         if isinstance(example, dict):
             return example
         try:

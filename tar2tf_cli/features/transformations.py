@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from tar2tf_cli.errors import SampleError, UsageError
+from tar2tf_cli.errors import UsageError
 from tar2tf_cli.features.tf_example import TFExample
 from tar2tf_cli.formats.example import Feature
 from tar2tf_cli.formats.example_parser import values_of
 from tar2tf_cli.ops.base import Kind, Op, OpContext
-from tar2tf_cli.ops.identity import is_identified, label, source_digest
+from tar2tf_cli.ops.identity import called, is_identified, label, source_digest
 from tar2tf_cli.ops.names import NameRule, keep, move_first, names_with
 from tar2tf_cli.samples.names import Sample
 
@@ -162,12 +162,7 @@ class _ExampleF(Op):
         return {self.name: _written(label(self.function), self.function)}
 
     def apply(self, example: Mapping[str, Any], context: OpContext) -> Any:
-        try:
-            return self.function(example)  # type: ignore[arg-type]
-        except SampleError:
-            raise
-        except Exception as error:
-            raise SampleError(f"the function {label(self.function)} raised {type(error).__name__}: {error}") from error
+        return called(self.function, example)
 
 
 def rename(dest: str, sources: str | Iterable[str]) -> Op:

@@ -111,16 +111,18 @@ class Func(Op):
 
 def _located(where: str, digest: str | None, source: UserSource | None) -> Func:
     receive(where, source)
-    op = Func.__new__(Func)
-    op.func, op.label, op._where, op._digest = load_object(where), where, where, digest
-    return op
+    return _made(load_object(where), where, where, digest)
 
 
 def _unpickled(data: bytes, name: str, digest: str | None) -> Func:
     import pickle
 
+    return _made(pickle.loads(data), name, None, digest)
+
+
+def _made(*attributes: Any) -> Func:
     op = Func.__new__(Func)
-    op.func, op.label, op._where, op._digest = pickle.loads(data), name, None, digest
+    op.func, op.label, op._where, op._digest = attributes
     return op
 
 

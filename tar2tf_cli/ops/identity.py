@@ -5,13 +5,29 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
+from collections.abc import Callable
 from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
+from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.blake2 import blake2b
 
-__all__ = ["is_identified", "label", "source_digest"]
+__all__ = ["called", "is_identified", "label", "source_digest"]
+
+
+def called(func: Callable[..., Any], *values: Any) -> Any:
+    """Call a user's function.
+
+    Raises:
+        SampleError: names the function, and what it raised.
+    """
+    try:
+        return func(*values)
+    except SampleError:
+        raise
+    except Exception as error:
+        raise SampleError(f"the function {label(func)} raised {type(error).__name__}: {error}") from error
 
 
 def label(func: Any) -> str:
