@@ -158,7 +158,11 @@ def go_tfdata(bench: Bench, data: Dataset, as_fast: float) -> list[Peer]:
         print(f"\nWITHOUT go-tfdata {go_peer.VERSION}, which cannot be built: {reason}")
         return []
     command: Command = [program, bench.out, *data.files]
-    return [Peer("go-tfdata, two goroutines", [command], Target(as_fast, as_fast=True), data.payload)]
+    flushed = shell('"$@" && sync "$out"/*.record', bench.out, [program, bench.out, *data.files])
+    return [
+        Peer("go-tfdata, two goroutines", [command], Target(as_fast, as_fast=True), data.payload),
+        Peer("go-tfdata, then sync FILES", [flushed], None, data.payload),
+    ]
 
 
 def script(bench: Bench, data: Dataset, name: str, target: Target | None = None) -> Peer:
