@@ -209,6 +209,8 @@ def _typed(value: Any, kind: TypeName) -> bytes | StoredBytes | Feature:
     """Convert an entry's value to a feature of a type; for numbers, bytes are parsed as text."""
     if value is None:
         raise TypeError("it is null")
+    if isinstance(value, Feature):
+        raise TypeError(f"it is {describe(value)} already")
     if kind == "bytes":
         return value if isinstance(value, StoredBytes) else _as_bytes(value)
     value = whole(value)

@@ -364,6 +364,13 @@ def test_what_is_not_one_number_or_not_whole_does_not_fit_its_type(value: Any, k
         FeatureMap({"v": kind}).features({"__key__": "k", "v": value})
 
 
+@pytest.mark.parametrize("kind", ["bytes", "bytes_list", "int64", "float_list"])
+def test_a_feature_that_a_preset_made_gets_no_other_type(kind: Any) -> None:
+    made = FeatureMap({"v": kind}, preset=lambda values, context: {"v": int64_list([1, 2])})
+    with pytest.raises(SampleError, match=rf"'v' is not of type {kind}: it is int64, shape \[2\] already"):
+        made.features({"__key__": "k"})
+
+
 def test_whole_floats_are_integers() -> None:
     found = FeatureMap({"v": "int64_list"}).features({"__key__": "k", "v": [1.0, 2.0]})
     assert found["v"] == int64_list([1, 2])
