@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import quote
-from xml.sax.saxutils import escape, quoteattr
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from tar2tf_cli.checking.faults import Fault, FileReport, Report
 from tar2tf_cli.formats.record_file import write_whole
@@ -53,38 +52,35 @@ def write_report(report: Report, path: str) -> None:
         SinkError: when the file cannot be written.
     """
     if path.lower().endswith(".xml"):
-        text = "".join(_junit(report))
+        data = _junit(report)
     else:
         document = _sarif(report) if path.lower().endswith((".sarif", ".sarif.json")) else report.to_json()
-        text = json.dumps(document, indent=1)
-    write_whole(path, [text.encode("utf-8", "backslashreplace") + b"\n"])
+        data = json.dumps(document, indent=1).encode("utf-8", "backslashreplace")
+    write_whole(path, [data, b"\n"])
 
 
 # --- JUnit XML, valid by the schemas of Ant (https://github.com/windyroad/JUnit-Schema) and Jenkins ---
 
 
-def _junit(report: Report) -> Iterator[str]:
+def _junit(report: Report) -> bytes:
+    root = Element("testsuites")
     faulty = sum(1 for found in report.files if found.faults)
     now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
-    yield '<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n'
-    yield f'<testsuite package="tar2tf" id="0" name="tar2tf verify" timestamp="{now}" hostname="localhost"'
-    yield f' tests="{len(report.files)}" failures="{faulty}" errors="0" time="0">\n'
-    yield f'<properties><property name="version" value="{__version__}"/></properties>\n'
+    about = {"package": "tar2tf", "id": "0", "name": "tar2tf verify", "timestamp": now, "hostname": "localhost"}
+    numbers = {"tests": f"{len(report.files)}", "failures": f"{faulty}", "errors": "0", "time": "0"}
+    suite = SubElement(root, "testsuite", about | numbers)
+    SubElement(SubElement(suite, "properties"), "property", name="version", value=__version__)
     for found in report.files:
-        yield f'<testcase classname="tar2tf.verify" name={_attribute(found.path)} time="0"'
-        yield f">{_failure(found)}</testcase>\n" if found.faults else "/>\n"
-    yield "<system-out/>\n<system-err/>\n</testsuite>\n</testsuites>\n"
-
-
-def _failure(found: FileReport) -> str:
-    first = found.faults[0]
-    lines = [f"{fault} ({fault.kind})" for fault in found.faults]
-    attributes = f"type={_attribute(first.kind)} message={_attribute(lines[0])}"
-    return f"<failure {attributes}>{escape(_valid(chr(10).join(lines)))}</failure>"
-
-
-def _attribute(text: str) -> str:
-    return quoteattr(_valid(text))
+        case = SubElement(suite, "testcase", classname="tar2tf.verify", name=_valid(found.path), time="0")
+        if found.faults:
+            lines = [_valid(f"{fault} ({fault.kind})") for fault in found.faults]
+            failure = SubElement(case, "failure", type=_valid(found.faults[0].kind), message=lines[0])
+            failure.text = "\n".join(lines)
+    SubElement(suite, "system-out")
+    SubElement(suite, "system-err")
+    indent(root)
+    data: bytes = tostring(root, encoding="UTF-8", xml_declaration=True)
+    return data
 
 
 def _valid(text: str) -> str:
