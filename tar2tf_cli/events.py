@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Events"]
+__all__ = ["Events", "set_waiting", "waiting"]
+
+
+def _logged(message: str) -> None:
+    import logging
+
+    logging.getLogger("tar2tf_cli").warning(message)
+
+
+_waiting: Callable[[str], None] = _logged
+
+
+def waiting(message: str) -> None:
+    """Report, once, a server that has not answered for two seconds; every process that waits for it does so."""
+    _waiting(message)
+
+
+def set_waiting(report: Callable[[str], None]) -> None:
+    """Have a function report such servers, instead of the logger `tar2tf_cli`."""
+    global _waiting
+    _waiting = report
 
 
 class Events:

@@ -11,7 +11,7 @@ from typing import IO, Any, Final
 import click
 
 from tar2tf_cli.errors import Tar2tfError, write_errors
-from tar2tf_cli.events import Events
+from tar2tf_cli.events import Events, set_waiting
 
 __all__ = ["Terminal", "count", "echo", "message", "print_error", "print_json", "print_skipped", "printable", "size"]
 
@@ -112,10 +112,8 @@ class Terminal(Events):
         errors_path: str | None = None,
     ) -> None:
         self._quiet = quiet
-        if quiet:
-            import logging
-
-            logging.getLogger("tar2tf_cli").setLevel(logging.ERROR)
+        self._process = os.getpid()
+        set_waiting(self._waiting)
         self._verbose = verbose
         capable = is_capable()
         self._bar_wanted = capable if progress is None else progress
@@ -159,6 +157,11 @@ class Terminal(Events):
     def note(self, message: str) -> None:
         if not self._quiet:
             self._say(message)
+
+    def _waiting(self, text: str) -> None:
+        """Note it in the process of the command, not in each worker."""
+        if os.getpid() == self._process:
+            self.note(text)
 
     def fault(self, fault: dict[str, Any]) -> None:
         if self._errors:

@@ -6,13 +6,13 @@ downloads; `Patience` is the one policy for both.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tar2tf_cli.errors import SourceError
+from tar2tf_cli.events import waiting
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -25,9 +25,7 @@ FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 4.0
 
 _SAID_AFTER: Final = 4
-"""How many failures in a row, about two seconds of them, are logged: once, and in one process, not in each worker."""
-
-_PROCESS: Final = os.getpid()
+"""How many failures in a row, about two seconds of them, are reported, once."""
 
 T = TypeVar("T")
 
@@ -86,11 +84,9 @@ class Patience:
         left = self._began + self._seconds - now
         if left <= 0 or fault.after > left:
             raise self._given_up(fault, now - self._began, where)
-        if self._failures == _SAID_AFTER and os.getpid() == _PROCESS:
-            import logging
-
+        if self._failures == _SAID_AFTER:
             what = f"{where.get('shard', '')}: {self._server(fault, where)}{fault}".lstrip(": ")
-            logging.getLogger(__name__).warning("%s; trying again for %.0f s, Ctrl-C ends it", what, left)
+            waiting(f"{what}; trying again for {left:.0f} s, Ctrl-C ends it")
         import random
 
         pause = min(FIRST_PAUSE * 2 ** (self._failures - 1), LONGEST_PAUSE) * random.uniform(0.75, 1)

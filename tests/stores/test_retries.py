@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 from email.utils import formatdate
@@ -13,6 +11,7 @@ import pytest
 
 from checked import convert
 from servers import FaultyServer, faulty_server, free_ports
+from shards import tar2tf
 from sources import BIG, read_all, tar_of
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.spec.reach import wanted_retry_for
@@ -69,8 +68,7 @@ class TestPatience:
 def test_a_command_says_what_it_waits_for(quiet: bool, tmp_path: Path) -> None:
     (port,) = free_ports(1)
     options = ["--retry-for", "2", *(["-q"] if quiet else [])]
-    command = [sys.executable, "-m", "tar2tf_cli", "convert", f"http://127.0.0.1:{port}/a-{{0..3}}.tar", *options]
-    done = subprocess.run([*command, "-o", str(tmp_path / "x.record")], capture_output=True, text=True)
+    done = tar2tf("convert", f"http://127.0.0.1:{port}/a-{{0..3}}.tar", "-o", tmp_path / "x.record", *options)
     assert done.returncode == 3
     assert done.stderr.count("trying again for") == (0 if quiet else 1), done.stderr
     assert "gave up after" in done.stderr
