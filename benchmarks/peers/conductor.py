@@ -6,6 +6,7 @@ written. Plan, schedule, tally, journal, working folder and manifest are the rea
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -14,6 +15,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
+from tar2tf_cli.__main__ import _NEW_OBJECTS
 from tar2tf_cli.conversion.claim import make_claim
 from tar2tf_cli.conversion.group import Group
 from tar2tf_cli.conversion.manifest import Manifest
@@ -151,6 +153,7 @@ def conduct(plan: Plan, *, finishes: bool) -> tuple[float, float]:
 
 
 def main(count: int, folder: str) -> None:
+    gc.set_threshold(_NEW_OBJECTS)  # as the command does
     first, begun = memory(), time.process_time()
     plan = make_plan(Conversion("listing", Output(os.path.join(folder, "<input>.record"))), source=Listing(count))
     planned, planned_bytes = time.process_time() - begun, memory() - first
