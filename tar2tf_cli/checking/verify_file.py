@@ -16,10 +16,11 @@ from tar2tf_cli.engines import cpu_count
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.bytestream import ByteStream
+from tar2tf_cli.formats.crc32c import crc32c
 from tar2tf_cli.formats.magic import foreign
 from tar2tf_cli.formats.record_lengths import LengthReader
 from tar2tf_cli.formats.record_usual import reader_of_the_rest
-from tar2tf_cli.formats.tfrecord import RecordReader, crc32c
+from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules, put_together
 from tar2tf_cli.stores import ObjectInfo, Source

@@ -14,8 +14,8 @@ from typing import Any, Literal
 from tar2tf_cli.conversion.spool_index import COLUMNS, Part, SpoolIndex
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.features.schema import Schema
+from tar2tf_cli.formats.crc32c import crc32c
 from tar2tf_cli.formats.record_file import write_whole
-from tar2tf_cli.formats.tfrecord import crc32c
 from tar2tf_cli.inputs.report import InputReport
 
 __all__ = [

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.formats.crc32c import crc32c
 from tar2tf_cli.formats.record_lengths import LengthReader
-from tar2tf_cli.formats.tfrecord import FRAMING, crc32c
+from tar2tf_cli.formats.tfrecord import FRAMING
 
 if TYPE_CHECKING:
     import numpy as np

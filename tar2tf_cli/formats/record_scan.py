@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tar2tf_cli.formats.tfrecord import crc32c, masked
+from tar2tf_cli.formats.crc32c import crc32c, masked
 
 __all__ = ["find_length"]
 

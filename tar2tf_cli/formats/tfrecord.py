@@ -4,7 +4,7 @@ A record is `length (uint64) · masked CRC of the length · data · masked CRC o
 file is records end to end, so records and whole files concatenate. A gzip TFRecord is such a file compressed;
 several gzip members in a row count as one.
 
-Source of the format: tensorflow/core/lib/io/record_writer.h; of the mask: tensorflow/core/lib/hash/crc32c.h.
+Source of the format: tensorflow/core/lib/io/record_writer.h.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.bytestream import Readable
-from tar2tf_cli.formats.crc32c import extend
+from tar2tf_cli.formats.crc32c import MASK, extend, masked
 
 if TYPE_CHECKING:
     from tar2tf_cli.formats.stored import StoredBytes
@@ -24,10 +24,8 @@ __all__ = [
     "FRAMING",
     "MAX_RECORD",
     "RecordReader",
-    "crc32c",
     "frame",
     "header_of",
-    "masked",
     "record_length",
     "stored_crc",
     "unframed",
@@ -45,25 +43,14 @@ _JOIN_BELOW: Final = 16 * 1024
 _SMALL: Final = 1024
 _LARGE: Final = 32 * 1024
 _CACHE_SIZE: Final = 8192
-_MASK: Final = 0xA282EAD8
 _headers: Final[dict[int, bytes]] = {}
 _lengths: Final[dict[bytes, int]] = {}  # of headers that were read and are valid
-
-
-def crc32c(data: bytes, crc: int = 0) -> int:
-    """Compute the CRC-32C (Castagnoli) of `data`, continuing from `crc`."""
-    return int(extend(crc, data))
-
-
-def masked(crc: int) -> int:
-    """Mask a CRC as TFRecord stores it: rotated right by 15 bits, plus a constant."""
-    return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
 
 
 def stored_crc(data: bytes) -> bytes:
     """Return the CRC of a record's stored length or data as it is stored."""
     crc = extend(0, data)
-    return _CRC.pack(((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF)
+    return _CRC.pack(((crc >> 15 | crc << 17) + MASK) & 0xFFFFFFFF)
 
 
 def frame(parts: Sequence[bytes | StoredBytes], size: int) -> Iterable[bytes]:
@@ -154,7 +141,7 @@ def unframed(framed: bytes) -> bytes:
         raise DamagedShardError(message, kind="truncated")
     data = framed[12:-4]
     crc = extend(0, data)
-    if ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF != int.from_bytes(framed[-4:], "little"):
+    if ((crc >> 15 | crc << 17) + MASK) & 0xFFFFFFFF != int.from_bytes(framed[-4:], "little"):
         raise DamagedShardError("the CRC of the record's data does not match", kind="data_crc")
     return data
 
@@ -215,7 +202,7 @@ class RecordReader:
                 data, stored = self._read_large(length)
             if check_data:
                 crc = crc_of(0, data)
-                if ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF != number(stored, "little"):
+                if ((crc >> 15 | crc << 17) + MASK) & 0xFFFFFFFF != number(stored, "little"):
                     self._damaged = b"".join((buffer[position : position + 12], data, stored))
                     raise self._damage("data_crc", "the CRC of the record's data does not match")
             yield self.offset, data

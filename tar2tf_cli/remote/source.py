@@ -12,7 +12,8 @@ from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 from tar2tf_cli.errors import SinkError, changed, write_errors
 from tar2tf_cli.formats.bytestream import ByteStream
-from tar2tf_cli.formats.tfrecord import RecordReader, crc32c
+from tar2tf_cli.formats.crc32c import crc32c
+from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.remote.deploy import revive, seconds_of
 from tar2tf_cli.remote.samples import from_example

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, Final
 import tar2tf_cli.errors as errors
 from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError
 from tar2tf_cli.formats.bytestream import Readable
-from tar2tf_cli.formats.tfrecord import FRAMING, crc32c, frame, record_length, unframed
+from tar2tf_cli.formats.crc32c import crc32c
+from tar2tf_cli.formats.tfrecord import FRAMING, frame, record_length, unframed
 from tar2tf_cli.inputs.report import InputReport
 
 if TYPE_CHECKING:

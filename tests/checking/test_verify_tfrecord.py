@@ -23,7 +23,7 @@ from checked import (
     write,
 )
 from tar2tf_cli.cli.output import count
-from tar2tf_cli.formats.tfrecord import crc32c, masked
+from tar2tf_cli.formats.crc32c import crc32c, masked
 from tar2tf_cli.inputs.open_shard import sniff
 
 # --- Damaged TFRecord ---

@@ -16,9 +16,9 @@ from shards import convert, samples, tar2tf, tree, write_tar
 from tar2tf_cli import convert as run
 from tar2tf_cli.errors import SinkError
 from tar2tf_cli.formats import direct_file as direct
+from tar2tf_cli.formats.crc32c import crc32c
 from tar2tf_cli.formats.direct_file import DirectFile
 from tar2tf_cli.formats.record_file import WholeFile, write_all, write_whole
-from tar2tf_cli.formats.tfrecord import crc32c
 from tar2tf_cli.sinks import RecordFile, shard_file
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
@@ -151,7 +151,8 @@ def test_conversions_give_the_same_bytes_either_way(
         trees.append(tree(tmp_path / name))
     assert trees[0] == trees[1]
     assert sorted(len(data) > 20_000_000 for data in trees[0].values()) == [False, False, True, True, True]
-    assert len(opened) == (4 if workers == 1 else 0)  # of forked workers it is not seen here
+    if workers == 1:  # otherwise forked workers open most of them
+        assert len(opened) == 4
 
 
 @needs_direct

@@ -28,6 +28,7 @@ from tar2tf_cli.conversion.manifest_model import contradictions
 from tar2tf_cli.datasets.decode import Decoder
 from tar2tf_cli.errors import DamagedShardError, SampleError, Tar2tfError
 from tar2tf_cli.formats.compression import open_stream
+from tar2tf_cli.formats.crc32c import crc32c
 from tar2tf_cli.formats.example_parser import parse
 from tar2tf_cli.formats.example_strict import strict_parse
 from tar2tf_cli.formats.example_usual import parse_usual
@@ -37,7 +38,7 @@ from tar2tf_cli.formats.record_shortened import ShorteningReader
 from tar2tf_cli.formats.record_usual import reader_of_the_rest
 from tar2tf_cli.formats.sequence_parser import is_sequence
 from tar2tf_cli.formats.tar import TarReader
-from tar2tf_cli.formats.tfrecord import RecordReader, crc32c, frame
+from tar2tf_cli.formats.tfrecord import RecordReader, frame
 from tar2tf_cli.samples.grouping import Grouper
 
 __all__ = ["TARGETS", "Target"]

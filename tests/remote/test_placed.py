@@ -10,7 +10,8 @@ import pytest
 
 from checked import a_tar, some_members
 from tar2tf_cli.errors import DamagedShardError, SourceError
-from tar2tf_cli.formats.tfrecord import RecordReader, crc32c
+from tar2tf_cli.formats.crc32c import crc32c
+from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.remote.settings import Asked, Settings
 from tar2tf_cli.remote.stream import StreamReader
 from tar2tf_cli.remote.transform import Transform

@@ -10,8 +10,9 @@ import pytest
 
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, Tar2tfError, UsageError
 from tar2tf_cli.features.feature_map import MissingFeatureError
+from tar2tf_cli.formats.crc32c import crc32c
 from tar2tf_cli.formats.record_file import RecordFile
-from tar2tf_cli.formats.tfrecord import FRAMING, crc32c, frame
+from tar2tf_cli.formats.tfrecord import FRAMING, frame
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.remote.stream import StreamReader, StreamWriter, error_of, text_of_error
 from tar2tf_cli.samples.batches import Batch

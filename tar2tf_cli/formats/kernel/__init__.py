@@ -13,7 +13,7 @@ from typing import Final
 
 __all__ = ["described", "native"]
 
-_API: Final = 2
+_API: Final = 3
 """Which functions, arguments and results are expected of it, as one built from older sources may lie here."""
 
 

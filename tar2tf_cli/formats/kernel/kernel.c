@@ -520,7 +520,7 @@ static int begin(PyObject *module) {
     if (has_hardware()) crc32c = crc_by_hardware;
 #endif
     if (PyModule_AddIntConstant(module, "hardware", crc32c != crc_by_table)) return -1;
-    return PyModule_AddIntConstant(module, "api", 2);
+    return PyModule_AddIntConstant(module, "api", 3);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)begin}, {0, NULL}};
