@@ -129,8 +129,8 @@ def group_of(nodeid: str) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two processes for each core, since tests wait for servers and for killed runs about half of the time."""
-    return min(2 * (os.cpu_count() or 1), 8)
+    """More than two processes for each core, since tests wait for servers and killed runs half of the time."""
+    return min(5 * (os.cpu_count() or 1) // 2, 8)
 
 
 @pytest.hookimpl(optionalhook=True)

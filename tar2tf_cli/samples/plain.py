@@ -185,29 +185,28 @@ def _samples(
                 size = size_in(header)
             if header[156] != _REGULAR or header[345] or size > _MOST_BYTES:
                 raise _Stop(False)
+            at += BLOCK
+            entry, at = data[at : at + size], at + size + (-size & 511)
+            if at > len(data):  # nothing of a member that may be cut short, not even that its key is another
+                raise _Stop(True)
             if not (header.startswith(prefix) and (name := known.get(header[skip:_NAME], ""))):
                 match = _usual_name(header, 0, _NAME)
                 found, extension = match.groups() if match else _unusual_name(header[:_NAME], rule, differs)
+                name = extension.decode().lower() if rule == "first" else extension.decode()
+                if b"__meta__" in found or not found.decode():
+                    raise _Stop(False)
                 if found != key:
                     if values:
                         yield tuple(shape), values, start, begin
                     elif previous.startswith(found + b"."):
                         raise _Stop(None)
-                    if b"__meta__" in found:
-                        raise _Stop(False)
-                    found.decode()
                     key, prefix, skip, start = found, found + b".", len(found) + 1, begin
                     shape, values = [len(key)], [key]
-                name = extension.decode().lower() if rule == "first" else extension.decode()
                 known[header[skip:_NAME]] = name
         except ValueError:  # no header, or a name that is not UTF-8
             raise _Stop(False) from None
-        at += BLOCK
         shape += (name, size)
-        values.append(data[at : at + size])
-        at += size + (-size & 511)
-        if at > len(data):
-            raise _Stop(True)
+        values.append(entry)
         if at - start > _MOST_BYTES:
             raise _Stop(False)
 

@@ -216,6 +216,22 @@ def test_a_last_sample_that_is_short_is_found_in_a_batch(on_error: str, tmp_path
         assert same(path, on_error=on_error) > 0 or on_error == "fail"
 
 
+@pytest.mark.parametrize("cut", [100, 512, 600, 1024])
+def test_a_sample_before_a_member_that_is_cut_short_is_treated_alike(cut: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    path.write_bytes(tar_of([(f"{number}.jpg", b"x") for number in range(5)], tarfile.USTAR_FORMAT, end=b"")[:-cut])
+    assert same(path, on_error="skip") > 0
+
+
+@pytest.mark.parametrize("name", [b"__meta__.jpg", b"1.\xff", b"\xff.jpg", b"._0.jpg", b".jpg"])
+def test_a_member_that_is_skipped_within_a_sample_does_not_end_it(name: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    plain = [member(b"%d.%s" % (number, extension), b"x") for number in range(9) for extension in (b"cls", b"jpg")]
+    for place in (1, 2, 7):
+        path.write_bytes(b"".join([*plain[:place], member(name, b"x"), *plain[place:]]) + END)
+        same(path, on_error="skip")
+
+
 def test_errors_behind_a_batch_name_the_same_offset(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     data = bytearray(tar_of(files_of(50), tarfile.USTAR_FORMAT, end=b"") + bytes(512) + member(b"x" * 90))
