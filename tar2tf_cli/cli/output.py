@@ -113,6 +113,7 @@ class Terminal(Events):
     ) -> None:
         self._quiet = quiet
         self._process = os.getpid()
+        self._waited = float("-inf")
         set_waiting(self._waiting)
         self._verbose = verbose
         capable = is_capable()
@@ -159,8 +160,10 @@ class Terminal(Events):
             self._say(message)
 
     def _waiting(self, text: str) -> None:
-        """Note it in the process of the command, not in each worker."""
-        if os.getpid() == self._process:
+        """Note it in the process of the command, not in each worker, and for one of many requests that fail at once."""
+        now = time.monotonic()
+        if os.getpid() == self._process and now - self._waited > _PLAIN_SECONDS:
+            self._waited = now
             self.note(text)
 
     def fault(self, fault: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from servers import FaultyServer, faulty_server, free_ports
 from shards import tar2tf
 from sources import BIG, read_all, tar_of
 from tar2tf_cli import events
+from tar2tf_cli.cli.output import Terminal
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.spec.reach import wanted_retry_for
 from tar2tf_cli.spec.yaml_file import build
@@ -57,6 +58,15 @@ class TestPatience:
         assert not caplog.messages
         self.pauses(1000, *[Transient("refused", "http://node")] * 8)
         assert caplog.messages == ["x: http://node: refused; trying again for 1000 s, Ctrl-C ends it"]
+
+    def test_a_command_says_it_once_for_all_requests_that_fail_together(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(events, "_waiting", events._waiting)  # which Terminal replaces
+        with Terminal():
+            for _ in range(32):
+                self.pauses(1000, *[Transient("refused", "http://node")] * 5)
+        assert capsys.readouterr().err.count("trying again for") == 1
 
     def test_progress_gives_all_the_time_again(self) -> None:
         patience = Patience(0.05)
