@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
-from tar2tf_cli.errors import NotAdjacentError
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.record_file import RecordFile
+from tar2tf_cli.inputs.tar_samples import put_together
 from tar2tf_cli.remote.ends import EndKept
 from tar2tf_cli.remote.samples import to_features
 from tar2tf_cli.remote.settings import Asked, Settings
@@ -79,17 +80,14 @@ class Transform:
         if asked.part == "end" and kept.give(answer):
             return
         source = _Object(path, name, seekable=self._conversion.limit is None)
-        try:
-            end = self._write(source, asked, answer, check)
-        except NotAdjacentError:
-            end = self._write(source, asked, answer, check, regroup=True)
+        end = put_together(partial(self._write, source, asked, answer, check))
         if asked.part:
             kept.keep(answer, end)
         if asked.part == "end":
             kept.give(answer)
 
     def _write(
-        self, source: _Object, asked: Asked, answer: str, check: Callable[[], None], *, regroup: bool = False
+        self, source: _Object, asked: Asked, answer: str, check: Callable[[], None], regroup: bool
     ) -> dict[str, Any]:
         most = self._conversion.limit
         (item,) = source.list()
