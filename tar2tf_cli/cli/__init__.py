@@ -150,8 +150,7 @@ def main(args: list[str] | None = None) -> NoReturn:
     failure: Tar2tfError
     try:
         code = _run(args)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
         sys.exit(code)
     except (KeyboardInterrupt, click.Abort):
         exec("")  # or CPython remembers one that came while it ran a string, and ends by the signal instead
@@ -161,6 +160,8 @@ def main(args: list[str] | None = None) -> NoReturn:
         sys.exit(ReaderGoneError.exit_code)
     except Tar2tfError as error:
         failure = error
+    except io.UnsupportedOperation:
+        failure = SinkError("standard output is closed")
     except OSError as error:
         failure = SinkError(f"{error.strerror or error}", shard=error.filename or "standard output")
         _drop_output()
@@ -171,20 +172,24 @@ def main(args: list[str] | None = None) -> NoReturn:
 
 
 def _fill_standard_streams() -> None:
-    """Open standard streams that are closed, or a file of ours would get their number; escape unprintable names."""
+    """Open standard streams that are closed, or a file of ours would get their number; escape unprintable names.
+
+    A standard output that is closed refuses to be written to, so that nothing meant for it is lost in silence.
+    """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, closefd=False)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _drop_output() -> None:
     """Discard what is still buffered for standard output, or the interpreter would complain at exit."""
-    if sys.stdout is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _run(args: list[str] | None) -> int:

@@ -129,7 +129,7 @@ class StreamTarget(_WithoutManifest):
 
     def __enter__(self) -> Self:
         if self._out is None:
-            if sys.stdout is None:
+            if sys.stdout is None or not sys.stdout.writable():
                 raise SinkError("standard output is closed")
             self._out = open(1, "wb", buffering=0, closefd=False)
         return super().__enter__()
