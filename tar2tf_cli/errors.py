@@ -20,6 +20,7 @@ Tar2tfError                 exit code 3: input or output failed; the same comman
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
@@ -229,7 +230,8 @@ def changed(where: str, offset: int | None = None) -> SourceError:
 
 def write_failed(path: str, error: OSError) -> SinkError:
     """Make the error for a file or folder that cannot be written."""
-    hint = "make room or choose another place, then run the same command"
+    room = "make room or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    hint = f"{room}choose another place, then run the same command"
     return SinkError(f"cannot be written: {error.strerror or error}", shard=path, hint=hint)
 
 

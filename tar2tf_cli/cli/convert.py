@@ -15,6 +15,7 @@ from tar2tf_cli.cli.options import (
     completing,
     feature_option,
     input_option,
+    new_file_in_output,
     option,
     output_option,
     report_options,
@@ -101,6 +102,7 @@ _SHORT: Final = "Convert tars, image folders or CSV rows to TFRecord shards."
 @sample_option(
     "--errors FILE",
     "errors_path",
+    type=new_file_in_output,
     help="Write the errors of faulty samples to FILE.",
     more="One JSON document per line.",
 )

@@ -9,6 +9,7 @@ import click
 
 from tar2tf_cli.cli.options import (
     Command,
+    new_file,
     output_option,
     reach_of,
     report_options,
@@ -31,13 +32,15 @@ __all__ = ["command"]
 _MOST_SHARDS: Final = 20
 _MOST_ENTRIES: Final = 100
 _MOST_EXAMPLE: Final = 60
+_TOGETHER: Final = ({"--keys", "-n"}, {"-n", "--json"}, {"--html", "--json"}, {"--html", "--code"})
+"""Options for what is shown that may be combined."""
 
 
 @click.command("inspect", cls=Command)
 @shards_arguments()
 @output_option("-n N", "samples", type=whole, help="Print the first N samples; with --json, also.")
 @output_option("--code", is_flag=True, help="Print Python code that parses the records.")
-@output_option("--html FILE", help="Write a page that shows the dataset.")
+@output_option("--html FILE", type=new_file, help="Write a page that shows the dataset.")
 @output_option("--keys", is_flag=True, help="Print the key of every sample, one per line.")
 @output_option("--extract KEY", multiple=True, help="Write a sample's entries to files.")
 @output_option("--to DIR", default=".", show_default=True, help="Folder for --extract.")
@@ -125,11 +128,10 @@ def _write_page(
 
 
 def _check_modes(options: dict[str, Any]) -> None:
-    modes = {"--code": options["code"], "--keys": options["keys"], "--extract": options["extract"]}
-    given = [name for name, value in modes.items() if value]
-    if len(given) > 1 or (given and options["as_json"]):
-        others = " and ".join([*given, *(["--json"] if options["as_json"] else [])])
-        raise click.UsageError(f"{others} each print something else: use one of them")
+    modes = {"--code": "code", "--keys": "keys", "--extract": "extract", "-n": "samples", "--html": "html"}
+    given = [name for name, option in {**modes, "--json": "as_json"}.items() if options[option]]
+    if len(given) > 1 and set(given) not in _TOGETHER:
+        raise click.UsageError(f"{' and '.join(given)} each show something else: use one of them")
 
 
 def _print_contents(contents: Contents, *, every_shard: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -23,6 +24,8 @@ __all__ = [
     "feature_option",
     "grouped",
     "input_option",
+    "new_file",
+    "new_file_in_output",
     "option",
     "output_option",
     "reach_of",
@@ -176,6 +179,26 @@ class _Number(click.ParamType):  # type: ignore[type-arg]
 
 whole = _Number("N", lambda: import_module("tar2tf_cli.ops.rules").whole(1))
 seconds = _Number("SECONDS", lambda: import_module("tar2tf_cli.spec.reach").seconds)
+
+
+class _NewFile(click.ParamType):  # type: ignore[type-arg]
+    """The path of a file to be written besides what is printed, refused before hours of work if it cannot be."""
+
+    name = "FILE"
+
+    def __init__(self, *, folder_is_there: bool = True) -> None:
+        self._folder_is_there = folder_is_there
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value == "-":
+            self.fail("- is not the name of a file; /dev/stdout is standard output", param, ctx)
+        folder = os.path.dirname(value)
+        if self._folder_is_there and folder and not os.path.isdir(folder):
+            self.fail(f"there is no folder {folder!r}", param, ctx)
+        return str(value)
+
+
+new_file, new_file_in_output = _NewFile(), _NewFile(folder_is_there=False)
 
 
 def _checked(rule: Callable[[Any, str], Any], value: Any, param: click.Parameter | None) -> Any:

@@ -12,6 +12,7 @@ from tar2tf_cli.cli.options import (
     Command,
     completing,
     input_option,
+    new_file,
     output_option,
     reach_of,
     report_options,
@@ -47,11 +48,12 @@ _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
     "samples must be in all manifests together; by default, each manifest must have those of its own inputs. Every "
     "sample is converted again in memory, and must be there once, unchanged.",
 )
-@output_option("--salvage PATH", help="Write the good records to a new file.")
+@output_option("--salvage PATH", type=new_file, help="Write the good records to a new file.")
 @output_option("--json-lines", is_flag=True, help="Print one JSON document per file and line.")
 @output_option(
     "--report FILE",
     "report_path",
+    type=new_file,
     help="Write JUnit XML or SARIF, for a CI server.",
     more="The suffix decides: .xml for JUnit, .sarif for SARIF 2.1.0; anything else is the JSON document.",
 )

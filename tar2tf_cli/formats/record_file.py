@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from tar2tf_cli.errors import write_errors
 from tar2tf_cli.formats.crc32c import extend
+from tar2tf_cli.formats.devices import is_stream
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -50,7 +51,7 @@ def sync(path: str) -> None:
 
 
 def write_whole(path: str, parts: Iterable[bytes], *, lasting: bool = True) -> None:
-    """Write a file, which appears at its path whole or not at all, and replaces an existing file.
+    """Write a file, which appears at its path whole or not at all, and replaces a file; devices are written to.
 
     Args:
         path: the file's path; the folder must exist.
@@ -60,6 +61,10 @@ def write_whole(path: str, parts: Iterable[bytes], *, lasting: bool = True) -> N
     Raises:
         SinkError: when it cannot be written.
     """
+    if is_stream(path):
+        with write_errors(path), open(path, "wb") as stream:
+            stream.writelines(parts)
+        return
     with WholeFile(path, lasting=lasting) as file:
         file.write(iter(parts), 0)
 

@@ -11,6 +11,7 @@ from tar2tf_cli.errors import UsageError
 from tar2tf_cli.features.feature_map import check_types
 from tar2tf_cli.features.presets import Preset, find_preset
 from tar2tf_cli.features.types import TypeName
+from tar2tf_cli.formats.devices import is_stream
 from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS, MAX_ENTRY_SIZE
 from tar2tf_cli.ops.base import Op
 from tar2tf_cli.ops.identity import label
@@ -18,7 +19,7 @@ from tar2tf_cli.ops.select import Selection
 from tar2tf_cli.samples.names import KeySplit, Sample
 from tar2tf_cli.spec import fields as check
 from tar2tf_cli.spec.fields import Checked, Exact, fields_of
-from tar2tf_cli.spec.output_path import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate, is_stream
+from tar2tf_cli.spec.output_path import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate
 from tar2tf_cli.spec.reach import seconds
 from tar2tf_cli.spec.urls import check_url, is_remote, without_secrets
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-import stat
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 from tar2tf_cli.errors import OutputExistsError, UsageError, meant
+from tar2tf_cli.formats.devices import is_stream
 
-__all__ = ["DEFAULT_SHARD_SIZE", "STDOUT", "PathTemplate", "check_replaceable", "is_stream"]
+__all__ = ["DEFAULT_SHARD_SIZE", "STDOUT", "PathTemplate", "check_replaceable"]
 
 STDOUT: Final = "-"
 
 DEFAULT_SHARD_SIZE: Final = 256 * 1024 * 1024
 """The default limit in bytes for a numbered template."""
 
-_DESCRIPTORS: Final = re.compile(r"/dev|/proc/\d+/fd")
 _FIELD: Final = re.compile(r"<([^<>/]*)>|\{\}")
 _NAMED: Final = ("total", "split", "input")
 
@@ -116,22 +114,6 @@ class PathTemplate(NamedTuple):
             parts += ["[^/]+" if match.group(1) in ("split", "input") else r"\d+"]
             position = match.end()
         return re.compile("".join(parts) + re.escape(self.text[position:]) + r"\Z")
-
-
-def is_stream(path: str) -> bool:
-    """Whether there is something that is written to and never replaced: a device, a pipe, `/dev/stdout`."""
-    try:
-        mode = os.stat(path).st_mode
-    except (OSError, ValueError):
-        return False
-    if stat.S_ISREG(mode):  # what the shell opened for us has a name in a folder of devices or descriptors
-        return _holds_descriptors(os.path.dirname(path))
-    return not stat.S_ISDIR(mode)
-
-
-@lru_cache
-def _holds_descriptors(folder: str) -> bool:
-    return _DESCRIPTORS.fullmatch(os.path.realpath(folder)) is not None
 
 
 def check_replaceable(path: str) -> None:

@@ -158,3 +158,12 @@ def test_only_one_thing_is_printed(tmp_path: Path, run_inspect: Callable[..., Ra
     path = write(tmp_path / "x", framed(*some_examples(2)))
     for arguments in (("--code", "--json"), ("--keys", "--code"), ("--extract", "x", "--keys")):
         assert run_inspect(path, *arguments).code == 2
+
+
+@pytest.mark.parametrize("other", ["--keys", "--extract=k", "-n=1"])
+def test_a_page_that_would_not_be_written_is_refused(
+    other: str, tmp_path: Path, run_inspect: Callable[..., Ran]
+) -> None:
+    path = write(tmp_path / "x", framed(*some_examples(2)))
+    ran = run_inspect(path, *other.split("="), "--html", tmp_path / "x.html")
+    assert (ran.code, "--html" in ran.err) == (2, True)

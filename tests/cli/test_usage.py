@@ -221,6 +221,9 @@ def test_a_dry_run_does_not_wait_for_stdin(tmp_path: Path) -> None:
         (["verify"], "no bucket is given", "see tar2tf verify -h"),
         (["ops", "resise"], "there is no op 'resise'; did you mean 'resize'?", None),
         (["convert", "x", "-o", "y", "--op", "resise"], "there is no op 'resise'; did you mean 'resize'?", None),
+        (["verify", "x", "--report", "-"], "--report: - is not the name of a file", "see tar2tf verify -h"),
+        (["inspect", "x", "--html", "no/x.html"], "--html: there is no folder 'no'", "see tar2tf inspect -h"),
+        (["convert", "x", "-o", "y", "--errors", "-"], "--errors: - is not the name of a file", None),
         (["schema", "x"], "got unexpected extra argument", "see tar2tf schema -h"),
     ],
 )

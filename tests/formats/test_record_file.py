@@ -186,6 +186,17 @@ def test_nothing_is_left_of_a_whole_file_that_is_abandoned(tmp_path: Path) -> No
     assert not list(tmp_path.iterdir())
 
 
+def test_a_pipe_or_an_open_file_is_written_to_and_never_replaced(tmp_path: Path) -> None:
+    inner, outer = os.pipe()
+    with open(inner, "rb") as reader, open(outer, "wb") as pipe, open(tmp_path / "f", "wb") as file:
+        (tmp_path / "link").symlink_to(f"/dev/fd/{pipe.fileno()}")
+        write_whole(str(tmp_path / "link"), [b"pi", b"pe"])
+        write_whole(f"/dev/fd/{file.fileno()}", [b"file"])
+        assert reader.read(4) == b"pipe"
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "f").read_bytes() == b"file"
+
+
 @pytest.mark.parametrize("call", ["writev", "fsync", "replace"])
 def test_a_whole_file_that_cannot_be_written_is_an_error_that_names_it(
     call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
