@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from tar2tf_cli.errors import DamagedShardError, LinkError, NotAdjacentError, SampleError
+from tar2tf_cli.errors import AGAIN, DamagedShardError, LinkError, NotAdjacentError, SampleError
 from tar2tf_cli.formats.tar import Member
 from tar2tf_cli.samples.batches import Batch
 from tar2tf_cli.samples.names import KEY, KeySplit, Sample, split_name, unwanted
@@ -59,7 +59,8 @@ class Grouper:
         self.split_differs: str | None = None
         self.offset = self.begin = 0
         self._seen = _SeenKeys()
-        self._cut: str | None = None
+        self._cut: str | None = None  # the key whose rest is skipped after damage; "" for the next one
+        self._lost = ""  # the key of the sample that the damage itself cost
         self._faulty = False
         self._broken: set[str] = set()  # keys of samples with a link that could not be followed
         self.empty = False
@@ -69,6 +70,7 @@ class Grouper:
     def resume(self, member: str | None) -> None:
         """After damage, skip what is left of the member's sample, or of the next sample if no member is known."""
         self._cut = self.split(member)[0] if member else ""
+        self._faulty = True
 
     def takes_batches(self) -> bool:
         """Whether the next samples may come as a batch, as nothing depends on single ones."""
@@ -97,6 +99,7 @@ class Grouper:
             SampleError: through `report`, for a key that appears again, a member that appears twice and a last sample
                 that lacks what all others have.
             NotAdjacentError: at a key that appears again, unless it is reported.
+            DamagedShardError: when the tar is damaged; names the sample that lost members to the damage, if any did.
         """
         groups = self._grouped(members)
         if self.required:
@@ -108,40 +111,51 @@ class Grouper:
         broken = self._broken
         sample: Sample = {}
         current, prefix, first, good = "", "\0", 0, True
-        for name, data, size, offset in members:
-            if name.startswith(prefix) and (known := extensions.get(name[len(prefix) :])):
-                key, extension = current, known
-            elif type(data) is Batch:
-                data.taken = data.first != current and seen.add_all(data)
-                if data.taken:
-                    if sample and good:
+        try:
+            for name, data, size, offset in members:
+                if name.startswith(prefix) and (known := extensions.get(name[len(prefix) :])):
+                    key, extension = current, known
+                elif type(data) is Batch:
+                    data.taken = data.first != current and seen.add_all(data)
+                    if data.taken:
+                        if sample and good:
+                            self.offset = first
+                            yield sample
+                        sample, current, prefix, self.begin = {}, "", "\0", offset
+                        self.offset = data.offset
+                        yield data
+                    continue
+                else:
+                    key, extension = self.split(name)
+                    if not key:
+                        continue
+                if key != current:
+                    if sample and good and not (broken and current in broken):
                         self.offset = first
                         yield sample
-                    sample, current, prefix, self.begin = {}, "", "\0", offset
-                    self.offset = data.offset
-                    yield data
-                continue
-            else:
-                key, extension = self.split(name)
-                if not key:
-                    continue
-            if key != current:
-                if sample and good and not (broken and current in broken):
-                    self.offset = first
-                    yield sample
-                cut, self._cut = self._cut in ("", key), None
-                good = not cut and (trusted or seen.add(key))
-                current, prefix, sample, first = key, key + ".", {KEY: key}, offset
-                self.begin = offset
-                if not good and not cut:
-                    self._again(key, name, offset)
-                if extension == KEY:
+                    cut, self._cut = self._cut in ("", key), None
+                    good = (trusted or seen.add(key)) and not cut
+                    current, prefix, sample, first = key, key + ".", {KEY: key}, offset
+                    self.begin = offset
+                    if cut:
+                        self._behind_damage(key, offset)
+                    elif not good:
+                        self._again(key, name, offset)
+                    if extension == KEY:
+                        good = False
+                        self._taken(name, extension, offset)
+                elif extension in sample:
                     good = False
                     self._taken(name, extension, offset)
-            elif extension in sample:
-                good = False
-                self._taken(name, extension, offset)
-            sample[extension] = size if sizes_only else data
+                sample[extension] = size if sizes_only else data
+        except DamagedShardError as error:
+            key = split_name(error.member, self.key_split)[0] if error.member else ""
+            if key not in ("", current) and sample and good and not (broken and current in broken):
+                self.offset = first
+                yield sample  # it is whole, as a member of another one began
+            self._lost = key or current
+            error.at(key=self._lost or None)
+            raise
         if sample and good and current not in broken:
             self.offset = first
             yield sample
@@ -154,7 +168,7 @@ class Grouper:
                 yield sample
                 continue
             message = f"lacks {', '.join(missing)}, which may have been in the part of the shard that was not read"
-            self._fault(message, None, self.offset, "fetch or make the shard again", key=sample[KEY])
+            self._fault(message, None, self.offset, AGAIN, key=sample[KEY])
 
     def _without_batches(self, samples: Iterator[Any]) -> Iterator[Sample]:
         for sample in samples:
@@ -228,6 +242,11 @@ class Grouper:
     def _take(self, batch: Batch) -> None:
         assert self.take
         self.take(batch)
+
+    def _behind_damage(self, key: str, offset: int) -> None:
+        if key != self._lost:
+            message = "may lack members that were in the part of the shard that was not read"
+            self._fault(message, None, offset, AGAIN, key=key)
 
     def _again(self, key: str, member: str, offset: int) -> None:
         message = f"the key {key!r} appears again; its members are not adjacent"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 from hypothesis import example as example_of
@@ -299,6 +299,63 @@ def test_samples_that_others_follow_are_given_before_the_damage_that_comes_after
     assert [sample[KEY] for sample in itertools.islice(samples, whole)] == [str(number) for number in range(whole)]
     with pytest.raises(DamagedShardError):
         next(samples)
+
+
+def until_damage(grouper: Grouper, members: Iterable[Member]) -> tuple[list[str], str | None]:
+    """The keys of the samples before damage, and the key that the damage names."""
+    keys = []
+    try:
+        for sample in grouper.samples(members):
+            keys.append(sample[KEY])
+    except DamagedShardError as error:
+        return keys, error.key
+    raise AssertionError("there was no damage")
+
+
+def around_damage(before: list[str], member: str | None, after: list[str]) -> tuple[list[str], list[str | None]]:
+    """The samples around damage to a member, or to something else, and those that are reported as lost."""
+
+    def damaged():
+        yield from members_of(before)
+        raise DamagedShardError("damaged", member=member)
+
+    errors: list[SampleError] = []
+    grouper = Grouper("x.tar", errors.append)
+    keys, lost = until_damage(grouper, damaged())
+    grouper.resume(member)
+    keys += [sample[KEY] for sample in grouper.samples(members_of(after))]
+    return keys, [lost, *(error.key for error in errors)]
+
+
+@pytest.mark.parametrize(
+    ("before", "member", "after", "kept", "lost"),
+    [
+        ("a.jpg b.jpg", "b.cls", "c.jpg", "ac", "b"),
+        ("a.jpg b.jpg", "c.cls", "c.jpg d.jpg", "abd", "c"),
+        ("a.jpg b.jpg", None, "b.cls c.jpg", "ac", "b"),
+        ("a.jpg b.jpg", None, "c.jpg d.jpg", "ad", "bc"),
+        ("a.jpg b.jpg", "._c.cls", "c.jpg d.jpg", "ad", "bc"),
+        ("a.jpg b.jpg", "README", "c.jpg d.jpg", "ad", "bc"),
+        ("", None, "a.jpg b.jpg", "b", " a"),
+        ("a.jpg", "b.jpg", "b.cls", "a", "b"),
+        ("a.jpg", None, "", "", "a"),
+    ],
+)
+def test_each_sample_that_may_lack_members_is_lost_and_named_and_no_other(before, member, after, kept, lost):
+    keys, reported = around_damage(before.split(), member, after.split())
+    assert keys == list(kept)
+    assert "".join(key or " " for key in reported) == lost
+
+
+@pytest.mark.parametrize("headers_only", [False, True])
+def test_a_tar_cut_at_any_byte_loses_the_sample_at_the_cut_and_none_before_it(headers_only):
+    members = [(f"{key}.{extension}", b"x" * 700) for key in "abcd" for extension in ("cls", "jpg")]
+    data = tar_of(members)
+    begins = [number * 2 * 3 * 512 for number in range(4)]  # each member takes up a header and two blocks
+    for cut in range(512, begins[-1] + 4 * 512, 128):
+        tar = TarReader(io.BytesIO(data[:cut]), "x.tar", headers_only=headers_only)
+        whole = sum(begin + 512 <= cut for begin in begins[1:])
+        assert until_damage(Grouper("x.tar", fail), tar) == (list("abcd"[:whole]), "abcd"[whole])
 
 
 def test_a_trusted_shard_is_not_compared_again():
