@@ -16,11 +16,18 @@ from tar2tf_cli.spec.templates import from_aistore
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores.ais_login import LOGIN, TLS_HINT, credentials, timeouts, tls
 from tar2tf_cli.stores.base import ObjectInfo
-from tar2tf_cli.stores.network import HTTP_TO_HTTPS, body_of, byte_range, check_status, text_of, wrong_scheme
+from tar2tf_cli.stores.network import (
+    HTTP_TO_HTTPS,
+    body_of,
+    byte_range,
+    check_status,
+    server_of,
+    text_of,
+    wrong_scheme,
+)
 from tar2tf_cli.stores.retries import NoSuchObject, Transient
 from tar2tf_cli.stores.transfer import Body
-from tar2tf_cli.stores.web import WebClient, server_of
-from tar2tf_cli.stores.web_store import WebStore
+from tar2tf_cli.stores.web import WebClient, WebStore
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.ais_etl import Transformers
@@ -159,7 +166,7 @@ class AisStore(WebStore):
         """Return size, checksum and version."""
         with contextlib.suppress(NoSuchObject):
             response = self._request("HEAD", name)
-            response.drain_conn()
+            response.drain()
             return self.described(response, name)
         return None
 
@@ -177,18 +184,18 @@ class AisStore(WebStore):
     def put(self, name: str, path: str) -> None:
         """Send the bytes to the target that the proxy names, in answer to a request without them."""
         where, length = self.locate(name), {"Content-Length": str(os.stat(path).st_size)}  # which the proxy signs
-        response = self.client.send("PUT", self.url(name), {**length, "Connection": "close"})
-        self.checked(response, where).drain_conn()
+        response = self.client.send("PUT", self.url(name), {**length, "Connection": "close"}, follow=False)
+        self.checked(response, where).drain()
         target = response.headers.get("Location")
         if not target:
             raise self._no_cluster("it does not redirect uploads")
         with open(path, "rb") as file:
             response = self.client.send("PUT", target, length, file)
-        self.checked(response, where).drain_conn()
+        self.checked(response, where).drain()
 
     def copy(self, name: str, target: str) -> None:
         """Copy within the cluster."""
-        self._request("PUT", name, object_to=self.uname(target)).drain_conn()
+        self._request("PUT", name, object_to=self.uname(target)).drain()
 
     def uname(self, name: str) -> str:
         """Return the name of an object that is unique in the cluster."""
@@ -197,7 +204,7 @@ class AisStore(WebStore):
     def remove(self, name: str) -> None:
         """Send a DELETE."""
         with contextlib.suppress(NoSuchObject):
-            self._request("DELETE", name).drain_conn()
+            self._request("DELETE", name).drain()
 
     def transformers(self) -> Transformers:
         """Return the transformers of the cluster."""
@@ -225,7 +232,7 @@ class AisStore(WebStore):
         """Send a request about an object; return the response if it is a success."""
         nodes = self.of_process(self._look_at_map)
         url = self.url(name, **parameters) if parameters else self.request_url(method, name)
-        response = self.client.follow(method, url, headers)
+        response = self.client.send(method, url, headers)
         try:
             return self.checked(response, self.locate(name))
         except NoSuchObject:

@@ -81,19 +81,19 @@ class Transformers:
         Raises:
             RemoteError: when it cannot be made; with the last lines of a pod that ended.
         """
-        self._ask("PUT", "", message, wait=seconds + _SLACK).drain_conn()
+        self._ask("PUT", "", message, wait=seconds + _SLACK).drain()
 
     def start(self, name: str) -> None:
         """Start a transformer that was stopped, or whose pod ended."""
-        self._ask("POST", f"/{name}/start", wait=_SLOW).drain_conn()
+        self._ask("POST", f"/{name}/start", wait=_SLOW).drain()
 
     def stop(self, name: str) -> None:
         """End the pods of a transformer; it can be started again."""
-        self._ask("POST", f"/{name}/stop", wait=_SLOW).drain_conn()
+        self._ask("POST", f"/{name}/stop", wait=_SLOW).drain()
 
     def delete(self, name: str) -> None:
         """Delete a transformer, and end its pods."""
-        self._ask("DELETE", f"/{name}", wait=_SLOW).drain_conn()
+        self._ask("DELETE", f"/{name}", wait=_SLOW).drain()
 
     def logs(self, name: str) -> dict[str, str]:
         """Return what the pod of each target has written, by the target's name."""
@@ -115,7 +115,7 @@ class Transformers:
             Tar2tfError: the transformer's own.
         """
         url = self.store.url(item.name, etl_name=name, **query)
-        response = self.store.client.follow("GET", url, wait=seconds + _SLACK)
+        response = self.store.client.send("GET", url, wait=seconds + _SLACK)
         self._accept(response, name, self.store.locate(item.name), error_of)
         length = response.headers.get("Content-Length")
         size = int(length) if length is not None else None
@@ -136,9 +136,9 @@ class Transformers:
             query: more parameters of the request.
         """
         url = self.store.url(item.name, etl_name=name, object_to=target.uname(path), **query)
-        response = self.store.client.follow("PUT", url, wait=seconds + _SLACK)
+        response = self.store.client.send("PUT", url, wait=seconds + _SLACK)
         self._accept(response, name, self.store.locate(item.name), error_of)
-        response.drain_conn()
+        response.drain()
 
     def _accept(self, response: Response, name: str, where: str, error_of: ErrorOf) -> None:
         """Raise the error of a response that is not what a transformer made."""

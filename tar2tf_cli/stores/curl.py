@@ -15,12 +15,24 @@ from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, Final, NoReturn
 
 from tar2tf_cli.errors import SourceError, UsageError
-from tar2tf_cli.stores.network import wrong_scheme
+from tar2tf_cli.stores.network import server_of, wrong_scheme
 from tar2tf_cli.stores.retries import Transient
-from tar2tf_cli.stores.wire import Wire, pycurl
 
-__all__ = ["Connections", "Response"]
+__all__ = ["Response", "Wire", "pycurl"]
 
+
+def _imported() -> Any:
+    """Import pycurl with the libcurl of its wheel; TensorFlow, if loaded before, has one that would be found first."""
+    flags = sys.getdlopenflags()
+    sys.setdlopenflags(flags | getattr(os, "RTLD_DEEPBIND", 0))
+    try:
+        import pycurl
+    finally:
+        sys.setdlopenflags(flags)
+    return pycurl
+
+
+pycurl: Final = _imported()
 
 _TLS: Final = (
     pycurl.E_SSL_CONNECT_ERROR,
@@ -37,6 +49,7 @@ _BROKEN_OFF: Final = (
     pycurl.E_SEND_ERROR,
     pycurl.E_SSL_CONNECT_ERROR,
 )
+_BAD_URL: Final = (pycurl.E_URL_MALFORMAT, pycurl.E_UNSUPPORTED_PROTOCOL)
 
 
 class _Headers(dict[str, str]):
@@ -53,59 +66,30 @@ class _Headers(dict[str, str]):
         self[name] = f"{self[name]}, {value}" if name in self else value
 
 
-class Connections:
-    """Connections that the threads of one process take in turns."""
+class Wire:
+    """Requests of one thread that are under way at the same time, and the connections that stay open for later ones."""
 
     def __init__(self) -> None:
-        self._idle: list[Wire] = []
+        self._multi = pycurl.CurlMulti()
+        self._idle: list[Any] = []
+        self._open: dict[Any, Response] = {}
 
-    def take(self) -> Wire:
-        """Return a wire for one thread."""
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return Wire()
-
-    def take_back(self, wire: Wire) -> None:
-        """Keep the connections of a wire, which has no requests any more, for others."""
-        self._idle.append(wire)
-
-    def request(
-        self,
-        method: str,
-        url: str,
-        headers: Mapping[str, str],
-        body: BinaryIO | bytes | None,
-        options: Mapping[int, Any],
-        *,
-        wait: float,
-        server: str,
-        tls_hint: str,
-        wire: Wire | None = None,
-    ) -> Response:
-        """Begin a request and return its response, none of which may have been received.
+    def handle(self, method: str, url: str, headers: Mapping[str, str], body: BinaryIO | bytes | None) -> Any:
+        """Return a handle of libcurl that describes a request.
 
         Args:
             method: the HTTP method.
             url: where it goes.
             headers: its headers.
             body: what is sent; a file needs a Content-Length.
-            options: more options of libcurl.
-            wait: seconds without data after which the server counts as stalled.
-            server: the server's URL, for errors.
-            tls_hint: what to do when a certificate is rejected.
-            wire: what it shares with other requests; one of its own by default.
 
         Raises:
             UsageError: when a header is not valid.
         """
-        mine = wire or self.take()
-        easy = mine.handle()
-        for option, value in options.items():
-            easy.setopt(option, value)
+        given = dict(headers)
+        easy = self._idle.pop() if self._idle else pycurl.Curl()
         easy.setopt(pycurl.URL, url)
         easy.setopt(pycurl.CUSTOMREQUEST, method)
-        given = dict(headers)
         if method == "HEAD":
             easy.setopt(pycurl.NOBODY, 1)
         elif isinstance(body, bytes):
@@ -121,39 +105,77 @@ class Connections:
         if any("\n" in line or "\r" in line for line in lines):
             raise UsageError("a header of the request would hold a line break", hint="check the token or password")
         easy.setopt(pycurl.HTTPHEADER, [line.encode("latin-1") for line in lines])
-        owner = None if wire else self
-        return Response(owner, mine, easy, None if isinstance(body, bytes) else body, wait, server, tls_hint)
+        return easy
+
+    def begin(self, easy: Any, response: Response) -> None:
+        """Begin the request that a handle describes."""
+        self._open[easy] = response
+        self._multi.add_handle(easy)
+
+    def end(self, easy: Any) -> None:
+        """End a request, whether it is complete or not."""
+        self._multi.remove_handle(easy)
+        del self._open[easy]
+        easy.reset()  # which lets go of the response
+        self._idle.append(easy)
+
+    def advance(self) -> None:
+        """Send and receive what can be now, for all requests."""
+        self._multi.perform()
+        more = 1
+        while more:
+            more, whole, failed = self._multi.info_read()
+            for easy in whole:
+                self._open[easy].ended(None)
+            for easy, code, text in failed:
+                self._open[easy].ended((code, text, easy.getinfo(pycurl.OS_ERRNO)))
+
+    def wait(self, seconds: float) -> None:
+        """Wait until there is something to send or receive."""
+        if self._multi.select(seconds) < 0:
+            time.sleep(0.005)  # libcurl waits for something else than a socket
 
 
 class Response:
     """The response to one request.
 
+    Args:
+        wire: what the request shares with others.
+        easy: libcurl's handle, which describes the request.
+        url: where it goes.
+        body: the file that is sent, if any.
+        wait: seconds without data after which the server counts as stalled.
+        most: how many bytes of the body may be held; with more, the request fails.
+        follows: whether libcurl goes where a server redirects to.
+        tls_hint: what to do when a certificate is rejected.
+        on_end: called when nothing more will be received.
+
     Attributes:
         status: the HTTP status.
-        server: the URL of the server that sent it.
-        on_end: called when nothing more will be received.
-        most: how many bytes of the body may be held; with more, the request fails.
     """
 
     def __init__(
         self,
-        owner: Connections | None,
         wire: Wire,
         easy: Any,
+        url: str,
         body: BinaryIO | None,
+        *,
         wait: float,
-        server: str,
+        most: int,
+        follows: bool,
         tls_hint: str,
+        on_end: Callable[[], object],
     ) -> None:
         self.status = 0
-        self.server = server
-        self.on_end: Callable[[], None] | None = None
-        self.most = sys.maxsize
-        self._owner = owner
         self._wire = wire
         self._easy: Any = easy
+        self._url = url
         self._wait = wait
+        self._most = most
+        self._follows = follows
         self._tls_hint = tls_hint
+        self._on_end = on_end
         self._headers = _Headers()
         self._lines: list[bytes] = []  # of headers that were not looked at
         self._pieces: deque[bytes] = deque()
@@ -173,16 +195,35 @@ class Response:
 
         Raises:
             Transient: when the server is not reached or does not answer.
-            SourceError: when its certificate is rejected, or it speaks HTTP instead of HTTPS or the reverse.
+            SourceError: when its certificate is rejected, it speaks HTTP instead of HTTPS or the reverse, or it
+                redirects in a loop.
             UsageError: when the URL is not valid.
         """
         while self._easy and not (self._begun or self._held):
-            self.advance()
+            self._advance()
         if not self.status:
             self._refuse()
         if self._failure and not self._begun:
             self._raise()
         return self
+
+    def received(self) -> bool:
+        """Wait for the rest, and return whether all of it came."""
+        try:
+            while self._easy:
+                self._advance()
+        except Transient:
+            return False
+        return self._begun and self._failure is None
+
+    @property
+    def server(self) -> str:
+        """The URL of the server that the request was last sent to."""
+        return server_of(self._last_url())
+
+    def _last_url(self) -> str:
+        redirected = self._easy and self._easy.getinfo(pycurl.REDIRECT_COUNT)
+        return str(self._easy.getinfo(pycurl.EFFECTIVE_URL)) if redirected else self._url
 
     @property
     def headers(self) -> _Headers:
@@ -192,16 +233,6 @@ class Response:
         self._lines.clear()
         return self._headers
 
-    @property
-    def is_open(self) -> bool:
-        """Whether more may be received."""
-        return self._easy is not None
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all of it was received."""
-        return self._easy is None and self._begun and self._failure is None
-
     def read(self, size: int | None = None) -> bytes:
         """Return `size` bytes of the body as it was sent, or all of it; less at its end, or where it breaks off.
 
@@ -209,7 +240,7 @@ class Response:
             Transient: when the connection broke off before the end, and there is nothing else to return.
         """
         while self._easy and (size is None or self._held < size):
-            self.advance()
+            self._advance()
         if self._failure and (size is None or not self._held):
             self._raise()
         left = self._held if size is None else min(size, self._held)
@@ -224,10 +255,10 @@ class Response:
             left -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def drain_conn(self) -> None:
+    def drain(self) -> None:
         """Discard what is left of the body, so that the connection can be used again."""
         while self._easy:
-            self.advance()
+            self._advance()
             self._pieces.clear()
             self._held = 0
 
@@ -235,7 +266,7 @@ class Response:
         """Close the connection, unless all of the body was received."""
         self._end()
 
-    def advance(self) -> None:
+    def _advance(self) -> None:
         """Receive or send what can be now, for all requests of the wire; wait for it if there is nothing of this one.
 
         Raises:
@@ -254,15 +285,13 @@ class Response:
         """Take note that libcurl has finished: it received all, or failed with a code, a text and an errno."""
         self._failure = failure or (None if self._begun else (pycurl.E_GOT_NOTHING, "", 0))
         self._end()
-        if self.on_end:
-            self.on_end()
 
     def _end(self) -> None:
         if self._easy:
+            self._url = self._last_url()
             self._wire.end(self._easy)
             self._easy = None
-            if self._owner:
-                self._owner.take_back(self._wire)
+            self._on_end()
 
     def _take_header(self, line: bytes) -> None:
         if line.startswith(b"HTTP/"):
@@ -270,15 +299,18 @@ class Response:
             self._headers, self._lines = _Headers(), []
         elif line in (b"\r\n", b"\n"):
             self._moved = time.monotonic()
-            self._begun = self.status >= 200
+            self._begun = self.status >= 200 and not (self._follows and self._redirects())
         else:
             self._lines.append(line)
+
+    def _redirects(self) -> bool:
+        return 300 <= self.status < 400 and bool(self.headers.get("Location"))
 
     def _take(self, data: bytes) -> int:
         self._moved = time.monotonic()
         self._pieces.append(data)
         self._held += len(data)
-        return len(data) if self._held <= self.most else 0  # which has libcurl stop
+        return len(data) if self._held <= self._most else 0  # which has libcurl stop
 
     def _give(self, size: int) -> bytes:
         self._moved = time.monotonic()
@@ -301,8 +333,10 @@ class Response:
             raise wrong_scheme(self.server, "http")
         if code in _TLS and not number:
             raise SourceError(f"TLS failed: {text}", shard=self.server, hint=self._tls_hint)
-        if code == pycurl.E_URL_MALFORMAT:
-            raise UsageError(f"{self.server!r}, or what it redirects to, is not a valid URL")  # text may hold secrets
+        if code in _BAD_URL:  # whose text may hold secrets
+            raise UsageError("the address, or where it redirects to, is not a valid URL")
+        if code == pycurl.E_TOO_MANY_REDIRECTS:
+            raise SourceError("the server redirects in a loop", shard=self.server)
         if code == pycurl.E_OPERATION_TIMEDOUT:
             raise Transient("no answer in time", self.server)
         if number:

@@ -11,8 +11,7 @@ from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.network import HTTP_TO_HTTPS, body_of, byte_range, check_status, crc32c_of, text_of
 from tar2tf_cli.stores.transfer import Body
-from tar2tf_cli.stores.web import WebClient
-from tar2tf_cli.stores.web_store import WebStore
+from tar2tf_cli.stores.web import WebClient, WebStore
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.curl import Response
@@ -25,8 +24,7 @@ _IDENTITY: Final = {"Accept-Encoding": "identity"}  # bytes as stored: .tar.gz m
 class HttpStore(WebStore):
     """Files below a base URL, or the one file at the URL; they cannot be listed.
 
-    Credentials come from .netrc or the URL itself, certificates from REQUESTS_CA_BUNDLE, proxies from HTTPS_PROXY, as
-    requests reads them.
+    Credentials come from the URL itself or .netrc, certificates from REQUESTS_CA_BUNDLE, proxies from HTTPS_PROXY.
     """
 
     can_list = False
@@ -70,7 +68,7 @@ class HttpStore(WebStore):
     def head(self, name: str) -> ObjectInfo | None:
         """Return size and ETag by HEAD, or by a GET of one byte if the server refuses HEAD."""
         response = self._request("HEAD", name)
-        response.drain_conn()
+        response.drain()
         if response.status in (400, 403, 405, 501):
             response = self._request("GET", name, Range="bytes=0-0")
         if response.status not in (*self.missing, 416):
@@ -92,7 +90,7 @@ class HttpStore(WebStore):
         return f"{self._server}{self.root}{quote(name)}"
 
     def _request(self, method: str, name: str, **headers: str) -> Response:
-        response: Response = self.client.follow(method, self.request_url(method, name), headers)
+        response: Response = self.client.send(method, self.request_url(method, name), headers)
         return response
 
     def request_url(self, method: str, name: str) -> str:

@@ -1,42 +1,38 @@
-"""HTTP requests for every store that speaks plain HTTP: the settings of a server, redirects, credentials.
-
-Proxies, CAs and .netrc are those that requests would use.
-"""
+"""What the stores share whose requests libcurl sends: a client, and requests for many objects at once."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import sys
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
+from importlib.util import find_spec
 from itertools import islice
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
-from urllib.parse import urljoin
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final
 
-from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.stores import network
-from tar2tf_cli.stores.network import file_of
-from tar2tf_cli.stores.retries import Transient
+from tar2tf_cli.stores.base import ObjectInfo
+from tar2tf_cli.stores.objects import SMALL, Store
+from tar2tf_cli.stores.transfer import Body
 
 if TYPE_CHECKING:
-    from tar2tf_cli.stores.curl import Response
-    from tar2tf_cli.stores.wire import Wire
+    from tar2tf_cli.stores.curl import Response, Wire
 
-__all__ = ["WebClient", "server_of"]
+__all__ = ["WebClient", "WebStore"]
 
 _AT_ONCE: Final = 32  # which hides the latency of most networks
-
 _REDIRECTS: Final = 20
-_URL: Final = re.compile(r"(https?://)([^/?#]*@)?([^/?#]+)([^#]*)(?:#.*)?", re.DOTALL | re.IGNORECASE)
 _SUPPRESS_CONNECT_HEADERS: Final = 265  # CURLOPT_SUPPRESS_CONNECT_HEADERS, for which pycurl has no name
 _BUFFER: Final = 1 << 18  # bytes that libcurl receives or sends at once
+_CA: Final = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 
 
 class WebClient:
     """Connections to servers, shared by the threads of one process.
+
+    libcurl follows redirects, and finds proxies in the environment and logins in .netrc by itself.
 
     Args:
         headers: sent with each request, to every server; credentials of .netrc or a URL only to their own.
@@ -55,14 +51,35 @@ class WebClient:
         timeout: tuple[float, float] | None = None,
         tls_hint: str = "set REQUESTS_CA_BUNDLE to the server's CA",
     ) -> None:
-        from tar2tf_cli.stores.curl import Connections
+        from tar2tf_cli.stores import curl
 
+        self._curl = curl
         self._headers = dict(headers or {})
-        self._verify, self._cert = verify, cert
-        self._connect, self._read = timeout or (network.CONNECT_SECONDS, network.READ_SECONDS)
+        connect, self._read = timeout or (network.CONNECT_SECONDS, network.READ_SECONDS)
         self._tls_hint = tls_hint
-        self._connections = Connections()
-        self._settings: dict[str, dict[int, Any]] = {}
+        self._idle: list[Wire] = []
+        pycurl, logged_in = curl.pycurl, "Authorization" in self._headers
+        self._options: dict[int, Any] = {
+            pycurl.NOSIGNAL: 1,
+            pycurl.TCP_NODELAY: 1,
+            pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_1_1,
+            pycurl.HTTP09_ALLOWED: 1,  # so that an answer that is not HTTP can be looked at
+            _SUPPRESS_CONNECT_HEADERS: 1,
+            pycurl.BUFFERSIZE: _BUFFER,
+            pycurl.UPLOAD_BUFFERSIZE: _BUFFER,
+            pycurl.CONNECTTIMEOUT_MS: int(connect * 1000),
+            pycurl.MAXREDIRS: _REDIRECTS,
+            pycurl.REDIR_PROTOCOLS: pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS,
+            pycurl.UNRESTRICTED_AUTH: int(logged_in),
+            pycurl.NETRC: pycurl.NETRC_IGNORED if logged_in else pycurl.NETRC_OPTIONAL,
+            pycurl.NETRC_FILE: os.path.expanduser(os.environ.get("NETRC", "~/.netrc")),
+            **dict(zip((pycurl.SSLCERT, pycurl.SSLKEY), cert or (), strict=False)),
+        }
+        if verify:
+            bundle = verify if isinstance(verify, str) else next(filter(None, map(network.file_of, _CA)), _own_bundle())
+            self._options[pycurl.CAPATH if os.path.isdir(bundle) else pycurl.CAINFO] = bundle
+        else:
+            self._options |= {pycurl.SSL_VERIFYPEER: 0, pycurl.SSL_VERIFYHOST: 0}
 
     def send(
         self,
@@ -72,6 +89,7 @@ class WebClient:
         body: BinaryIO | bytes | None = None,
         *,
         wait: float = 0,
+        follow: bool = True,
     ) -> Response:
         """Send one request, and return the response with its body unread.
 
@@ -79,180 +97,115 @@ class WebClient:
             method: the HTTP method.
             url: where it goes.
             headers: those of the request alone.
-            body: what is sent.
+            body: what is sent; a file needs a Content-Length.
             wait: seconds without data that the server may take, if they are more than usual.
+            follow: whether to go where the server redirects to.
 
         Raises:
             Transient: when the server is not reached or does not answer.
-            SourceError: when its certificate is rejected, or it speaks HTTP instead of HTTPS or the reverse.
-            UsageError: when the URL is not valid.
+            SourceError: when its certificate is rejected, it speaks HTTP instead of HTTPS or the reverse, or it
+                redirects in a loop.
+            UsageError: when the URL or a header is not valid.
         """
-        return self._begin(method, url, headers, body, wait=wait).begin()
+        wire = self._wire()
+        on_end = partial(self._idle.append, wire)
+        return self._begin(wire, method, url, headers, body, wait=wait, follow=follow, on_end=on_end).begin()
+
+    def each(self, method: str, urls: Iterable[str], most: int) -> Generator[Response | None, None, None]:
+        """Send a request for each URL, many at once.
+
+        Yields:
+            The responses in order, each received whole; None for one that failed or has more than `most` bytes.
+        """
+        wire = self._wire()
+        begun = (self._begin(wire, method, url, most=most) for url in urls)
+        coming = deque(islice(begun, _AT_ONCE))
+        try:
+            while coming:
+                response = coming.popleft()
+                whole = response.received()
+                coming.extend(islice(begun, 1))
+                yield response if whole else None
+        finally:
+            for response in coming:
+                response.close()
+            self._idle.append(wire)
+
+    def _wire(self) -> Wire:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._curl.Wire()
 
     def _begin(
         self,
+        wire: Wire,
         method: str,
         url: str,
         headers: Mapping[str, str] | None = None,
         body: BinaryIO | bytes | None = None,
         *,
         wait: float = 0,
-        wire: Wire | None = None,
+        most: int = sys.maxsize,
+        follow: bool = True,
+        on_end: Callable[[], object] = lambda: None,
     ) -> Response:
-        scheme, user, host, rest = _parts(url)
-        origin = scheme + user + host
-        options = self._settings.get(origin) or self._settings.setdefault(origin, self._options(origin))
-        return self._connections.request(
-            method,
-            scheme + host + (rest if rest.startswith("/") else f"/{rest}"),
-            {**self._headers, **(headers or {})},
-            body,
-            options,
-            wait=max(self._read, wait),
-            server=scheme + host,
-            tls_hint=self._tls_hint,
-            wire=wire,
+        network.server_of(url)  # which is checked by that
+        pycurl, proxy = self._curl.pycurl, os.environ.get("HTTP_PROXY")
+        easy = wire.handle(method, url, {**self._headers, **(headers or {})}, body)
+        for option, value in self._options.items():
+            easy.setopt(option, value)
+        easy.setopt(pycurl.FOLLOWLOCATION, int(follow))
+        if proxy and "http_proxy" not in os.environ and url[:5].lower() == "http:":
+            easy.setopt(pycurl.PROXY, proxy)  # libcurl reads this one in lower case only
+        file = None if isinstance(body, bytes) else body
+        limits: dict[str, Any] = {"wait": max(self._read, wait), "most": most}
+        return self._curl.Response(
+            wire, easy, url, file, **limits, follows=follow, tls_hint=self._tls_hint, on_end=on_end
         )
 
-    def follow(self, method: str, url: str, headers: Mapping[str, str] | None = None, *, wait: float = 0) -> Response:
-        """Send a request, and go where the server redirects to.
 
-        Raises:
-            SourceError: as `send` does, and when the server redirects in a loop.
-        """
-        for _ in range(_REDIRECTS):
-            response = self.send(method, url, headers, wait=wait)
-            onward = _onward(response, url)
-            if onward is None:
-                return response
-            response.drain_conn()
-            url = onward
-        raise SourceError("the server redirects in a loop")
-
-    def each(self, method: str, urls: Iterable[str], most: int) -> Generator[Response | None, None, None]:
-        """Send a request for each URL, many at once, and follow redirects.
-
-        Yields:
-            The responses in order, each received whole; None for one that failed or has more than `most` bytes.
-        """
-        wire = self._connections.take()
-        requested = (_Requested(partial(self._begin, wire=wire), method, url, most) for url in urls)
-        coming = deque(islice(requested, _AT_ONCE))
-        try:
-            while coming:
-                response = coming.popleft().received()
-                coming.extend(islice(requested, 1))
-                yield response
-        finally:
-            for one in coming:
-                one.close()
-            self._connections.take_back(wire)
-
-    def _options(self, origin: str) -> dict[int, Any]:
-        """Options of libcurl for requests to a server."""
-        from tar2tf_cli.stores.wire import pycurl
-
-        proxy, auth = _proxy_and_login(origin)
-        options: dict[int, Any] = {
-            pycurl.NOSIGNAL: 1,
-            pycurl.TCP_NODELAY: 1,
-            pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_1_1,
-            pycurl.HTTP09_ALLOWED: 1,  # so that an answer that is not HTTP can be looked at
-            _SUPPRESS_CONNECT_HEADERS: 1,
-            pycurl.BUFFERSIZE: _BUFFER,
-            pycurl.UPLOAD_BUFFERSIZE: _BUFFER,
-            pycurl.CONNECTTIMEOUT_MS: int(self._connect * 1000),
-            pycurl.PROXY: proxy,
-        }
-        if "https://" in (origin[:8].lower(), proxy[:8].lower()):
-            options |= _tls(self._verify, self._cert)
-        if any(auth) and "Authorization" not in self._headers:
-            options |= {pycurl.USERNAME: auth[0], pycurl.PASSWORD: auth[1]}
-        return options
+def _own_bundle() -> str:
+    """The path of certifi's CA certificates, which `certifi.where` gives after imports of 8 ms."""
+    certifi = find_spec("certifi")
+    return os.path.join(os.path.dirname(str(certifi and certifi.origin)), "cacert.pem")
 
 
-class _Requested:
-    """A request among others, and those that it is redirected to."""
+class WebStore(Store):
+    """A store with a URL for each object; its client is a `WebClient`.
 
-    def __init__(self, begin: Callable[[str, str], Response], method: str, url: str, most: int) -> None:
-        self._begin, self._most = begin, most
-        self._redirects = 0
-        self._send(method, url)
-
-    def _send(self, method: str, url: str) -> None:
-        self._response = self._begin(method, url)
-        self._response.most = self._most
-        self._response.on_end = partial(self._follow, method, url)
-
-    def _follow(self, method: str, url: str) -> None:
-        onward = _onward(self._response, url)
-        if onward is not None and self._redirects < _REDIRECTS:
-            self._redirects += 1
-            with contextlib.suppress(UsageError):
-                self._send(method, onward)
-
-    def received(self) -> Response | None:
-        """Receive the response, and whatever comes of the others in the meantime."""
-        with contextlib.suppress(Transient):
-            while self._response.is_open:
-                self._response.advance()
-        return self._response if self._response.is_whole else None
-
-    def close(self) -> None:
-        """Stop receiving."""
-        self._response.on_end = None
-        self._response.close()
-
-
-def _onward(response: Response, url: str) -> str | None:
-    """Where a response redirects to; None if it does not."""
-    location = response.headers.get("Location")
-    return urljoin(url, location) if location and response.status in (301, 302, 303, 307, 308) else None
-
-
-def server_of(url: str) -> str:
-    """Return scheme, host and port of a URL, without user and password."""
-    scheme, _, host, _ = _parts(url)
-    return scheme + host
-
-
-def _parts(url: str) -> Sequence[str]:
-    """Split a URL into scheme, user, host and the rest.
-
-    Raises:
-        UsageError: when it is not a web address; the message does not repeat it, as it may hold secrets.
+    Attributes:
+        missing: statuses that say for certain that an object does not exist.
     """
-    found = _URL.fullmatch(url)
-    if not found:
-        raise UsageError("the address, or where it redirects to, is not a valid URL")
-    return found.groups("")
 
+    missing: ClassVar[tuple[int, ...]] = ()
 
-def _proxy_and_login(origin: str) -> tuple[str, tuple[str, str]]:
-    """Return a server's proxy, user and password as requests finds them, whose import is saved where there are none."""
-    files = [os.environ["NETRC"]] if "NETRC" in os.environ else ["~/.netrc", "~/_netrc"]
-    told = any(name.lower().endswith("_proxy") for name in os.environ)
-    if sys.platform == "linux" and not told and "@" not in origin and not any(map(_exists, files)):
-        return "", ("", "")
-    from requests.utils import get_auth_from_url, get_environ_proxies, get_netrc_auth, select_proxy
+    @abstractmethod
+    def request_url(self, method: str, name: str) -> str:
+        """Return where a request for an object goes."""
 
-    auth: tuple[str, str] = get_netrc_auth(origin) or get_auth_from_url(origin)
-    return select_proxy(origin, get_environ_proxies(origin)) or "", auth
+    @abstractmethod
+    def body(self, response: Response, start: int = 0) -> Body:
+        """Return the body of a response that is a success."""
 
+    def described(self, response: Response, name: str) -> ObjectInfo:
+        """Return the object that a successful response to HEAD describes."""
+        body = self.body(response)
+        return ObjectInfo(name, body.size, body.version, body.checksum)
 
-def _exists(path: str) -> bool:
-    return os.path.exists(os.path.expanduser(path))
+    def head_each(self, names: Sequence[str]) -> Sequence[ObjectInfo | None]:
+        """Send a HEAD for each object; what fails is left to `head`."""
+        found: dict[str, ObjectInfo | None] = {}
+        urls = (self.request_url("HEAD", name) for name in names)
+        for name, response in zip(names, self.client.each("HEAD", urls, SMALL), strict=True):
+            if response and response.status in (200, *self.missing):
+                found[name] = self.described(response, name) if response.status == 200 else None
+        rest = [name for name in names if name not in found]
+        found.update(zip(rest, super().head_each(rest), strict=True))
+        return [found[name] for name in names]
 
-
-def _tls(verify: bool | str, cert: tuple[str, str] | None) -> dict[int, Any]:
-    """Options of libcurl for TLS; the CAs are requests' own where no others are given."""
-    from requests.utils import DEFAULT_CA_BUNDLE_PATH
-
-    from tar2tf_cli.stores.wire import pycurl
-
-    options: dict[int, Any] = dict(zip((pycurl.SSLCERT, pycurl.SSLKEY), cert or (), strict=False))
-    if not verify:
-        return {**options, pycurl.SSL_VERIFYPEER: 0, pycurl.SSL_VERIFYHOST: 0}
-    bundle = verify if isinstance(verify, str) else None
-    bundle = bundle or file_of("REQUESTS_CA_BUNDLE") or file_of("CURL_CA_BUNDLE") or DEFAULT_CA_BUNDLE_PATH
-    return {**options, pycurl.CAPATH if os.path.isdir(bundle) else pycurl.CAINFO: bundle}
+    def fetch_each(self, items: Sequence[ObjectInfo]) -> Generator[Body | None, None, None]:
+        """Send a GET for each object."""
+        urls = (self.request_url("GET", item.name) for item in items)
+        for response in self.client.each("GET", urls, SMALL):
+            yield self.body(response) if response and response.status == 200 else None

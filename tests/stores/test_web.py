@@ -1,6 +1,5 @@
 """Responses as servers may send them, and proxies, over connections that stay open."""
 
-import os
 import re
 import socket
 import ssl
@@ -155,13 +154,8 @@ def test_a_header_cannot_hold_another_one() -> None:
         WebClient({"Authorization": "Bearer a\r\nX: y"}).send("GET", server.url)
 
 
-def test_requests_is_not_imported_where_nothing_is_told_of_proxies_or_logins(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
-    monkeypatch.setitem(sys.modules, "requests.utils", None)
+def test_requests_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "requests", None)
     with scripted([SIZED]) as server:
         assert body(WebClient(), server.url) == b"bytes"
 
@@ -175,15 +169,49 @@ def test_a_login_comes_from_netrc(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         assert b"\r\nAuthorization: Basic bWU6c2VjcmV0\r\n" in server.requests[0]
 
 
-def test_a_proxy_gets_the_whole_address(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY"])
+def test_a_proxy_gets_the_whole_address(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     with scripted([SIZED], [SIZED]) as proxy:
-        monkeypatch.setenv("http_proxy", f"http://me:secret@127.0.0.1:{proxy.port}")
+        monkeypatch.setenv(variable, f"http://me:secret@127.0.0.1:{proxy.port}")
         client = WebClient()
         assert [body(client, "http://shards.example.org:8080") for _ in range(2)] == [b"bytes"] * 2
         assert proxy.requests[0].startswith(b"GET http://shards.example.org:8080/x HTTP/1.1\r\n")
         assert b"\r\nHost: shards.example.org:8080\r\n" in proxy.requests[0]
         assert b"\r\nproxy-authorization: basic bwu6c2vjcmv0\r\n" in proxy.requests[0].lower()
         assert proxy.connections == 1
+
+
+def test_no_proxy_is_used_for_the_servers_in_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with scripted([SIZED]) as server:
+        assert body(WebClient(), server.url) == b"bytes"
+
+
+def moved(server: Scripted) -> list[bytes]:
+    return [b"HTTP/1.1 302 Found\r\nLocation: " + server.url.encode() + b"/y\r\nContent-Length: 4\r\n\r\ngone"]
+
+
+def test_a_login_in_a_url_is_not_sent_where_its_server_redirects_to() -> None:
+    with scripted([SIZED]) as other, scripted(moved(other)) as server:
+        assert body(WebClient(), server.url.replace("//", "//me:secret@")) == b"bytes"
+        assert b"\r\nAuthorization: Basic bWU6c2VjcmV0\r\n" in server.requests[0]
+        assert b"Authorization" not in other.requests[0]
+
+
+def test_a_token_is_sent_where_a_server_redirects_to() -> None:
+    with scripted([SIZED]) as other, scripted(moved(other)) as server:
+        response = WebClient({"Authorization": "Bearer a"}).send("GET", server.url)
+        assert (response.read(), response.server) == (b"bytes", other.url)
+        assert b"\r\nAuthorization: Bearer a\r\n" in other.requests[0]
+
+
+@pytest.mark.parametrize("location", ["http://:80", "ftp://127.0.0.1/y", "nowhere:y"])
+def test_a_redirect_to_what_is_not_a_web_address_is_an_error_without_the_address(location: str) -> None:
+    answer = [f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()]
+    with scripted(answer) as server, pytest.raises(UsageError, match="not a valid URL") as caught:
+        WebClient().send("GET", server.url)
+    assert location not in str(caught.value)
 
 
 def test_https_goes_through_a_tunnel_of_the_proxy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
