@@ -239,6 +239,7 @@ def resolve(
     if missing:
         more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
         raise NothingFoundError(
-            f"has no {', '.join(missing[:3])}{more}", hint="compare the template with the names of the files that are there"
+            f"has no {', '.join(missing[:3])}{more}",
+            hint="compare the template with the names of the files that are there",
         )
     return list(found)
