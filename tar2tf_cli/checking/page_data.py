@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from array import array
@@ -133,7 +134,7 @@ def read_pages(
 
 def _read_page(pictures: int, item: ObjectInfo, context: FileContext) -> ShardPage:
     """Read all samples of a shard that can be read, and draw so many images; damage is listed among the faults."""
-    page, chance = ShardPage(item.name), random.Random(item.name)
+    page, chance = ShardPage(item.name), random.Random(os.fsencode(item.name))
     with suppress(SourceError), OpenShard(context.source, item, context.on_bytes) as shard:
         read: Iterable[Sample | bytes] = contents_of(shard, context.rules)
         if shard.format == "tfrecord" and not shard.damage:

@@ -154,7 +154,7 @@ def main(args: list[str] | None = None) -> NoReturn:
         sys.exit(code)
     except (KeyboardInterrupt, click.Abort):
         exec("")  # or CPython remembers one that came while it ran a string, and ends by the signal instead
-        failure = Interrupted("interrupted", hint="the same command continues where this one stopped")
+        failure = Interrupted("interrupted", hint="run it again; a conversion to files continues where it stopped")
     except (BrokenPipeError, ReaderGoneError):
         _drop_output()
         sys.exit(ReaderGoneError.exit_code)

@@ -190,7 +190,7 @@ def receive(where: str, source: UserSource | None) -> None:
 
 
 def _module_name(resolved: str) -> str:
-    return f"tar2tf_user_{blake2b(resolved.encode(), digest_size=8).hexdigest()}"
+    return f"tar2tf_user_{blake2b(os.fsencode(resolved), digest_size=8).hexdigest()}"
 
 
 def _load_file(path: str) -> Any:

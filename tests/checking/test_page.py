@@ -84,6 +84,11 @@ def test_the_page_shows_the_dataset(folder: Path, tmp_path: Path, run_inspect: C
     assert path.read_text().count("<svg") > 3
 
 
+def test_a_name_that_is_not_unicode_is_no_obstacle(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
+    shard = write(tmp_path / "caf\udce9.tar", a_tar([("a.txt", b"words")]))
+    assert "1 sample" in page_of(run_inspect(shard, "--html", tmp_path / "x.html"), tmp_path / "x.html").text
+
+
 def test_faults_are_on_the_page_and_do_not_prevent_it(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
     records = [framed(an_example(**{"image/encoded": a_jpeg(), "label": n})) for n in range(6)]
     write(tmp_path / "set" / "x-1.record", b"".join(records))

@@ -221,3 +221,10 @@ raise SystemExit(0)
 """
     done = tar2tf(code=code)
     assert done.stdout == "{'__key__': 'a', 'txt': b'seen'} True True\n", done.stderr
+
+
+def test_a_file_in_a_folder_whose_name_is_not_unicode_is_imported(tmp_path: Path) -> None:
+    path = tmp_path / "caf\udce9" / "own.py"
+    path.parent.mkdir()
+    path.write_text("def same(sample):\n    return sample\n")
+    assert Func(f"{path}:same").func({"__key__": "k"}) == {"__key__": "k"}
