@@ -21,7 +21,7 @@ from tar2tf_cli.spec import fields as check
 from tar2tf_cli.spec.fields import Checked, Exact, fields_of
 from tar2tf_cli.spec.output_path import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate
 from tar2tf_cli.spec.reach import seconds
-from tar2tf_cli.spec.urls import check_url, is_remote, without_secrets
+from tar2tf_cli.spec.urls import as_recorded, check_url, is_remote, without_secrets
 
 __all__ = ["Conversion", "Input", "Output"]
 
@@ -288,7 +288,7 @@ class Conversion:
         A spec file may contain the same.
         """
         folder = self.output.template.manifest().rpartition("/")[0]
-        inputs = {**_changed(self.input), "bucket": without_secrets(self.input.bucket)}
+        inputs = {**_changed(self.input), "bucket": as_recorded(self.input.bucket)}
         whole: dict[str, Any] = {
             "input": {"from" if name == "kind" else name: item for name, item in inputs.items()},
             "ops": [op.canonical() for op in self.ops],

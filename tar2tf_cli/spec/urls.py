@@ -7,7 +7,7 @@ from typing import Final
 
 from tar2tf_cli.errors import UsageError
 
-__all__ = ["check_url", "is_remote", "without_secrets"]
+__all__ = ["as_recorded", "check_url", "is_remote", "without_secrets"]
 
 _USER: Final = re.compile(r"(?<=://)(?:[^/@:]+:[^@]*|[^/@]+)@")  # an S3 key may contain slashes
 _WEB_USER: Final = re.compile(r"(?<=://)[^/?#]*@")
@@ -22,6 +22,14 @@ def without_secrets(url: str) -> str:
     if url.startswith(("http://", "https://")):
         return _WEB_USER.sub("", _WEB_QUERY.sub("", url))
     return _USER.sub("", _QUERY.sub("", url))
+
+
+def as_recorded(bucket: str) -> str:
+    """Return a bucket as in the manifest: without secrets, and the same for `shards`, `./shards` and `shards/`."""
+    if is_remote(bucket):
+        return without_secrets(bucket).rstrip("/")
+    parts = [part for part in bucket.split("/") if part not in ("", ".")]
+    return ("/" if bucket.startswith("/") else "") + "/".join(parts) or "."
 
 
 def check_url(url: str) -> None:

@@ -65,6 +65,14 @@ def test_a_finished_run_is_a_no_op(options: list[str], small: Path, tmp_path: Pa
     assert stats(tmp_path) == before
 
 
+@pytest.mark.parametrize("spelled", ["{}/", "./{}", ".//{}/."])
+def test_another_spelling_of_the_same_folder_is_the_same_command(spelled: str, small: Path, tmp_path: Path) -> None:
+    command = ["-o", tmp_path / "x.record"]
+    assert tar2tf("convert", small.name, *command, cwd=small.parent).returncode == 0
+    done = tar2tf("convert", spelled.format(small.name), *command, cwd=small.parent)
+    assert (done.returncode, "up to date" in done.stderr) == (0, True), done.stderr
+
+
 def test_a_finished_run_that_skipped_samples_says_so_and_keeps_their_list(tmp_path: Path) -> None:
     write_tar(tmp_path / "in.tar", [*samples(10), ("x", {"cls": b"x", "jpg": b""})])
     errors = tmp_path / "errors.jsonl"
