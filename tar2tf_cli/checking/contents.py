@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ class ShardContents:
         sequences: number of records that are a tf.train.SequenceExample.
         compression: how the shard is compressed, as TensorFlow names it; empty if it is not.
         not_adjacent: number of samples of a tar whose members are not adjacent.
+        skipped: how many members of a tar are not part of any sample, by reason.
         instead: what a file is that is not a shard, and what to do with it; None if it is unknown.
     """
 
@@ -47,6 +49,7 @@ class ShardContents:
     sequences: int = 0
     compression: str = ""
     not_adjacent: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
     instead: tuple[str, str] | None = None
 
     def stats(self, name: str) -> Stats:
@@ -107,6 +110,11 @@ class Contents:
         return sum(shard.not_adjacent for shard in self.shards)
 
     @property
+    def skipped_members(self) -> Counter[str]:
+        """How many members of tars are not part of any sample, by reason."""
+        return sum((shard.skipped for shard in self.shards), Counter())
+
+    @property
     def entries(self) -> dict[str, Stats]:
         """Statistics of each entry or feature in all shards, sorted by name."""
         merged: dict[str, Stats] = {}
@@ -135,6 +143,7 @@ class Contents:
             "samples": self.samples,
             "bytes": self.bytes,
             **({"not_adjacent": self.not_adjacent} if self.not_adjacent else {}),
+            **({"skipped": dict(sorted(self.skipped_members.items()))} if self.skipped_members else {}),
             "entries": {
                 name: {**stats.to_json(), "missing": self.lacking(stats)} for name, stats in self.entries.items()
             },

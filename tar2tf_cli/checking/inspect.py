@@ -138,7 +138,7 @@ def _read_tar(shard: OpenShard, rules: TarRules, contents: ShardContents, looks:
                 add_sample(contents, sample, looks)
             elif _add_sizes(contents, sample, looks):
                 wanted.append(tar.grouper.offset)
-        contents.not_adjacent = tar.not_adjacent
+        contents.not_adjacent, contents.skipped = tar.not_adjacent, tar.skipped
     for sample in _samples_at(shard, wanted, rules):
         _look_at_sample(contents, sample, looks)
 

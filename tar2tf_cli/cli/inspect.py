@@ -19,7 +19,7 @@ from tar2tf_cli.cli.options import (
     whole,
     workers_option,
 )
-from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, print_skipped, size
+from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, print_members, print_skipped, size
 from tar2tf_cli.cli.table import table, terminal_width
 
 if TYPE_CHECKING:
@@ -215,6 +215,7 @@ def _print_sample(shown: RawSample) -> None:
 def _print_notes(contents: Contents) -> None:
     """Report what was not counted, on standard error."""
     print_skipped(contents.skipped)
+    print_members(contents.skipped_members)
     if faulty := sum(shard.faulty for shard in contents.shards):
         message(f"{count(faulty, 'faulty sample')} not counted: tar2tf verify lists them")
     if sequences := sum(shard.sequences for shard in contents.shards):

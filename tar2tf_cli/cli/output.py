@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Any, Final
 
 import click
@@ -38,6 +38,12 @@ def print_skipped(names: Sequence[str]) -> None:
     if names:
         shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
         message(f"{count(len(names), 'file')} skipped (neither tar nor TFRecord): {shown}")
+
+
+def print_members(skipped: Mapping[str, int]) -> None:
+    """Report how many members of tars were skipped, by reason."""
+    for reason, number in sorted(skipped.items()):
+        message(f"{count(number, 'member')} skipped: {reason}")
 
 
 def print_json(document: Any) -> None:

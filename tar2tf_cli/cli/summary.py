@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tar2tf_cli.cli.output import count, message, print_json, size
+from tar2tf_cli.cli.output import count, message, print_json, print_members, size
 from tar2tf_cli.spec.output_path import STDOUT
 
 if TYPE_CHECKING:
@@ -67,8 +67,7 @@ def _print_totals(summary: Summary, path: str) -> None:
         message(_classes(summary.classes))
     if summary.oversized:
         message(f"{count(summary.oversized, 'record')} larger than --max-shard-size, each in its own shard")
-    for reason, number in sorted(summary.skipped.items()):
-        message(f"{count(number, 'member')} skipped: {reason}")
+    print_members(summary.skipped)
 
 
 def _classes(names: Sequence[str]) -> str:

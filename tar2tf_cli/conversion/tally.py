@@ -188,8 +188,9 @@ def _regroup_note(name: str, count: int) -> str:
 
 
 def growth(plan: Plan, size: int, read: int | None) -> str | None:
-    """A warning if an output of `size` bytes is much larger than its input of `read` bytes."""
-    if not read or size < max(_TIMES * read, _MUCH):
+    """A warning if ops or a preset make an output of `size` bytes that is much larger than its input."""
+    chosen = plan.conversion.ops or plan.conversion.preset
+    if not (chosen and read) or size < max(_TIMES * read, _MUCH):
         return None
     from humanfriendly import format_size
 

@@ -110,7 +110,7 @@ class CompressedStream:
         self._piece = _GZIP_PIECE if method == "gzip" else _PIECE
         self._limit = {"gzip": (_MOST_GZIP,), "bzip2": (_MOST,), "xz": (_MOST,)}.get(method, ())
         self._decoder: Any = None  # between two streams
-        self._compressed = b""
+        self._compressed = self._first = b""
         self._pending: bytes | memoryview = b""
 
     @property
@@ -149,6 +149,10 @@ class CompressedStream:
             if not data:
                 return False
             self._compressed = data.lstrip(b"\0")
+        self._first = self._first or self._compressed[:1]
+        if self._compressed[:1] != self._first and self.method != "zstd":  # whose frames begin in several ways
+            message = f"the bytes after the end of the {self.method} stream are not another one"
+            raise self._damage(message, "trailing_garbage")
         return True
 
     def _decoded(self) -> bytes:

@@ -36,6 +36,7 @@ _MAGIC: Final = (
     (b"ARROW1", "arrow"),
     (b"\x89HDF\r\n\x1a\n", "hdf5"),
 )
+_FETCH: Final = "if it is an error page or a Git LFS pointer, fetch the shard itself"
 _IMAGES: Final = "for images, name their folder with convert --from imagefolder"
 _ADVICE: Final = {
     "zip": ("a zip archive", "unzip it and make a tar of what it holds, such as tar cf x.tar --sort=name -C FOLDER ."),
@@ -51,6 +52,7 @@ _ADVICE: Final = {
     "parquet": ("a Parquet file", "export its rows as samples of a tar"),
     "arrow": ("an Arrow file", "export its rows as samples of a tar"),
     "hdf5": ("an HDF5 file", "export its rows as samples of a tar"),
+    "gzip": ("compressed twice", "decompress it once, such as with gzip -d FILE"),
     "npy": ("an npy array", "put the arrays into a tar, one entry per sample"),
     "pickle": ("a pickle", "export what it holds as samples of a tar"),
 }
@@ -89,4 +91,13 @@ def foreign(head: bytes) -> tuple[str, str] | None:
         kind = "tfrecord"
     if kind.startswith("image/"):
         return f"an image ({kind})", _IMAGES
-    return _ADVICE.get(kind)
+    return _ADVICE.get(kind) or _text(head)
+
+
+def _text(head: bytes) -> tuple[str, str] | None:
+    """How a text begins, and why it may be there; None when the bytes are not text."""
+    text = head.decode(errors="ignore")  # the last character may be cut
+    words = text.split()
+    if not words or len(text.encode()) < len(head) - 3 or not "".join(words).isprintable():
+        return None
+    return f"text that begins with {' '.join(words)[:40]!r}", _FETCH

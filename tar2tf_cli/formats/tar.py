@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, Protocol, TypeAlias
 
-from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.errors import AGAIN, DamagedShardError
 from tar2tf_cli.formats.bytestream import Readable
 from tar2tf_cli.formats.magic import foreign
 from tar2tf_cli.formats.stored import LargeEntries, StoredBytes
@@ -46,6 +46,8 @@ _SIZE_DIGITS: Final = 20
 _DATALESS: Final = {b"1": "link", b"2": "link", b"3": "device", b"4": "device", b"5": "directory", b"6": "fifo"}
 _GNU_NAMES: Final = {b"L": "path", b"K": "linkpath"}
 _MOST_ZEROS: Final = 1 << 20  # GNU tar fills up records, of 10 KiB unless told otherwise
+_NOT_ANOTHER: Final = "the bytes after the end of the archive are not another archive"
+_NOT_SPARSE: Final = "make the shard again without --sparse; bsdtar, the tar of macOS, needs --no-read-sparse"
 _ASK_FOR_END: Final = "fetch the shard again; if its writer ends archives in this way, pass --ignore-missing-end"
 
 
@@ -155,10 +157,10 @@ class TarReader(Blocks):
     def _not_a_header(self, offset: int) -> DamagedShardError:
         message = "this block is not a tar header: the shard is damaged here or earlier"
         if self.ended:
-            message = "the bytes after the end of the archive are not another archive"
+            message = _NOT_ANOTHER
         if offset:
             return self._damage(message, "bad_header", offset)
-        what, hint = foreign(self._buffer[:BLOCK]) or (None, None)
+        what, hint = foreign(self._buffer[:BLOCK]) or (None, AGAIN)
         first = f"the file is {what}, not a tar" if what else "the first block is not a tar header"
         return self._damage(first, "bad_header", 0, hint=hint)
 
@@ -176,7 +178,7 @@ class TarReader(Blocks):
         name = pax.get("path") or name_in(header)
         if kind == b"S" or any(key.startswith("GNU.sparse.") for key in pax):
             message = "is a sparse file, which tar2tf does not read"
-            raise self._damage(message, "sparse", offset, member=name, hint="make the shard again without --sparse")
+            raise self._damage(message, "sparse", offset, member=name, hint=_NOT_SPARSE)
         if "size" in pax:
             if not pax["size"].isdecimal() or len(pax["size"].lstrip("0")) > _SIZE_DIGITS:
                 raise self._damage(
@@ -259,5 +261,6 @@ class TarReader(Blocks):
         if 0 < have < BLOCK:
             if self.offset == 0:
                 raise self._not_a_header(0)
-            raise self._damage("the shard ends inside a header", "truncated", self.offset)
+            message = f"{_NOT_ANOTHER}, or one that is cut short" if self.ended else "the shard ends inside a header"
+            raise self._damage(message, "truncated", self.offset)
         return have > 0

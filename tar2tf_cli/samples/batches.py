@@ -67,6 +67,10 @@ class Batch:
             names = set(found) if names is None else names & set(found)
         return names
 
+    def all_names(self) -> set[str]:
+        """The names that any sample has."""
+        return {name for found, _ in self.names() for name in found}
+
     def last_names(self) -> set[str]:
         """The names of the entries of the last sample."""
         return set(self.signatures[self.kind][0].decode().split("\0")[:-1])

@@ -180,18 +180,20 @@ class Grouper:
     def _whole(self, samples: Iterator[Any]) -> Iterator[Sample]:
         """Hold each sample or batch back by one, to compare the last sample with what all others have in common."""
         common: set[str] | None = None
+        known: set[str] = set()
         names: tuple[str, ...] = ()
         held: Any = None
         held_offset = 0
         try:
             for sample in samples:
                 if type(held) is Batch:
-                    common = held.common(common)
+                    common, known = held.common(common), known | held.all_names()
                     self._take(held)
                 elif held is not None:
                     if tuple(held) != names:
                         names = tuple(held)
                         common = set(names) if common is None else common & set(names)
+                        known.update(names)
                     self.offset, offset = held_offset, self.offset
                     yield held
                     self.offset = offset
@@ -207,16 +209,15 @@ class Grouper:
             self.empty = not self._faulty
         elif type(held) is Batch:
             others = held.without_last()
-            faulty = self._is_short(held.last, held.last_names(), others.common(common), held.offset)
-            self._take(others if faulty else held)
+            missing = _missing(held.last_names(), others.common(common), known | others.all_names())
+            self._take(others if self._is_short(held.last, missing, held.offset) else held)
         else:
             self.offset = held_offset
-            if not self._is_short(held[KEY], set(held), common, held_offset):
+            if not self._is_short(held[KEY], _missing(set(held), common, known), held_offset):
                 yield held
 
-    def _is_short(self, key: str, names: set[str], common: set[str] | None, offset: int) -> bool:
+    def _is_short(self, key: str, missing: list[str], offset: int) -> bool:
         """Whether the last sample lacks what all others have, which makes it faulty."""
-        missing = sorted((common or set()) - names - {KEY})
         if missing:
             message = f"the last sample lacks {', '.join(missing)}, which all others have: the shard was cut short"
             hint = "fetch or make the shard again, or skip such samples with --on-error skip"
@@ -264,6 +265,11 @@ class Grouper:
         self._faulty = True
         key = key or split_name(member or "", self.key_split)[0]
         self._report(SampleError(message, shard=self._shard, key=key, member=member, offset=offset, hint=hint))
+
+
+def _missing(names: set[str], common: set[str] | None, known: set[str]) -> list[str]:
+    """What all others have; none of it is missing where the last sample has another entry in its place."""
+    return sorted((common or set()) - names - {KEY}) if names <= known | {KEY} else []
 
 
 def no_samples(skipped: Counter[str]) -> DamagedShardError:

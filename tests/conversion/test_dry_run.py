@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shards import PHOTOS, examples, members_of, samples, tar2tf, tree, write_tar
+from shards import PHOTOS, examples, members_of, samples, tar2tf, tree, write_members, write_tar
 
 OPS = ["--op", "decode:jpg", "--op", "resize:jpg,20x30", "--op", "convert:jpg,float16", "--op", "rename:image=jpg"]
 MORE = ["--op", "keep:image,cls", "--select", "image,label=cls", "--type", "label=int64"]
@@ -234,6 +235,13 @@ def test_an_output_much_larger_than_the_input_gets_one_warning(kind: str, tmp_pa
         assert lines[-1].startswith("warning: about ")
         assert document["warnings"] == [lines[-1]]
         assert not tar2tf("convert", PHOTOS, "-o", tmp_path / "z.record", "--op", "decode:jpg", "-q").stderr
+
+
+def test_decompression_alone_gets_no_warning(tmp_path: Path) -> None:
+    write_members(tmp_path / "x.tar", [("0.txt", bytes(1 << 20)), ("1.txt", bytes(1 << 20))])
+    (tmp_path / "x.tar.gz").write_bytes(gzip.compress((tmp_path / "x.tar").read_bytes()))
+    done = tar2tf("convert", tmp_path / "x.tar.gz", "-o", tmp_path / "x.record")
+    assert (done.returncode, "warning" in done.stderr) == (0, False)
 
 
 def test_the_classes_of_an_image_folder_are_shown(tmp_path: Path) -> None:

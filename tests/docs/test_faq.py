@@ -39,6 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "between.tar").write_bytes(whole[:tenth])
     (folder / "half.tar").write_bytes(whole[:half] + bytes(1024))
     (folder / "zeros.tar").write_bytes(whole + bytes(3 << 20))
+    (folder / "error.tar").write_text("<!DOCTYPE html>\n<title>404 Not Found</title>\n")
     for name, members in {
         "readme": {"README": b"hello"},
         "names": {"0000.cls": b"cat"},

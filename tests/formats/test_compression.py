@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 
 import pytest
 from hypothesis import given
@@ -112,6 +114,15 @@ def test_a_flipped_byte_of_gzip_is_found_or_changes_nothing(cuts, flip):
 def test_garbage_behind_gzip_is_damage(garbage):
     with pytest.raises(DamagedShardError):
         drained(gzipped(BODY) + garbage)
+
+
+@pytest.mark.parametrize("compress", [gzipped, bz2.compress, lzma.compress])
+def test_garbage_behind_a_stream_does_not_cut_it_short(compress):
+    with pytest.raises(
+        DamagedShardError, match=r"the bytes after the end of the .* stream are not another one"
+    ) as caught:
+        drained(compress(BODY) + b"garbage\n")
+    assert caught.value.kind == "trailing_garbage"
 
 
 @example_count(300)

@@ -74,6 +74,11 @@ def by_webdataset(names: list[str]) -> list[dict[str, object]]:
     return [{name: value for name, value in sample.items() if name != "__url__"} for sample in samples]
 
 
+def _is_cut(last: set[str], others: list[set[str]]) -> bool:
+    """Whether the last sample lacks what all others have, and has nothing in its place."""
+    return last <= set.union({KEY}, *others) and not set.intersection(*others) <= last
+
+
 def as_webdataset_or_an_error(names: list[str]) -> None:
     try:
         wanted = by_webdataset(names)
@@ -83,7 +88,7 @@ def as_webdataset_or_an_error(names: list[str]) -> None:
         entries = [set(sample) for sample in wanted]
         if len({sample[KEY] for sample in wanted}) < len(wanted):
             fault = "appears again"
-        elif len(wanted) > 1 and not set.intersection(*entries[:-1]) <= entries[-1]:
+        elif len(wanted) > 1 and _is_cut(entries[-1], entries[:-1]):
             fault = "lacks"
         else:
             assert samples_of(names) == wanted
@@ -276,6 +281,14 @@ def test_a_last_sample_that_lacks_what_all_others_have_is_an_error():
 def test_a_last_sample_may_lack_what_some_others_lack_too():
     assert keys_of(["a.jpg", "a.cls", "b.jpg", "c.jpg"]) == ["a", "b", "c"]
     assert keys_of(["a.jpg", "b.jpg", "b.cls"]) == ["a", "b"]
+
+
+def test_a_last_sample_with_another_entry_in_place_of_one_that_all_others_have_is_whole():
+    """Images are JPEGs, but for the last one, a PNG: nothing was cut."""
+    assert keys_of(["a.jpg", "a.cls", "b.jpg", "b.cls", "c.png", "c.cls"]) == ["a", "b", "c"]
+    errors, keys = faults(["a.jpg", "a.cls", "a.png", "b.jpg", "b.cls", "c.png", "c.cls"])
+    assert [error.key for error in errors] == ["c"], "which may have been cut, as a PNG comes with a JPEG elsewhere"
+    assert keys == ["a", "b"]
 
 
 def test_the_only_sample_of_a_shard_is_whole():
