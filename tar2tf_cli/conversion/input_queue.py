@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from heapq import merge
 from itertools import islice
 from typing import Final
 
@@ -28,9 +29,6 @@ class InputQueue:
         worker: the context of the tasks.
         readers: how many tasks may read inputs at once.
         planner: says which inputs certainly have to be read, and whether all are needed before the first shard.
-
-    Attributes:
-        urgent: the input that all else waits for; read even if it is far ahead.
     """
 
     def __init__(self, plan: Plan, worker: Worker, readers: int, planner: ShardPlanner) -> None:
@@ -41,13 +39,12 @@ class InputQueue:
         self._holds_all = planner.holds_all
         self._due = planner.reads  # in ascending order
         self._position = 0  # of the next one
-        self._early: set[int] = set()  # those behind the position that are taken
-        self._asked: deque[int] = deque()  # others, which come first
+        self._asked: deque[int] = deque()  # others, in ascending order
         self._ever_asked: set[int] = set()
         self._in_a_row = 0  # how many inputs had to be asked for, one after the other
         self._ahead = 0  # inputs that are being read, or wait for those before them
         self._left = groups_in(worker.folder)  # by an interrupted run
-        self.urgent: int | None = None
+        self._urgent = -1  # the input that all else waits for; read even if it is far ahead
 
     def next(self) -> tuple[int, ...]:
         """Take the inputs of the next task: one, or several small ones; none as long as too many are ahead."""
@@ -58,16 +55,21 @@ class InputQueue:
         self._ahead += len(numbers)
         return numbers
 
-    def ask_for(self, number: int) -> None:
-        """Have an input read that need not have been, and some of those after it: twice as many each time."""
-        self.urgent = number
-        if self._is_asked_for(number):
+    def ask_for(self, number: int, missing: Sequence[int] = ()) -> None:
+        """Have an input read at once, as all else waits for it, although it was not certain that it has to be.
+
+        Args:
+            number: the next input; some of those after it are read, too, twice as many each time.
+            missing: in its place, earlier inputs, in ascending order.
+        """
+        self._urgent = number
+        if number in self._ever_asked or self._is_due(number):
             return
         following = range(number, min(number + max(1, self._in_a_row), len(self._inputs)))
-        numbers = [each for each in following if not self._is_asked_for(each)]
-        self._in_a_row += len(numbers)
-        self._ever_asked.update(numbers)
-        self._asked.extendleft(reversed(numbers))
+        asked = missing or [each for each in following if not (each in self._ever_asked or self._is_due(each))]
+        self._in_a_row += 0 if missing else len(asked)
+        self._ever_asked.update(asked)
+        self._asked.extendleft(reversed(asked))
 
     def divided(self, *, read: bool) -> None:
         """Note that the records of an input, which was read or need not be, have been divided among shards."""
@@ -76,30 +78,22 @@ class InputQueue:
         else:
             self._in_a_row = 0
 
-    def _is_asked_for(self, number: int) -> bool:
-        return number in self._ever_asked or self._is_due(number, 0)
-
-    def _is_due(self, number: int, position: int) -> bool:
-        """Whether an input certainly has to be read, and is not before a position."""
-        found = bisect_left(self._due, number, position)
+    def _is_due(self, number: int) -> bool:
+        """Whether an input certainly has to be read."""
+        found = bisect_left(self._due, number)
         return found < len(self._due) and self._due[found] == number
 
     def _waiting(self) -> Iterator[int]:
-        """The inputs to be read, in order."""
-        yield from self._asked
-        due = (self._due[position] for position in range(self._position, len(self._due)))
-        yield from (number for number in due if number not in self._early) if self._early else due
+        """The inputs to be read, in ascending order."""
+        return merge(self._asked, (self._due[position] for position in range(self._position, len(self._due))))
 
     def _taken(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
         """Take the first inputs."""
-        for _ in numbers:
-            if self._asked:
+        for number in numbers:
+            if self._asked and self._asked[0] == number:
                 self._asked.popleft()
-                continue
-            while self._due[self._position] in self._early:
-                self._early.remove(self._due[self._position])
+            else:
                 self._position += 1
-            self._position += 1
         return numbers
 
     def _left_group(self, first: int) -> tuple[int, ...]:
@@ -112,7 +106,7 @@ class InputQueue:
         most = self._most(first)
         room = len(self._inputs) if self._holds_all else _AHEAD * most * self._readers - self._ahead
         if room < 1:
-            return self._take_urgent()
+            return self._taken((first,)) if first <= self._urgent else ()
         waiting = len(self._asked) + len(self._due) - self._position
         fair = -(-waiting // (2 * self._readers))  # so that no worker runs out of inputs early
         numbers: list[int] = []
@@ -130,16 +124,3 @@ class InputQueue:
         size = self._inputs[first].size
         small = size is not None and size <= _GROUP_BYTES // _GROUP_INPUTS
         return _GROUP_INPUTS if (self._remote or small) and not self._worker.placing else 1
-
-    def _take_urgent(self) -> tuple[int, ...]:
-        """The input that all else waits for, if that is not being read yet."""
-        number = self.urgent
-        if number is None:
-            return ()
-        if number in self._asked:
-            self._asked.remove(number)
-        elif number not in self._early and self._is_due(number, self._position):
-            self._early.add(number)
-        else:
-            return ()
-        return (number,)

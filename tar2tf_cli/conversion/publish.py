@@ -145,9 +145,13 @@ class Publisher:
             self._working_folder.note(journal_entry(self._claim, shard, report))
         self._entries.setdefault(shard.lane, {})[shard.number] = report
         self._origins[shard.place] = shard.origins
+        before = self.former and self.former.shards.get(shard.place)
         if self._claim.by_total or self.former:  # what is there stays valid until all of the new is whole
             for path in filter(os.path.exists, self.unsynced(shard)):
-                self._sink.stage(path)
+                if before and before.there and before.report == report:
+                    os.unlink(path)  # there is nothing to replace
+                else:
+                    self._sink.stage(path)
         else:
             self._publish(shard.lane)
 

@@ -94,7 +94,6 @@ def _run(plan: Plan, target: Target, place: Place, workers: int | None, events: 
         tally = Tally(plan, events)
         with records as read:
             worker = Worker(plan.work, read, plan.inputs, target.folder, place.threads(plan.threads(cpus)))
-            worker.compared = frozenset(target.former.touched) if target.former else frozenset()
             if _may_be_placed(plan.conversion.output):
                 worker.placing = target.placing(read, plan.stems)
             worker.direct = not (target.reads_shards or plan.conversion.output.index)

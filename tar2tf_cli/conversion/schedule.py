@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections import Counter, deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tar2tf_cli.conversion.filling import Filling
 from tar2tf_cli.conversion.group import Group
@@ -19,7 +19,7 @@ from tar2tf_cli.conversion.tasks import ReadInputs, Worker
 from tar2tf_cli.conversion.writing import ShardReport, WriteShard
 from tar2tf_cli.engines.base import Outcome, Task
 from tar2tf_cli.engines.loop import Schedule
-from tar2tf_cli.errors import Tar2tfError
+from tar2tf_cli.errors import SourceError, Tar2tfError
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.sinks import Flusher
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tar2tf_cli.conversion.targets import Target
 
 __all__ = ["ConversionSchedule"]
-
-_COMPARED: Final = 1 << 20
 
 
 class ConversionSchedule(Schedule):
@@ -57,7 +55,7 @@ class ConversionSchedule(Schedule):
         if former:
             from tar2tf_cli.conversion.update_planner import UpdatePlanner
 
-            self._planner = UpdatePlanner(plan.work, stems, former, self._load_if_read, self._is_same)
+            self._planner = UpdatePlanner(plan.work, stems, former)
         else:
             self._planner = ShardPlanner(plan.work, stems, plan.records, tracked=plan.tracked)
         self._queue = InputQueue(plan, worker, readers, self._planner)
@@ -149,45 +147,35 @@ class ConversionSchedule(Schedule):
 
     def _divide(self) -> None:
         """Divide the inputs read so far among shards, in input order and up to the limit."""
-        while self._frontier < len(self._plan.inputs) and not self._planner.full:
-            number = self._frontier
-            self._queue.urgent = self._planner.awaits(number)
-            if self._queue.urgent is not None:
-                return
+        while not self._finished:
+            if missing := self._planner.missing:
+                number = missing[0]
+            elif (number := self._frontier) == len(self._plan.inputs) or self._planner.full:
+                self._enqueue(list(self._planner.finish()))
+                self._finished = not self._planner.missing
+                continue
             if number in self._errors:
                 raise self._errors[number]
-            report, part = self._read.pop(number, None) or (self._planner.known(number), None)
+            report, part = self._read.pop(number, None) or (None if missing else self._planner.known(number), None)
             if report is None:
-                self._queue.ask_for(number)
+                self._queue.ask_for(number, missing)
                 return
             self._queue.divided(read=part is not None)
-            self._tally.add_input(number, report)
-            self._frontier += 1
+            if missing:
+                self._check_same(number, report)
+            else:
+                self._tally.add_input(number, report)
+                self._frontier += 1
             self._enqueue(list(self._planner.add(number, part)))
             if part:
                 self._users[part.group] -= 1
-        self._finished = True
-        self._enqueue(list(self._planner.finish()))
 
-    def _load_if_read(self, number: int) -> Part | None:
-        """The units of an input, if that was read."""
-        found = self._read.get(number)
-        return found and found[1]
-
-    def _is_same(self, group: int, start: int, path: str, position: int, size: int) -> bool:
-        """Whether a part of a group's spool and one of a shard have the same bytes."""
-        try:
-            with open(self._worker.path(group, "spool"), "rb") as spool, open(path, "rb") as shard:
-                spool.seek(start)
-                shard.seek(position)
-                while size:
-                    data = spool.read(min(_COMPARED, size))
-                    if not data or shard.read(len(data)) != data:
-                        return False
-                    size -= len(data)
-        except OSError:
-            return False
-        return True
+    def _check_same(self, number: int, report: InputReport) -> None:
+        """Raise if an unchanged input gave other records than before: some of them would be missing."""
+        if self._target.former and self._target.former.report(number).samples != report.samples:
+            message = "has other records than before, although its size and version are the same"
+            name = self._plan.source.locate(self._plan.inputs[number].name)
+            raise SourceError(message, shard=name, hint="pass --overwrite to convert everything again")
 
     def _enqueue(self, shards: Sequence[Shard]) -> None:
         """Queue shards to be written, except those that an interrupted run left whole."""

@@ -92,23 +92,32 @@ class Shard:
         """Numbers of the groups that its pieces come from."""
         return {piece.group for piece in self.pieces}
 
-    def add(self, piece: Piece, records: int) -> None:
-        """Append a piece, merging it with the last one if they are adjacent."""
-        last = self.pieces[-1] if self.pieces else None
-        if last and last.group == piece.group and last.first + last.units == piece.first:
-            self.pieces[-1] = last._replace(units=last.units + piece.units, size=last.size + piece.size)
-        else:
-            self.pieces.append(piece)
-        self.size += piece.size
-        self.records += records
+    def add(self, part: Part, unit: int, stop: int) -> tuple[int, int]:
+        """Append units, merged with the last piece if they are adjacent; returns the number of records and their size.
 
-    def came_from(self, source: int, records: int, size: int, first: int) -> None:
+        Args:
+            part: the units of an input.
+            unit: the first one to append.
+            stop: the exclusive end of those to append.
+        """
+        index, count = part.spool, stop - unit
+        records, size = index.count(unit, stop), index.size(unit, stop)
+        last = self.pieces[-1] if self.pieces else None
+        if last and last.group == part.group and last.first + last.units == unit:
+            self.pieces[-1] = last._replace(units=last.units + count, size=last.size + size)
+        else:
+            self.pieces.append(Piece(part.group, unit, count, index.start(unit), size, not index.offsets))
+        self.size += size
+        self.records += records
+        return records, size
+
+    def came_from(self, origin: Origin) -> None:
         """Add records to the origins."""
         last = self.origins[-1] if self.origins else None
-        if last and last.source == source:
-            self.origins[-1] = Origin(source, last.records + records, last.size + size, last.first)
+        if last and last.source == origin.source:
+            self.origins[-1] = last._replace(records=last.records + origin.records, size=last.size + origin.size)
         else:
-            self.origins.append(Origin(source, records, size, first))
+            self.origins.append(origin)
 
 
 class Units(NamedTuple):
@@ -162,9 +171,10 @@ class ShardPlanner:
         """Numbers of the inputs that certainly have to be read, in ascending order."""
         return range(len(self._inputs))
 
-    def awaits(self, source: int) -> int | None:
-        """The number of another input that has to be read before this one can be added, if any."""
-        return None
+    @property
+    def missing(self) -> Sequence[int]:
+        """Numbers of inputs added before that have to be read before another is added, in ascending order."""
+        return ()
 
     def known(self, source: int) -> InputReport | None:
         """The report of an input that need not be read; None if it must be."""
@@ -258,22 +268,25 @@ class ShardPlanner:
 
     def _fill(self, units: Units) -> Iterator[Shard]:
         """Add units to the shards of their lane; yields each shard that is full."""
-        lane, source, (group, index, *_), first, count = units
-        unit, end = first, first + count
+        lane, source, part, unit, count = units
+        end = unit + count
         while unit < end:
-            shard = self._open.get(lane)
-            if shard is None:
-                shard = self._open[lane] = Shard(lane, self.totals.get(lane, 0))
-            stop = min(self._room(shard, index, unit), end)
+            shard = self._opened(lane)
+            stop = min(self._room(shard, part.spool, unit), end)
             if stop == unit and shard.records:
                 yield self._closed(lane)
                 continue
             stop = max(stop, unit + 1)
-            size, records = index.size(unit, stop), index.count(unit, stop)
-            shard.add(Piece(group, unit, stop - unit, index.start(unit), size, not index.offsets), records)
+            records, size = shard.add(part, unit, stop)
             if self._tracked:
-                shard.came_from(source, records, size, index.sizes[unit])
+                shard.came_from(Origin(source, records, size, part.spool.sizes[unit]))
             unit = stop
+
+    def _opened(self, lane: str) -> Shard:
+        """The incomplete shard of a lane, perhaps a new one."""
+        if lane not in self._open:
+            self._open[lane] = Shard(lane, self.totals.get(lane, 0))
+        return self._open[lane]
 
     def _room(self, shard: Shard, index: SpoolIndex, unit: int) -> int:
         """The exclusive end of the units from `unit` on that fit into a shard."""

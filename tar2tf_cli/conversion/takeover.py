@@ -91,10 +91,7 @@ class Takeover:
             from tar2tf_cli.conversion.former import Former
 
             self.changes = InputChanges.between(previous.inputs, inputs)
-            local = claim.sink.renames and "split" not in claim.template.fields
-            self.former = Former.of(
-                previous, inputs, claim.lane, claim.is_there, (lambda path: claim.prefix + path) if local else None
-            )
+            self.former = Former.of(previous, inputs, claim.lane, claim.is_there)
 
     def _checked_previous(self) -> Manifest | None:
         """The existing manifest, unless this conversion may not replace it; a damaged one lists nothing."""

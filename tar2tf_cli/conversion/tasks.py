@@ -49,7 +49,6 @@ class Worker:
         direct: whether shards are written without the page cache, as nothing reads them soon afterwards.
         fills: whether a shard is written while it fills up.
         placing: where a cluster stores the shards itself; None where they are written here.
-        compared: numbers of inputs whose records are compared with former shards, and so need spools.
         on_bytes: called with the number of stored bytes after each read of an input.
     """
 
@@ -61,7 +60,6 @@ class Worker:
     direct: bool = False
     fills: bool = False
     placing: Placing | None = None
-    compared: frozenset[int] = frozenset()
     on_bytes: Callable[[int], None] | None = None
     scratch: str = ""
     _making: Making | None = None
@@ -129,7 +127,7 @@ def _may_be_direct(worker: Worker, numbers: tuple[int, ...]) -> bool:
     light = spec.is_light and spec.output.compression == "none" and spec.on_error == "fail"
     if not (worker.source.seekable and light) or spec.shuffle or spec.split or spec.input.regroup:
         return False
-    return not any(worker.is_small(number) or number in worker.compared for number in numbers)
+    return not any(map(worker.is_small, numbers))
 
 
 def _measured(worker: Worker, numbers: tuple[int, ...]) -> Group | None:

@@ -1,50 +1,40 @@
-"""Divides records among shards for `--update`, and keeps the shards of the earlier conversion where it can."""
+"""Divides records among shards for `--update`, and keeps the shards of the earlier conversion that are the same.
+
+Where an unchanged input begins at the same record and byte of the same shard as before, all its records are in the same
+shards as before, as that depends on nothing else: it need not be read to know how they fill up. A shard that turns out
+to have the records that it had before is kept. Any other is written, for which its inputs are read after all.
+"""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
-from typing import Final
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 
-from tar2tf_cli.conversion.former import Former, FormerShard, Segment, Segments
-from tar2tf_cli.conversion.sharding import Shard, ShardPlanner, Units
+from tar2tf_cli.conversion.former import Content, Former, Segment
+from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
 from tar2tf_cli.conversion.spool_index import Part, SpoolIndex
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion
 
 __all__ = ["UpdatePlanner"]
 
-_END: Final = -1
-
 
 class UpdatePlanner(ShardPlanner):
-    """Divides units among shards as `ShardPlanner` does, and keeps the shards of an earlier conversion where it can.
+    """Divides units among shards as `ShardPlanner` does, and says which shards of an earlier conversion are the same.
 
     Args:
         conversion: the conversion, in which each shard depends only on the inputs up to it.
         stems: the inputs' stems.
         former: the earlier conversion.
-        load: returns the units of an input; None if it has not been read yet.
-        is_same: whether a part of a group's spool and of a former shard have the same bytes; called with the number of
-            the group, the offset in the spool, the path of the shard, the offset in it, and the size of both.
     """
 
-    def __init__(
-        self,
-        conversion: Conversion,
-        stems: list[str],
-        former: Former,
-        load: Callable[[int], Part | None],
-        is_same: Callable[[int, int, str, int, int], bool] = lambda *part: False,
-    ) -> None:
+    def __init__(self, conversion: Conversion, stems: list[str], former: Former) -> None:
         super().__init__(conversion, stems, tracked=True)
         self._former = former
-        self._load = load
-        self._is_same = is_same
-        self._firsts: dict[int, dict[str, int]] = {}
-        self._unread = 0  # the last input that turned out to be unread
-        self._current: dict[str, FormerShard] = {}  # the last shard that was kept, by lane
+        self._contents: dict[str, Content] = defaultdict(Content)  # of the last shard of each lane
+        self._parts: dict[int, Part] = {}  # of inputs that were read, perhaps with records in open or waiting shards
+        self._waiting: list[tuple[Shard, Content]] = []  # shards with records of inputs that must be read
+        self._closed_any = False  # since units were last forgotten
 
     @property
     def reads(self) -> Sequence[int]:
@@ -52,168 +42,95 @@ class UpdatePlanner(ShardPlanner):
         former = self._former
         return [number for number in super().reads if number not in former.segments or number in former.broken]
 
-    def awaits(self, source: int) -> int | None:
-        """The number of the input after a shard that begins with this one, as long as it is not read."""
-        if self._is_unchanged(source) is None:
-            return self._unread
-        lasts = [found[-1].shard for found in self._former.segments.get(source, {}).values()]
-        return self._unread if any(self._keepable(shard) is None for shard in lasts) else None
+    @property
+    def missing(self) -> Sequence[int]:
+        """Numbers of inputs added before that have to be read before another is added, in ascending order."""
+        return sorted({origin.source for shard, _ in self._waiting for origin in shard.origins} - self._parts.keys())
+
+    @property
+    def open_groups(self) -> set[int]:
+        """Numbers of the groups with units in incomplete shards."""
+        return {part.group for part in self._parts.values()}
 
     def known(self, source: int) -> InputReport | None:
-        """The report of an input that need not be read; None if it must be."""
-        if source not in self._former.segments:
+        """The report of an unchanged input that begins where it did in each lane; None if it must be read."""
+        segments = self._former.segments.get(source)
+        if segments is None or source in self._former.broken:
             return None
-        for lane, found in self._former.segments[source].items():
-            total, shard, current = self.totals.get(lane, 0), self._open.get(lane), self._current.get(lane)
-            for segment in found:
-                if segment.shard is not current:
-                    if not self._continues(segment, total, shard):
-                        return None
-                    total, shard, current = segment.shard.number + 1, None, segment.shard
-        return self._former.report(source)
+        in_place = all(self._is_in_place(lane, first) for lane, (first, *_) in segments.items())
+        return self._former.report(source) if in_place else None
+
+    def _is_in_place(self, lane: str, segment: Segment) -> bool:
+        shard, number = self._open.get(lane), self.totals.get(lane, 0)
+        if shard and segment.begins and not self._room(shard, SpoolIndex([segment.origin.first]), 0):
+            shard, number = None, number + 1
+        before = (shard.records, shard.size) if shard else (0, 0)
+        return (number, *before) == (segment.number, segment.records, segment.size)
 
     def add(self, source: int, part: Part | None) -> Iterator[Shard]:
-        """Divide an input's units among shards; without them, all are in shards that are kept."""
-        segments = self._former.segments.get(source)
-        if segments is None:
-            yield from super().add(source, part)
-            return
-        if part is None:
-            for lane, found in segments.items():
-                for segment in found:
-                    yield from self._keep(lane, segment)
-        else:
-            left = {lane: deque((segment, segment.records) for segment in found) for lane, found in segments.items()}
-            for units in self._runs(source, part):
-                yield from self._fill_around(units, left.get(units.lane, deque()))
+        """Divide an input's units among shards, or take those of an input that is missing.
+
+        Yields:
+            Shards that are the same as before, and others as soon as all their inputs have been read.
+        """
+        if part:
+            self._parts[source] = part
+        if not self._waiting:
+            yield from self._unless_waiting(super().add(source, part) if part else self._put_in_place(source))
+        yield from self._released()
+
+    def finish(self) -> Iterator[Shard]:
+        """Yield the remaining shards once there are no more inputs."""
+        yield from self._unless_waiting(super().finish())
+        yield from self._released()
+
+    def _put_in_place(self, source: int) -> Iterator[Shard]:
+        """Add the records of an input to shards as before, without knowing their units."""
+        for lane, segments in self._former.segments[source].items():
+            for segment in segments:
+                if segment.begins and lane in self._open:
+                    yield self._closed(lane)
+                shard = self._opened(lane)
+                shard.records += segment.origin.records
+                shard.size += segment.origin.size
+                shard.came_from(segment.origin)
         if self._by_input:
             yield from self._close()
 
-    def _fill_around(self, units: Units, left: deque[tuple[Segment, int]]) -> Iterator[Shard]:
-        """Add units to shards, except those in shards that are kept; `left` has the segments and records to come."""
-        lane, source, part, unit, count = units
-        end = unit + count
-        while unit < end:
-            if not left:  # more than before, although the input says that it has not changed
-                yield from self._fill(Units(lane, source, part, unit, end - unit))
-                return
-            segment, records = left.popleft()
-            if records == segment.records:
-                yield from self._keep(lane, segment)
-            stop, records = _taken(part.spool, unit, end, records)
-            if segment.shard is not self._current.get(lane):
-                yield from self._fill(Units(lane, source, part, unit, stop - unit))
-            if records > 0:
-                left.appendleft((segment, records))
-            unit = stop
-
-    def _keep(self, lane: str, segment: Segment) -> Iterator[Shard]:
-        """Keep the shard that a segment begins, if that is possible; yields it, and an incomplete one before it."""
-        former = segment.shard
-        if former is self._current.get(lane):
-            return
-        if self._continues(segment, self.totals.get(lane, 0), self._open.get(lane)):
-            if lane in self._open:
-                yield self._closed(lane)
-            self.totals[lane] = former.number + 1
-            self._current[lane] = former
-            size = sum(origin.size for origin in former.origins)
-            yield Shard(lane, former.number, [], size, former.report.records, former.origins, kept=True)
-
-    def _continues(self, segment: Segment, total: int, shard: Shard | None) -> bool:
-        """Whether a segment's shard can be kept after `total` shards and an incomplete one."""
-        if not segment.begins or segment.shard.number != total + (shard is not None):
-            return False
-        fits = shard is not None and self._fits(shard.size, shard.records, segment.first)
-        return not fits and bool(self._keepable(segment.shard))
-
-    def _fits(self, size: int, records: int, first: int) -> bool:
-        """Whether a unit fits into a shard that has records already."""
-        too_large = self._max_bytes is not None and size + first > self._max_bytes
-        return not too_large and (self._max_records is None or records < self._max_records)
-
-    def _keepable(self, shard: FormerShard) -> bool | None:
-        """Whether a shard's records follow each other now, and nothing would be added to it; None if not known yet."""
-        if shard.keepable is None:
-            shard.keepable = self._compare(shard)
-        return shard.keepable
-
-    def _compare(self, shard: FormerShard) -> bool | None:
-        for origin in shard.origins:
-            if (unchanged := self._is_unchanged(origin.source)) is not True:
-                return unchanged
-        for origin, following in pairwise(shard.origins):
-            behind = self._behind(origin.source, shard.lane)
-            if behind is None or behind[0] != following.source:
-                return None if behind is None else False
-        size = sum(origin.size for origin in shard.origins)
-        last = shard.origins[-1].source
-        goes_on = self._former.segments[last][shard.lane][-1].shard is not shard  # with a record of the same input
-        if goes_on or not self._fits(size, shard.report.records, 0):
-            return True
-        behind = self._behind(last, shard.lane)
-        if behind is None:
-            return None
-        return behind[0] == _END or not self._fits(size, shard.report.records, behind[1])
-
-    def _is_unchanged(self, source: int) -> bool | None:
-        """Whether an input gave the same records before; None if it must be read to know that, and has not been."""
-        segments = self._former.touched.get(source)
-        if segments is not None:
-            if (part := self._load(source)) is None:
-                self._unread = source
-                return None
-            del self._former.touched[source]
-            if self._has_same_records(source, part, dict(segments)):
-                self._former.segments[source] = segments
-        return source in self._former.segments
-
-    def _has_same_records(self, source: int, part: Part, segments: Segments) -> bool:
-        """Compare the records of an input with those in former shards."""
-        index = part.spool
-        for lane, _, _, unit, count in self._runs(source, part):
-            end = unit + count
-            for segment in segments.pop(lane, ()):
-                stop, missing = _taken(index, unit, end, segment.records)
-                start, size = index.start(unit), index.size(unit, stop)
-                if missing or not self._is_same(part.group, start, segment.shard.path, segment.position, size):
-                    return False
-                unit = stop
-            if unit < end:
-                return False
-        return not segments
-
-    def _behind(self, source: int, lane: str) -> tuple[int, int] | None:
-        """The next input with units in a lane, and the size of the first; None if that is not known yet."""
-        for number in range(source + 1, source + 1 if self._by_input else len(self._inputs)):
-            firsts = self._firsts_of(number)
-            if firsts is None:
-                return None
-            if lane in firsts:
-                return number, firsts[lane]
-        return _END, 0
-
-    def _firsts_of(self, source: int) -> dict[str, int] | None:
-        """Size of the first unit of an input in each lane; None if it has not been read yet."""
-        if source not in self._firsts:
-            if source in self._former.segments:
-                found = {lane: found[0].first for lane, found in self._former.segments[source].items()}
-            elif (part := self._load(source)) is None:
-                self._unread = source
-                return None
+    def _unless_waiting(self, shards: Iterable[Shard]) -> Iterator[Shard]:
+        """Compare each shard with the earlier one; one that is not the same waits until all its units are known."""
+        for shard in shards:
+            content = self._contents[shard.lane] = self._contents[shard.lane].followed_by(shard.origins)
+            former = self._former.shards.get(shard.place)
+            if former and former.there and former.content == content:
+                shard.pieces, shard.kept = [], True
+                yield shard
+            elif sum(piece.size for piece in shard.pieces) == shard.size:
+                yield shard
             else:
-                runs = [*self._runs(source, part)][::-1]
-                found = {units.lane: part.spool.sizes[units.first] for units in runs if units.length}
-            self._firsts[source] = found
-        return self._firsts[source]
+                self._waiting.append((shard, content))
+            self._closed_any = True
 
+    def _released(self) -> Iterator[Shard]:
+        """Yield the waiting shards if nothing is missing, and forget the units that no shard to come needs."""
+        if self.missing:
+            return
+        yield from (self._filled_in(*waiting) for waiting in self._waiting)
+        if self._waiting or self._closed_any:
+            self._waiting, self._closed_any = [], False
+            needed = {origin.source for shard in self._open.values() for origin in shard.origins}
+            self._parts = {source: part for source, part in self._parts.items() if source in needed}
 
-def _taken(index: SpoolIndex, unit: int, end: int, records: int) -> tuple[int, int]:
-    """The exclusive end of the units that hold some records from a unit on, and how many records are missing then."""
-    if not index.records:
-        taken = min(records, end - unit)
-        return unit + taken, records - taken
-    while unit < end and records > 0:
-        records -= index.records[unit]
-        unit += 1
-    return unit, records
+    def _filled_in(self, shard: Shard, content: Content) -> Shard:
+        """Find the units of a shard's records, now that its inputs have been read."""
+        shard.pieces, shard.size, shard.records = [], 0, 0
+        skipped = content.skipped
+        for source, records, *_ in content.origins:
+            part = self._parts[source]
+            for lane, _, _, first, length in self._runs(source, part):
+                for unit in range(first, first + length) if lane == shard.lane else ():
+                    if skipped <= 0 < skipped + records:
+                        shard.add(part, unit, unit + 1)
+                    skipped -= part.spool.count(unit, unit + 1)
+            skipped = 0
+        return shard
