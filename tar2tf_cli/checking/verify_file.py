@@ -185,7 +185,7 @@ def _unknown(head: bytes) -> Fault:
     if not head:
         return Fault("empty", "the file is empty")
     if len(head) < 12:
-        return Fault("truncated", f"{len(head)} bytes are too few for a tar or a TFRecord", offset=0)
+        return Fault("truncated", f"the file is too short for a tar or a TFRecord: {len(head)} B", offset=0)
     if found := foreign(head):
         return Fault("unknown_format", f"the file is {found[0]}, neither a tar nor a TFRecord; {found[1]}", offset=0)
     return Fault("unknown_format", "the file is neither a tar nor a TFRecord, or its first bytes are damaged", offset=0)
