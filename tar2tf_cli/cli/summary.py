@@ -77,10 +77,10 @@ def _classes(names: Sequence[str]) -> str:
 
 
 def _grouped(errors: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Errors grouped by message, ignoring numbers and quoted names."""
+    """Errors grouped by message, ignoring numbers, bytes and quoted names."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for error in errors:
-        groups.setdefault(re.sub(r"'[^']*'|\d+", "…", str(error["message"])), []).append(error)
+        groups.setdefault(re.sub(r"'[^']*'|\b[0-9a-f]{2}\b|\d+", "…", str(error["message"])), []).append(error)
     return {str(group[0]["message"]): group for group in groups.values()}
 
 

@@ -54,6 +54,14 @@ def test_quiet_still_tells_of_skipped_samples(tmp_path: Path) -> None:
     assert "'cls'" in done.stderr
 
 
+def test_files_of_one_wrong_format_are_one_line_whatever_bytes_they_begin_with(tmp_path: Path) -> None:
+    webp, unknown = [b"RIFF\x9a\x01\0\0WEBP", b"RIFF\x22\x0b\0\0WEBP"], [b"\x01\xfe\xa9", b"\x02\xfb\x99"]
+    tar = write_tar(tmp_path / "in.tar", [(str(n), {"jpg": data}) for n, data in enumerate([*webp, *unknown])])
+    done = tar2tf("convert", tar, "-o", tmp_path / "x.record", "--op", "decode:jpg", "--on-error", "skip")
+    assert "2 x not a BMP, JPEG or PNG: it is WEBP, first: " in done.stderr
+    assert "2 x not a BMP, JPEG or PNG: starts with 01 fe a9, first: " in done.stderr
+
+
 def test_verbose_names_each_shard(bucket: Path, tmp_path: Path) -> None:
     done = convert(bucket, "-o", tmp_path / "train-<>.record", "--records-per-shard", "100", "-v")
     shards = shards_in(tmp_path)

@@ -48,10 +48,12 @@ def header(data: bytes) -> ImageHeader:
 
 
 def describe(data: bytes, name: str | None) -> str:
-    """What data that is not a JPEG, PNG or BMP starts with."""
+    """What data is that is not a JPEG, PNG or BMP: another format, or else what it starts with."""
+    if name:
+        return f"it is {name.upper()}"
     text = data[:6].decode("latin-1")
     start = text if text.isascii() and text.isprintable() else data[:6].hex(" ")
-    return (f"starts with {start}" if data else "it is empty") + (f" ({name.upper()})" if name else "")
+    return f"starts with {start}" if data else "it is empty"
 
 
 class _JpegFrame(NamedTuple):
