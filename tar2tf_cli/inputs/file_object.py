@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from io import TextIOBase
 from typing import Any, Protocol, TypeAlias
 
-from tar2tf_cli.errors import DamagedShardError, SourceError, UsageError
+from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.formats.bytestream import ByteStream
-from tar2tf_cli.formats.magic import GZIP_MAGIC
 from tar2tf_cli.stores import open_source
 from tar2tf_cli.stores.base import ObjectInfo, Source
 
@@ -80,47 +79,7 @@ class _Borrowed:
         """Leave the file open."""
 
 
-class OnlyGzip(Source):
-    """A source whose inputs must be gzip."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self.bucket = source.bucket
-        self.repeatable = source.repeatable
-
-    def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
-        """List the inputs of the source."""
-        return self._source.list(templates)
-
-    def open(self, item: ObjectInfo) -> ByteStream:
-        """Open the input; when it is not gzip, this or the first read raises an error."""
-        return _OnlyGzipStream(self._source.open(item), self.locate(item.name))
-
-    def locate(self, name: str) -> str:
-        """Return its location in the source."""
-        return self._source.locate(name)
-
-
-class _OnlyGzipStream:
-    def __init__(self, stream: ByteStream, name: str) -> None:
-        self._stream = stream
-        self._name = name
-        self._head = b""
-        self.close = stream.close
-
-    def read(self, size: int, /) -> bytes:
-        """At most `size` bytes; b"" only at the end."""
-        data = self._stream.read(size)
-        if len(self._head) < len(GZIP_MAGIC):
-            self._head += data[: len(GZIP_MAGIC) - len(self._head)]
-            if not GZIP_MAGIC.startswith(self._head) or not data:
-                self.close()
-                hint = "from_tar reads plain and gzip tars"
-                raise DamagedShardError("not gzip", kind="gzip", shard=self._name, offset=0, hint=hint)
-        return data
-
-
-def sources_of(inputs: Iterable[Readable], *, gzip: bool = False) -> Iterable[Source]:
+def sources_of(inputs: Iterable[Readable]) -> Iterable[Source]:
     """Yield a source for each input in order, opened when it is needed.
 
     Raises:
@@ -128,8 +87,7 @@ def sources_of(inputs: Iterable[Readable], *, gzip: bool = False) -> Iterable[So
     """
     for number, item in enumerate(inputs, 1):
         path = isinstance(item, (str, os.PathLike))
-        source: Source = open_source(os.fspath(item)) if path else FileObjectSource(item, number)  # type: ignore
-        yield OnlyGzip(source) if gzip else source
+        yield open_source(os.fspath(item)) if path else FileObjectSource(item, number)  # type: ignore
 
 
 def check_inputs(inputs: Iterable[Any]) -> list[Readable]:

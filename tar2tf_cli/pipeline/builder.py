@@ -48,7 +48,7 @@ TFExamplesStage: TypeAlias = Callable[[Iterator[TFExample]], Iterable[TFExample]
 TFRecordStage: TypeAlias = Callable[[Iterator[TFExample]], Any]
 
 _REMEDIES: Final = {
-    "TarStage": "begin with from_tar or from_tar_gz",
+    "TarStage": "begin with from_tar",
     "Sample2TFExampleStage": "put sample_to_tf_example() between samples and records",
     "TFRecordStage": "end with to_tf_record",
 }
@@ -90,7 +90,7 @@ class Pipeline:
         regroup: bool | None = None,
         ignore_missing_end: bool = False,
     ) -> Pipeline:
-        """Read tars, one after another; gzip is detected by content.
+        """Read tars, one after another; compression is detected by content.
 
         Args:
             inputs: paths, URLs and folders as for `tar2tf convert`, or files open for reading bytes, such as pipes
@@ -103,24 +103,15 @@ class Pipeline:
         Raises:
             UsageError: for anything that is not an input.
         """
-        return self._from("from_tar", inputs, Input("-", (), key_split, regroup, ignore_missing_end))
+        how = Input("-", (), key_split, regroup, ignore_missing_end)
+        return self._set("TarStage", "from_tar", FromTars(check_inputs(inputs), how))
 
-    def from_tar_gz(
-        self,
-        *inputs: Readable | Iterable[Readable],
-        key_split: KeySplit = "first",
-        regroup: bool | None = None,
-        ignore_missing_end: bool = False,
-    ) -> Pipeline:
-        """Read tars that must be compressed with gzip; otherwise the same as `from_tar`."""
-        return self._from("from_tar_gz", inputs, Input("-", (), key_split, regroup, ignore_missing_end))
+    from_tar_gz = from_tar
+    """The same under go-tfdata's second name, as compression is detected."""
 
     def with_tar_stage(self, stage: TarStage) -> Pipeline:
         """Take samples from your own function: it takes no arguments and yields dicts with a string `__key__`."""
         return self._set("TarStage", "with_tar_stage", _own("with_tar_stage", "TarStage", stage, _check_sample))
-
-    def _from(self, method: str, inputs: Iterable[Any], how: Input) -> Pipeline:
-        return self._set("TarStage", method, FromTars(check_inputs(inputs), how, method == "from_tar_gz"))
 
     # --- SamplesStage ---
 

@@ -126,15 +126,13 @@ class FromTars(Stage):
 
     Attributes:
         how: how members become samples.
-        gzip: whether the tars must be gzip.
     """
 
     inputs: list[Readable]
     how: Input
-    gzip: bool
 
     def tars(self) -> list[Tar]:
-        return [(source, item) for source in sources_of(self.inputs, gzip=self.gzip) for item in source.list(())]
+        return [(source, item) for source in sources_of(self.inputs) for item in source.list(())]
 
     def run(self, items: Iterable[Tar], run: Run) -> Iterator[Sample]:
         """The samples of the tars."""

@@ -42,8 +42,8 @@ def test_a_missing_stage_is_named() -> None:
 
 
 def test_a_stage_given_twice_is_named() -> None:
-    with pytest.raises(UsageError, match="TarStage twice: both from_tar and from_tar_gz"):
-        Pipeline().from_tar("x.tar").from_tar_gz("y.tar.gz")
+    with pytest.raises(UsageError, match="TarStage twice: both from_tar and with_tar_stage"):
+        Pipeline().from_tar("x.tar").with_tar_stage(list)
     with pytest.raises(UsageError, match="Sample2TFExampleStage twice: sample_to_tf_example twice"):
         Pipeline().sample_to_tf_example().sample_to_tf_example()
     with pytest.raises(UsageError, match="TFRecordStage twice: both to_tf_record and with_tfrecord_stage"):

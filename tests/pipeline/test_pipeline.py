@@ -155,15 +155,6 @@ def test_a_tar_comes_through_an_operating_system_pipe(tar: Path) -> None:
     feeder.join()
 
 
-def test_from_tar_gz_takes_gzip_only(tar: Path, tmp_path: Path) -> None:
-    packed = tmp_path / "train.tgz"
-    packed.write_bytes(gzip.compress(tar.read_bytes()))
-    made = Pipeline().from_tar_gz(packed).sample_to_tf_example().to_tf_record(tmp_path / "a.record").do()
-    assert made.records == 40
-    with pytest.raises(DamagedShardError, match=r"train\.tar.*not gzip.*from_tar reads"):
-        Pipeline().from_tar_gz(tar).sample_to_tf_example().to_tf_record(tmp_path / "b.record").do()
-
-
 def test_methods_may_be_called_in_any_order(tar: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.record"
     pipeline = Pipeline().to_tf_record(out).transform_tf_examples(rename("image", "jpg")).sample_to_tf_example()
