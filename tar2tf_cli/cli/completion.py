@@ -1,12 +1,188 @@
-"""`tar2tf completion`: prints the script that makes a shell complete tar2tf's arguments."""
+"""`tar2tf completion`: prints the script that makes a shell complete tar2tf's arguments, and what that is answered.
+
+A script passes the command line up to the cursor in COMP_LINE, and gets one proposal a line.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Iterator
+from typing import ClassVar, Final
+
 import click
+from click.shell_completion import CompletionItem, ShellComplete, add_completion_class, split_arg_string
 
 from tar2tf_cli.cli.options import Command, Words
 
-__all__ = ["command"]
+__all__ = ["SHELLS", "command", "files", "labels", "op_names", "ops", "presets", "types"]
+
+
+_FILES: Final = "file"
+
+
+def files(incomplete: str) -> list[CompletionItem]:
+    """Propose local files and folders, which the shell lists."""
+    return [CompletionItem(incomplete, type=_FILES)]
+
+
+def labels(incomplete: str) -> list[CompletionItem]:
+    """Propose `imagenet`, files and folders."""
+    return [*_beginning(incomplete, {"imagenet": "ImageNet-1k"}.items()), *files(incomplete)]
+
+
+def presets(incomplete: str) -> list[CompletionItem]:
+    """Propose presets."""
+    from tar2tf_cli.features.presets import PRESETS
+
+    return list(_beginning(incomplete, ((name, "") for name in PRESETS)))
+
+
+def types(incomplete: str) -> list[CompletionItem]:
+    """Propose a type after NAME=."""
+    from tar2tf_cli.features.types import TYPES
+
+    name, equals, _ = incomplete.rpartition("=")
+    return list(_beginning(incomplete, ((f"{name}={kind}", "") for kind in TYPES if equals)))
+
+
+def op_names(incomplete: str) -> list[CompletionItem]:
+    """Propose ops by name."""
+    from tar2tf_cli.ops import OPS
+
+    return list(_beginning(incomplete, ((name, op.help()) for name, op in OPS.items())))
+
+
+def ops(incomplete: str) -> list[CompletionItem]:
+    """Propose an op or, after its name, the words that its next field may be."""
+    from dataclasses import fields, is_dataclass
+
+    from tar2tf_cli.ops import OPS
+
+    name, colon, text = incomplete.partition(":")
+    if not colon:
+        named = ((f"{op.name}:" if op.usage != op.name else op.name, op.help()) for op in OPS.values())
+        return list(_beginning(incomplete, named))
+    op, before = OPS.get(name), incomplete.rpartition(",")[0]
+    names: list[str] = [field.name for field in fields(op)] if op and is_dataclass(op) else []
+    place = text.count(",")
+    if not op or not 0 < place < len(names):
+        return files(incomplete) if name == "func" else []
+    words = op.checks[names[place]].schema.get("enum", ())
+    return list(_beginning(incomplete, ((f"{before},{word}", "") for word in words)))
+
+
+def _beginning(incomplete: str, named: Iterable[tuple[str, str]]) -> Iterator[CompletionItem]:
+    """The proposals that begin with what was typed."""
+    return (CompletionItem(name, help=help or None) for name, help in named if name.startswith(incomplete))
+
+
+class _Shell(ShellComplete):
+    """A shell whose script passes COMP_LINE."""
+
+    script: ClassVar[str]
+
+    def source(self) -> str:
+        return self.script
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """Return the words before the one at the cursor, and that one."""
+        line = os.environ.get("COMP_LINE", "")
+        words = split_arg_string(line)
+        return words[1:] if line[-1:].isspace() else words[1:-1], "" if line[-1:].isspace() else (words or [""])[-1]
+
+    def format_completion(self, item: CompletionItem[str]) -> str:
+        return f"{_whole(item)}\t{item.help or ''}" if item.type != _FILES else _FILES
+
+
+def _typed() -> str:
+    """The word at the cursor as it was typed."""
+    line = os.environ.get("COMP_LINE", "")
+    return "" if not line or line[-1].isspace() else line.split()[-1]
+
+
+def _whole(item: CompletionItem[str]) -> str:
+    """The word that the cursor's becomes: with --OPTION= if that was typed."""
+    option, equals, _ = _typed().partition("=")
+    return f"{option}={item.value}" if equals and option.startswith("--") else item.value
+
+
+class _Bash(_Shell):
+    """Bash: completes file names itself where nothing is proposed; a colon or an equals sign begins a new word."""
+
+    name = "bash"
+    script = """\
+_tar2tf() {
+    local IFS=$'\\n' line=${COMP_LINE:0:COMP_POINT}
+    COMPREPLY=($(_TAR2TF_COMPLETE=bash_complete COMP_LINE=$line COMP_WORDBREAKS=$COMP_WORDBREAKS "$1" 2>/dev/null))
+    if [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *: ]]; then
+        compopt -o nospace 2>/dev/null
+    fi
+}
+
+complete -o bashdefault -o default -o nosort -F _tar2tf tar2tf 2>/dev/null ||
+    complete -o bashdefault -o default -F _tar2tf tar2tf
+"""
+
+    def format_completion(self, item: CompletionItem[str]) -> str:
+        """Return the part of the value that replaces bash's word at the cursor."""
+        if item.type == _FILES:
+            return ""
+        typed, marks = _typed(), os.environ.get("COMP_WORDBREAKS", ":=")
+        before = max(typed.rfind(mark) for mark in marks) + 1
+        return _whole(item).removeprefix(typed[:before])
+
+
+class _Zsh(_Shell):
+    name = "zsh"
+    script = """\
+#compdef tar2tf
+
+_tar2tf() {
+    local line typed="${(j: :)words[1,CURRENT]}" files=0
+    local -a whole begun
+    for line in "${(@f)$(_TAR2TF_COMPLETE=zsh_complete COMP_LINE=$typed ${words[1]} 2>/dev/null)}"; do
+        case $line in
+            file) files=1 ;;
+            *:$'\\t'*) begun+=("${${line%%$'\\t'*}//:/\\\\:}:${line#*$'\\t'}") ;;
+            *$'\\t'*) whole+=("${${line%%$'\\t'*}//:/\\\\:}:${line#*$'\\t'}") ;;
+        esac
+    done
+    (( $#whole )) && _describe -V tar2tf whole
+    (( $#begun )) && _describe -V tar2tf begun -S ''
+    if (( files )); then
+        [[ $PREFIX == --*=* ]] && compset -P '*='
+        _files
+    fi
+}
+
+if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
+    _tar2tf "$@"
+else
+    compdef _tar2tf tar2tf
+fi
+"""
+
+
+class _Fish(_Shell):
+    name = "fish"
+    script = """\
+function __tar2tf
+    set -l command (commandline -opc)[1]
+    for line in (env COMP_LINE=(commandline -cp | string collect) _TAR2TF_COMPLETE=fish_complete $command 2>/dev/null)
+        if test "$line" = file
+            __fish_complete_path (commandline -ct)
+        else
+            echo $line
+        end
+    end
+end
+
+complete --no-files --command tar2tf --arguments "(__tar2tf)"
+"""
+
+
+SHELLS: Final[dict[str, type[_Shell]]] = {shell.name: add_completion_class(shell) for shell in (_Bash, _Zsh, _Fish)}
+"""Every shell by name, with its script."""
 
 
 @click.command("completion", cls=Command)
@@ -21,7 +197,5 @@ def command(shell: str) -> int:
 
     Put the line for your shell into ~/.bashrc, ~/.zshrc (after compinit) or ~/.config/fish/config.fish.
     """
-    from tar2tf_cli.cli.complete import SHELLS
-
     click.echo(SHELLS[shell].script, nl=False)
     return 0

@@ -125,7 +125,7 @@ def init(
     Conversions of this spec then run in the cluster until tar2tf etl delete. The name of the transformer is printed.
     One that was stopped, or whose pods ended, is replaced.
     """
-    from tar2tf_cli.remote.manage import init_for_spec
+    from tar2tf_cli.remote.deploy import init_for_spec
 
     made = init_for_spec(
         spec, endpoint, name=name, image=image, comm=comm, init_seconds=timeout, seconds=object_timeout
@@ -147,7 +147,7 @@ def list_all(endpoint: str | None, as_json: bool) -> int:
 
     Those of other programs are among them. One that is Aborted was stopped, or its pods ended.
     """
-    from tar2tf_cli.remote.manage import ask
+    from tar2tf_cli.remote.deploy import ask
 
     stages = sorted(ask(endpoint, lambda cluster: cluster.stages()).items())
     if as_json:
@@ -167,7 +167,7 @@ def logs(name: str, endpoint: str | None, as_json: bool) -> int:
     \b
     tar2tf etl logs tar2tf-0123456789abcdef
     """
-    from tar2tf_cli.remote.manage import ask
+    from tar2tf_cli.remote.deploy import ask
 
     pods = sorted(ask(endpoint, lambda cluster: cluster.logs(name)).items())
     if as_json:
@@ -190,7 +190,7 @@ def stop(name: str, endpoint: str | None, as_json: bool) -> int:
 
     Its name stays taken until tar2tf etl delete, or until tar2tf etl init makes it again.
     """
-    from tar2tf_cli.remote.manage import ask
+    from tar2tf_cli.remote.deploy import ask
 
     ask(endpoint, lambda cluster: cluster.stop(name))
     return _done(name, "Aborted", as_json)
@@ -205,7 +205,7 @@ def delete(name: str, endpoint: str | None, as_json: bool) -> int:
     \b
     tar2tf etl delete tar2tf-0123456789abcdef
     """
-    from tar2tf_cli.remote.manage import ask
+    from tar2tf_cli.remote.deploy import ask
 
     ask(endpoint, lambda cluster: cluster.delete(name))
     return _done(name, None, as_json)

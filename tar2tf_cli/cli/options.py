@@ -51,9 +51,9 @@ def completing(what: str) -> Callable[..., Any]:
     """Return what click calls to complete a value: the function of this name in `complete`, imported when needed."""
 
     def propose(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
-        from tar2tf_cli.cli import complete
+        from tar2tf_cli.cli import completion
 
-        return getattr(complete, what)(incomplete)
+        return getattr(completion, what)(incomplete)
 
     return propose
 

@@ -1,18 +1,29 @@
-"""The base class of sources that are lists of files or rows."""
+"""Sources that are long lists of files or rows: ordered, and divided into inputs that do not depend on the workers."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
+from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.stores.base import ObjectInfo, OnBytes, OnFault, Placed, Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
 
-__all__ = ["ListSource"]
+__all__ = ["CHUNK", "ListSource", "divided", "shuffled"]
+
+
+CHUNK: Final = 128
+"""Files or rows per input. More would leave workers idle at the end, fewer would make the manifest long."""
+
+_SMALLEST: Final = 32
+_LARGEST: Final = 2048
+
+T = TypeVar("T")
 
 
 class ListSource(Source):
@@ -37,3 +48,43 @@ class ListSource(Source):
     def locate(self, name: str) -> str:
         """Return the bucket's path; the sample names the file or row."""
         return self.bucket
+
+
+def shuffled(items: list[T], seed: int | None, name_of: Callable[[T], str]) -> list[T]:
+    """Shuffle items by seed and name, the same way on every machine; without a seed, leave them in order."""
+    if seed is None:
+        return items
+    prefix = f"{seed}\0"
+
+    def place(item: T) -> bytes:
+        return blake2b((prefix + name_of(item)).encode("utf-8", "surrogateescape"), digest_size=8).digest()
+
+    return sorted(items, key=place)
+
+
+def divided(
+    noun: str, items: list[T], describe: Callable[[T], tuple[int, bytes]], shards: int | None = None
+) -> Iterator[tuple[ObjectInfo, list[T]]]:
+    """Divide items into chunks of neighbours, each with the input made of it.
+
+    Args:
+        noun: what the items are called; inputs are named by position, from 1: `rows 1-128`, `rows 129-256`.
+        items: the items, in order.
+        describe: returns an item's size in bytes and its version, which changes when its bytes do.
+        shards: the number of shards of equal count to make. Each of them is then one chunk, the larger ones first,
+            unless they are very small or very large.
+    """
+    least, larger = divmod(len(items), shards or 1)
+    counts = [CHUNK] * -(-len(items) // CHUNK)
+    if shards and _SMALLEST <= least < _LARGEST:
+        counts = [least + (number < larger) for number in range(shards)]
+    first = 0
+    for count in counts:
+        chunk = items[first : first + count]
+        size, version = 0, blake2b(digest_size=16)
+        for item in chunk:
+            added, described = describe(item)
+            size += added
+            version.update(described)
+        yield ObjectInfo(f"{noun} {first + 1}-{first + len(chunk)}", size, version.hexdigest()), chunk
+        first += count

@@ -12,8 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
 from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, read_failed
-from tar2tf_cli.inputs.base import ListSource
-from tar2tf_cli.inputs.chunks import divided, shuffled
+from tar2tf_cli.inputs.base import ListSource, divided, shuffled
 from tar2tf_cli.inputs.example_class import Example, IgnoreExample, find_class
 from tar2tf_cli.ops.identity import source_digest
 from tar2tf_cli.samples.names import KEY, Sample

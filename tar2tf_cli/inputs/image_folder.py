@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, read_failed
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.blake2 import blake2b
-from tar2tf_cli.inputs.base import ListSource
-from tar2tf_cli.inputs.chunks import divided, shuffled
+from tar2tf_cli.inputs.base import ListSource, divided, shuffled
 from tar2tf_cli.inputs.labels import Labels, load_labels, number_classes, to_bytes
 from tar2tf_cli.samples.names import KEY, Sample
 from tar2tf_cli.spec.templates import resolve

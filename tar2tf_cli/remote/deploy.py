@@ -5,25 +5,28 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from tar2tf_cli.errors import RemoteError, SourceError
+from tar2tf_cli.errors import RemoteError, SourceError, UsageError
 from tar2tf_cli.remote.settings import ENVIRONMENT, Settings
+from tar2tf_cli.spec import yaml_file
 from tar2tf_cli.spec.version import __version__
-from tar2tf_cli.stores import ObjectInfo
+from tar2tf_cli.stores import ObjectInfo, open_source, open_store
 from tar2tf_cli.stores.ais_etl import Transformers
 from tar2tf_cli.stores.retries import Transient, persist
 
 __all__ = [
     "FOR_A_RUN",
     "INIT_SECONDS",
-    "default_image",
+    "ask",
     "delete",
     "init",
+    "init_for_spec",
     "message",
     "object_seconds",
+    "of_cluster",
     "ready",
     "revive",
     "seconds_of",
@@ -38,7 +41,7 @@ FOR_A_RUN: Final = "TAR2TF_ETL_FOR_A_RUN"
 """The variable of a transformer that was made for one run, and is deleted at its end."""
 
 IMAGE: Final = "TAR2TF_IMAGE"
-"""The variable that names the image of transformers."""
+"""The variable that names the image of transformers; the default is what the Dockerfile in this folder is built as."""
 
 _SERVE: Final = ("python", "-m", "tar2tf_cli", "etl", "serve")
 _NAME: Final = re.compile("[a-z0-9][-a-z0-9]{4,30}[a-z0-9]")
@@ -48,11 +51,9 @@ _BYTES_A_SECOND: Final = 2e6  # of an object, when its target is busy with other
 _UNKNOWN_SIZE: Final = 1 << 30
 _LOOK_AGAIN: Final = 0.5
 _END_SECONDS: Final = 10.0  # in which a transformer is deleted
+_ANY_BUCKET: Final = "ais://tar2tf"
 
-
-def default_image() -> str:
-    """The image of transformers: TAR2TF_IMAGE, or what the Dockerfile in this folder is built as."""
-    return os.environ.get(IMAGE) or f"tar2tf:{__version__}"
+T = TypeVar("T")
 
 
 def object_seconds(inputs: Iterable[ObjectInfo] = ()) -> float:
@@ -95,7 +96,7 @@ def message(
     if for_a_run:
         variables[FOR_A_RUN] = "1"
     pod = {
-        "image": image or default_image(),
+        "image": image or os.environ.get(IMAGE) or f"tar2tf:{__version__}",
         "command": _SERVE,
         "env": [{"name": key, "value": value} for key, value in variables.items()],
     }
@@ -198,3 +199,65 @@ def variables_of(made_of: Mapping[str, Any]) -> dict[str, str]:
 def seconds_of(duration: str) -> float:
     """The seconds of a duration as Go writes it, such as 1m30s."""
     return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([\d.]+)(ms|[hms])", duration))
+
+
+def of_cluster(endpoint: str | None) -> Transformers:
+    """The transformers of a cluster.
+
+    Args:
+        endpoint: the address of its proxy; AIS_ENDPOINT when None.
+    """
+    transformers = open_store(_ANY_BUCKET, endpoint=endpoint).transformers()
+    assert transformers
+    return transformers
+
+
+def ask(endpoint: str | None, request: Callable[[Transformers], T]) -> T:
+    """What a cluster answers to a request about its transformers, with retries.
+
+    Args:
+        endpoint: the address of its proxy; AIS_ENDPOINT when None.
+        request: sends it.
+    """
+    transformers = of_cluster(endpoint)
+    return transformers.store.persist(lambda: request(transformers), shard=transformers.where)
+
+
+def init_for_spec(
+    spec: str, endpoint: str | None = None, *, init_seconds: float | None, seconds: float | None, **options: Any
+) -> dict[str, Any]:
+    """Make a transformer for a spec file.
+
+    Args:
+        spec: the file; `-` is standard input.
+        endpoint: the address of the cluster's proxy; AIS_ENDPOINT when None.
+        init_seconds: how long its pods may take to be ready.
+        seconds: how long it may take for one object; by default, that depends on the size of the largest input.
+        options: as for `message`.
+
+    Returns:
+        Its name, image, and time limits in seconds.
+
+    Raises:
+        UsageError: when the spec has problems.
+        RemoteError: when the cluster cannot make it, or has a running one of that name.
+        SourceError: when the cluster does not answer.
+    """
+    transformers, (document, spec_error) = of_cluster(endpoint), yaml_file.load(spec)
+    settings = Settings.of_document(document, spec_error)
+    init_seconds = INIT_SECONDS if init_seconds is None else init_seconds
+    if seconds is None:
+        seconds = object_seconds(_inputs(document.get("input") or {}, endpoint))
+    wanted = message(settings, init_seconds=init_seconds, seconds=seconds, **options)
+    init(transformers, wanted)
+    image = wanted["runtime"]["image"]
+    return {"name": wanted["name"], "image": image, "init_seconds": init_seconds, "object_seconds": seconds}
+
+
+def _inputs(given: Mapping[str, Any], endpoint: str | None) -> list[ObjectInfo]:
+    """The inputs that a spec names, if they are in a cluster and can be listed."""
+    bucket, template = str(given.get("bucket", "")), given.get("template") or ()
+    if bucket.startswith("ais"):
+        with suppress(SourceError, UsageError):
+            return open_source(bucket, endpoint=endpoint).list((template,) if isinstance(template, str) else template)
+    return []

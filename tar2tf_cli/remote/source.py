@@ -16,9 +16,8 @@ from tar2tf_cli.formats.crc32c import crc32c
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.remote.deploy import revive, seconds_of
-from tar2tf_cli.remote.samples import from_example
 from tar2tf_cli.remote.settings import Asked, Part, Settings
-from tar2tf_cli.remote.stream import StreamReader, error_of
+from tar2tf_cli.remote.stream import StreamReader, error_of, from_example
 from tar2tf_cli.samples.batches import Batch
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.ais_etl import NotRunning, Transformers

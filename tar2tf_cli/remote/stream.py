@@ -12,10 +12,13 @@ The end record has `records` and `bytes`, the number of examples and of all byte
 the same bytes; `first`, the size of the first record; `size`, that of the input as stored; `settings`, the digest of
 the transformer's settings; and `report`, an `InputReport`, which is equal to that of a conversion that reads the input
 itself. Where the cluster stores the records as a shard, the end record is asked for alone, and has their `xxh64`, too.
+
+Where samples are sent rather than records, each is an example, in which entries are bytes and arrays are npy files.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,17 +28,23 @@ import tar2tf_cli.errors as errors
 from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError
 from tar2tf_cli.formats.bytestream import Readable
 from tar2tf_cli.formats.crc32c import crc32c
+from tar2tf_cli.formats.example_usual import parse_usual
+from tar2tf_cli.formats.npy import read_array
 from tar2tf_cli.formats.tfrecord import FRAMING, frame, record_length, unframed
 from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.samples.names import KEY, Sample
 
 if TYPE_CHECKING:
     from tar2tf_cli.formats.record_file import RecordFile
     from tar2tf_cli.samples.batches import Batch
 
-__all__ = ["StreamReader", "StreamWriter", "end_record", "error_of", "text_of_error"]
+__all__ = ["StreamReader", "StreamWriter", "end_record", "error_of", "from_example", "text_of_error", "to_features"]
 
 _KEY: Final = b"\0key "
 _END: Final = b"\0end "
+_MARK: Final = " tar2tf-error:"
+_ARRAY: Final = "\0npy"
+"""What the names of arrays end with; no name in a tar has a NUL."""
 _CHUNK: Final = 1 << 20
 
 
@@ -245,9 +254,6 @@ class StreamReader:
         return DamagedShardError(f"{message} (byte {place:,})", kind=kind, shard=self._name)
 
 
-_MARK: Final = " tar2tf-error:"
-
-
 def text_of_error(error: Tar2tfError) -> str:
     """An error as the text of a transformer's answer: for people first, then for `error_of`."""
     parts = {name: value for name, value in vars(error).items() if isinstance(value, (str, int))}
@@ -274,3 +280,33 @@ def error_of(text: str, name: str) -> Tar2tfError | None:
     error: Tar2tfError = kind(message)
     vars(error).update(parts, shard=name)
     return error
+
+
+def to_features(sample: Sample) -> dict[str, bytes]:
+    """Return the features that stand for a sample."""
+    key = sample[KEY].encode("utf-8", "surrogateescape")
+    return dict(_feature(name, value) for name, value in {**sample, KEY: key}.items())
+
+
+def _feature(name: str, value: Any) -> tuple[str, bytes]:
+    if isinstance(value, bytes):
+        return name, value
+    import numpy as np
+
+    file = io.BytesIO()
+    np.save(file, value, allow_pickle=False)
+    return name + _ARRAY, file.getvalue()
+
+
+def from_example(message: bytes) -> Sample:
+    """Return the sample that an example stands for.
+
+    Raises:
+        ValueError: when it is none that a transformer made.
+    """
+    sample: Sample = {}
+    for name, feature in parse_usual(message).items():
+        (value,) = feature.parts()
+        sample[name.removesuffix(_ARRAY)] = read_array(value) if name.endswith(_ARRAY) else value
+    sample[KEY] = sample[KEY].decode("utf-8", "surrogateescape")
+    return sample

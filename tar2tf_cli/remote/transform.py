@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from tar2tf_cli.flow.reading import Reading
+from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.formats.bytestream import ByteStream
-from tar2tf_cli.formats.record_file import RecordFile
+from tar2tf_cli.formats.record_file import RecordFile, write_whole
 from tar2tf_cli.inputs.tar_samples import put_together
-from tar2tf_cli.remote.ends import EndKept
-from tar2tf_cli.remote.samples import to_features
 from tar2tf_cli.remote.settings import Asked, Settings
-from tar2tf_cli.remote.stream import StreamWriter
+from tar2tf_cli.remote.stream import StreamWriter, end_record, to_features
 from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.directory import DirectorySource
 
 __all__ = ["Transform"]
+
+_BLOCK: Final = 1 << 20
 
 
 class _Object(Source):
@@ -50,6 +53,39 @@ class _Object(Source):
         return self.bucket
 
 
+class _EndKept:
+    """The end record of one object's answer, in the folder for temporary files.
+
+    Args:
+        name: the object's name.
+        settings: the digest of the transformer's settings.
+    """
+
+    def __init__(self, name: str, settings: str) -> None:
+        key = "\0".join((os.environ.get("AIS_TARGET_URL", ""), name, settings))
+        digest = blake2b(key.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+        self._path = os.path.join(tempfile.gettempdir(), f"tar2tf-end-{digest}")
+
+    def keep(self, answer: str, end: Mapping[str, Any]) -> None:
+        """Cut the end record off an answer and keep it, with the XXH64 of the rest, AIStore's usual checksum."""
+        os.truncate(answer, end["bytes"])
+        import xxhash
+
+        digest = xxhash.xxh64()
+        with open(answer, "rb", buffering=0) as file:
+            while data := file.read(_BLOCK):
+                digest.update(data)
+        write_whole(self._path, [end_record({**end, "xxh64": digest.hexdigest()})], lasting=False)
+
+    def give(self, answer: str) -> bool:
+        """Make the end record the answer, and keep it no longer; false if there is none."""
+        try:
+            os.replace(self._path, answer)
+        except FileNotFoundError:
+            return False
+        return True
+
+
 class Transform:
     """Makes the answers of a transformer.
 
@@ -76,7 +112,7 @@ class Transform:
         Raises:
             Tar2tfError: as in a conversion; the file is of no use then.
         """
-        kept = EndKept(name, self._settings.digest)
+        kept = _EndKept(name, self._settings.digest)
         if asked.part == "end" and kept.give(answer):
             return
         source = _Object(path, name, seekable=self._conversion.limit is None)
@@ -91,14 +127,10 @@ class Transform:
     ) -> dict[str, Any]:
         most = self._conversion.limit
         (item,) = source.list()
-        options: dict[str, Any] = {
-            "ahead": most is not None,
-            "regroup": regroup,
-            "first": asked.first,
-        }
+        how: dict[str, Any] = {"ahead": most is not None, "regroup": regroup, "first": asked.first}
         with RecordFile(answer) as file:
             writer = StreamWriter(file, keys=self._settings.keys, settings=self._settings.digest)
-            with Reading(self._conversion, source, item, on_bytes=lambda _: check(), **options) as reading:
+            with Reading(self._conversion, source, item, on_bytes=lambda _: check(), **how) as reading:
                 take = None if self._settings.keys or most is not None else writer.take
                 for key, parts, size in islice(reading.records(take), most):
                     check()

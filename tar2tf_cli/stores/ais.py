@@ -106,10 +106,8 @@ class AisStore(WebStore):
         self._prefix = bucket[: match.end(4)]
         address = endpoint or os.environ.get("AIS_ENDPOINT")
         if not address:
-            raise UsageError(
-                f"{bucket} needs the address of its cluster",
-                hint="pass --endpoint http://PROXY:PORT or set AIS_ENDPOINT",
-            )
+            hint = "pass --endpoint http://PROXY:PORT or set AIS_ENDPOINT"
+            raise UsageError("the address of the AIStore cluster is not given", hint=hint)
         self.lists_versions = provider == "ais"
         self.endpoint = (address if "://" in address else f"http://{address}").rstrip("/")
         self.proxy = server_of(self.endpoint)

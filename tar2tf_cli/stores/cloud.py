@@ -200,11 +200,16 @@ class S3Store(CloudStore):
         return stores.S3Store(self._name, config=config, credential_provider=provider, **options)
 
     def abort_uploads(self, name: str) -> None:
-        """Abort them through boto3."""
-        from tar2tf_cli.stores.cloud_orphans import abort_uploads
+        """Abort them through boto3, as obstore cannot list them; if it is installed, and the user may."""
+        where, region = {"Bucket": self._name}, {} if self._endpoint else region_of(self._name)
+        with contextlib.suppress(Exception):
+            import boto3
 
-        region = {} if self._endpoint else region_of(self._name)
-        abort_uploads(self._name, self.root + name, self._endpoint, region.get("region"))
+            client = boto3.Session().client("s3", endpoint_url=self._endpoint, region_name=region.get("region"))
+            pages = client.get_paginator("list_multipart_uploads").paginate(**where, Prefix=self.root + name)
+            for upload in [upload for page in pages for upload in page.get("Uploads", ())]:
+                if upload["Key"] == self.root + name:
+                    client.abort_multipart_upload(**where, Key=upload["Key"], UploadId=upload["UploadId"])
 
 
 class GcsStore(CloudStore):

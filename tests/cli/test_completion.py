@@ -19,7 +19,7 @@ import pytest
 
 from shards import tar2tf
 from tar2tf_cli.cli import cli
-from tar2tf_cli.cli.complete import SHELLS
+from tar2tf_cli.cli.completion import SHELLS
 from tar2tf_cli.features.presets import PRESETS
 from tar2tf_cli.ops import OPS
 

@@ -18,7 +18,7 @@ from PIL import Image
 
 from shards import convert, end, examples, samples, shards_in, start, tar2tf, tree, wait_until, write_tar
 from tar2tf_cli.errors import SourceError, UsageError
-from tar2tf_cli.inputs import chunks
+from tar2tf_cli.inputs import base
 from tar2tf_cli.inputs import labels as labels_module
 from tar2tf_cli.inputs.labels import Label, load_labels, number_classes, parse_labels, to_bytes
 
@@ -598,7 +598,7 @@ def test_inputs_are_chunks_of_a_fixed_size(tmp_path):
     photos = make(tmp_path / "photos", each=100)
     plan = make_plan(Conversion(Input(str(photos), kind="imagefolder"), Output(str(tmp_path / "t.record"))))
     assert [item.name for item in plan.inputs] == ["files 1-128", "files 129-256", "files 257-300"]
-    assert chunks.CHUNK == 128
+    assert base.CHUNK == 128
 
 
 def test_a_label_map_that_is_nested_too_deep_is_an_error() -> None:

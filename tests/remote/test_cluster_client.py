@@ -24,6 +24,7 @@ from tar2tf_cli.ops import Convert, Decode, Resize
 from tar2tf_cli.remote import deploy
 from tar2tf_cli.remote.source import RemoteSource
 from tar2tf_cli.sinks.objects import ObjectSink
+from tar2tf_cli.spec.version import __version__
 from tar2tf_cli.stores import retries
 
 BUCKET = "ais://client"
@@ -78,7 +79,7 @@ def test_a_transformer_is_made_used_stopped_made_again_and_deleted(run: Callable
     assert "'client-x' is Aborted" in run("etl", "logs", "client-x").err
     assert run("convert", "--spec", spec, "--etl", "client-x", "--overwrite").code == 2
     made = json.loads(run("etl", "init", "--spec", spec, "--name", "client-x", "--comm", "hpull", "--json").out)
-    assert made == {"name": "client-x", "image": deploy.default_image(), "init_seconds": 60, "object_seconds": 120}
+    assert made == {"name": "client-x", "image": f"tar2tf:{__version__}", "init_seconds": 60, "object_seconds": 120}
     pulled = run("convert", "--spec", spec, "--etl", "client-x", "--overwrite")
     assert pulled.code == 0, pulled.err
     assert run("etl", "delete", "client-x", "--json").out == '{\n "name": "client-x",\n "stage": null\n}\n'

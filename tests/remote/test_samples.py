@@ -15,10 +15,9 @@ from tar2tf_cli.errors import SourceError
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.formats.example import Encoder
 from tar2tf_cli.formats.tfrecord import frame
-from tar2tf_cli.remote.samples import from_example, to_features
 from tar2tf_cli.remote.settings import Asked, Settings
 from tar2tf_cli.remote.source import RemoteSamples
-from tar2tf_cli.remote.stream import StreamReader
+from tar2tf_cli.remote.stream import StreamReader, from_example, to_features
 from tar2tf_cli.remote.transform import Transform
 from tar2tf_cli.samples.names import KEY
 from tar2tf_cli.spec.conversion import Conversion
