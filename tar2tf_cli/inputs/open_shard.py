@@ -50,11 +50,10 @@ def is_folder(bucket: str) -> bool:
 
 def nothing_found(bucket: str) -> NothingFoundError:
     """The error for a bucket without shards."""
-    return NothingFoundError(
-        "holds no tar or TFRecord",
-        shard=without_secrets(bucket),
-        hint="name shards in folders below with a template such as '**/*'",
-    )
+    hint = "name shards in folders below with a template such as '**/*'"
+    if bucket.startswith(("http://", "https://")):
+        hint = "name its shards with braces, such as 'train-{0000..0146}.tar'"
+    return NothingFoundError("holds no tar or TFRecord", shard=without_secrets(bucket), hint=hint)
 
 
 class OpenShard:

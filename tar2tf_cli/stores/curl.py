@@ -6,6 +6,7 @@ the CPU time that urllib3 needs.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -49,6 +50,8 @@ _BROKEN_OFF: Final = (
     pycurl.E_SEND_ERROR,
     pycurl.E_SSL_CONNECT_ERROR,
 )
+_UNREACHED: Final = (errno.ECONNREFUSED, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL)
+_PROXY: Final = re.compile(r" over (proxy \S+)")
 _BAD_URL: Final = (pycurl.E_URL_MALFORMAT, pycurl.E_UNSUPPORTED_PROTOCOL)
 
 
@@ -329,17 +332,21 @@ class Response:
         """Raise the error of a request that failed."""
         assert self._failure
         code, text, number = self._failure
+        if code != pycurl.E_COULDNT_CONNECT and number in _UNREACHED:
+            number = 0  # of another address of the server, which was tried before this one
         if code in _TLS and _NOT_TLS.search(text.lower()):
             raise wrong_scheme(self.server, "http")
         if code in _TLS and not number:
             raise SourceError(f"TLS failed: {text}", shard=self.server, hint=self._tls_hint)
         if code in _BAD_URL:  # whose text may hold secrets
-            raise UsageError("the address, or where it redirects to, is not a valid URL")
+            hint = "write characters that a URL may not contain as %XX, such as %20 for a space"
+            raise UsageError("the address, or where it redirects to, is not a valid URL", hint=hint)
         if code == pycurl.E_TOO_MANY_REDIRECTS:
             raise SourceError("the server redirects in a loop", shard=self.server)
         if code == pycurl.E_OPERATION_TIMEDOUT:
             raise Transient("no answer in time", self.server)
         if number:
-            raise Transient(os.strerror(number), self.server)
+            proxy = _PROXY.search(text)
+            raise Transient(f"{proxy[1]}: {os.strerror(number)}" if proxy else os.strerror(number), self.server)
         broken = code in _BROKEN_OFF and "CONNECT" not in text  # which tells of a proxy
         raise Transient("the connection broke off" if broken else text, self.server)

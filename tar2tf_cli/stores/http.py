@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["HttpStore"]
 
 _IDENTITY: Final = {"Accept-Encoding": "identity"}  # bytes as stored: .tar.gz must not be decompressed on the way
+_LOGIN: Final = "name the server's login in ~/.netrc, or write it as http://USER:PASSWORD@HOST/..."
 
 
 class HttpStore(WebStore):
@@ -107,7 +108,8 @@ class HttpStore(WebStore):
         if response.status >= 400:
             text = text_of(response)
             said = text if HTTP_TO_HTTPS.search(text) else ""  # other servers answer with pages of HTML
-            check_status(response.status, said, self.locate(name), server=self._server, headers=response.headers)
+            hint = _LOGIN if response.status == 401 else None
+            check_status(response.status, said, self.locate(name), hint, server=self._server, headers=response.headers)
 
 
 def _version(headers: Mapping[str, str]) -> str | None:

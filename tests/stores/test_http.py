@@ -15,7 +15,7 @@ import pytest
 from servers import FaultyServer, faulty_server, free_ports, self_signed
 from shards import tar2tf
 from sources import BIG, SourceSuite, read_all, tar_of
-from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError
 from tar2tf_cli.inputs.open_shard import list_files
 from tar2tf_cli.stores import ObjectInfo, Source, network, open_source, transfer
 
@@ -358,6 +358,16 @@ class TestHttpUsage:
                 with pytest.raises(SourceError, match=r"TLS failed: .*self.signed certificate") as caught:
                     open_source(bucket, endpoint=endpoint).list(["x.tar"])
                 assert "CA" in (caught.value.hint or "")
+
+    def test_an_address_with_a_space_says_how_to_write_it(self) -> None:
+        with pytest.raises(UsageError, match="not a valid URL") as caught:
+            open_source("http://127.0.0.1/a b").list(["x.tar"])
+        assert "%20" in (caught.value.hint or "")
+
+    def test_a_second_url_is_not_a_template(self, web: FaultyServer) -> None:
+        with pytest.raises(NothingFoundError, match=r"has no http://host/y\.tar") as caught:
+            open_source(f"{web.url}/b").list(["http://host/y.tar"])
+        assert "only BUCKET is a URL" in (caught.value.hint or "")
 
     def test_unknown_schemes_are_told_the_known_ones(self) -> None:
         with pytest.raises(UsageError, match="ftp:// buckets are not supported"):

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from servers import faulty_server, self_signed
-from tar2tf_cli.errors import UsageError
+from servers import faulty_server, free_ports, self_signed
+from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.stores.retries import Transient
 from tar2tf_cli.stores.web import WebClient
 
@@ -212,6 +212,19 @@ def test_a_redirect_to_what_is_not_a_web_address_is_an_error_without_the_address
     with scripted(answer) as server, pytest.raises(UsageError, match="not a valid URL") as caught:
         WebClient().send("GET", server.url)
     assert location not in str(caught.value)
+
+
+def test_a_proxy_that_is_not_there_is_named_instead_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", f"http://me:secret@127.0.0.1:{free_ports(1)[0]}")
+    with pytest.raises(Transient, match=r"^proxy 127\.0\.0\.1: Connection refused$"):
+        WebClient().send("GET", "http://shards.example.org/x")
+
+
+def test_a_certificate_is_rejected_at_once_at_the_second_address_of_a_server_too(tmp_path: Path) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(*self_signed(tmp_path))
+    with faulty_server(tls) as web, pytest.raises(SourceError, match=r"TLS failed: .*certificate"):
+        WebClient().send("GET", web.url.replace("127.0.0.1", "localhost"))  # whose first address is ::1
 
 
 def test_https_goes_through_a_tunnel_of_the_proxy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
