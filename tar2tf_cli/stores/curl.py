@@ -52,6 +52,7 @@ _BROKEN_OFF: Final = (
 )
 _UNREACHED: Final = (errno.ECONNREFUSED, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL)
 _PROXY: Final = re.compile(r" over (proxy \S+)")
+_ESCAPE: Final = "write characters that a URL may not contain as %XX, such as %20 for a space"
 _BAD_URL: Final = (pycurl.E_URL_MALFORMAT, pycurl.E_UNSUPPORTED_PROTOCOL)
 
 
@@ -332,15 +333,13 @@ class Response:
         """Raise the error of a request that failed."""
         assert self._failure
         code, text, number = self._failure
-        if code != pycurl.E_COULDNT_CONNECT and number in _UNREACHED:
-            number = 0  # of another address of the server, which was tried before this one
+        number *= code == pycurl.E_COULDNT_CONNECT or number not in _UNREACHED  # which another address of it was
         if code in _TLS and _NOT_TLS.search(text.lower()):
             raise wrong_scheme(self.server, "http")
         if code in _TLS and not number:
             raise SourceError(f"TLS failed: {text}", shard=self.server, hint=self._tls_hint)
         if code in _BAD_URL:  # whose text may hold secrets
-            hint = "write characters that a URL may not contain as %XX, such as %20 for a space"
-            raise UsageError("the address, or where it redirects to, is not a valid URL", hint=hint)
+            raise UsageError("the address, or where it redirects to, is not a valid URL", hint=_ESCAPE)
         if code == pycurl.E_TOO_MANY_REDIRECTS:
             raise SourceError("the server redirects in a loop", shard=self.server)
         if code == pycurl.E_OPERATION_TIMEDOUT:
