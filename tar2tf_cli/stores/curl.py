@@ -345,7 +345,6 @@ class Response:
         if code == pycurl.E_OPERATION_TIMEDOUT:
             raise Transient("no answer in time", self.server)
         if number:
-            proxy = _PROXY.search(text)
-            raise Transient(f"{proxy[1]}: {os.strerror(number)}" if proxy else os.strerror(number), self.server)
+            raise Transient(": ".join([*_PROXY.findall(text), os.strerror(number)]), self.server)
         broken = code in _BROKEN_OFF and "CONNECT" not in text  # which tells of a proxy
         raise Transient("the connection broke off" if broken else text, self.server)
