@@ -166,13 +166,15 @@ def glob_regex(pattern: str) -> re.Pattern[str]:
     A wildcard does not match a leading dot.
 
     Raises:
-        UsageError: for a character range in reverse order.
+        UsageError: for a character range in reverse order, and for a class of POSIX.
     """
 
     def translate(match: re.Match[str]) -> str:
         token, negated, characters = match.group(0, 1, 2)
         undotted = r"(?!\.)" if match.start() == 0 or pattern[match.start() - 1] == "/" else ""
         if characters:
+            if re.search(r"\[[.:=]", characters):
+                raise re.error("bad character range: classes such as [:digit:] are not supported")
             characters = re.escape(characters).replace(chr(92) + "-", "-")
             return f"{undotted}[{'^/' if negated else ''}{characters}]"
         folders = r"(?:(?!\.)[^/]+/)*" if undotted else "[^/]*/"

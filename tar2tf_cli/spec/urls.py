@@ -7,11 +7,12 @@ from typing import Final
 
 from tar2tf_cli.errors import UsageError
 
-__all__ = ["as_recorded", "check_url", "is_remote", "without_secrets"]
+__all__ = ["as_recorded", "check_url", "is_remote", "server_of", "without_secrets"]
 
 _USER: Final = re.compile(r"(?<=://)(?:[^/@:]+:[^@]*|[^/@]+)@")  # an S3 key may contain slashes
 _WEB_USER: Final = re.compile(r"(?<=://)[^/?#]*@")
 _WEB_QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
+_SERVER: Final = re.compile(r"(https?://)(?:[^/?#]*@)?([^/?#]+).*", re.DOTALL | re.IGNORECASE)
 _QUERY: Final = re.compile(r"\?[\w.~-]+=.*", re.DOTALL)
 
 
@@ -51,3 +52,15 @@ def check_url(url: str) -> None:
 def is_remote(bucket: str) -> bool:
     """Whether a bucket is written as a URL."""
     return "://" in bucket
+
+
+def server_of(url: str) -> str:
+    """Return scheme, host and port of a URL, without user and password.
+
+    Raises:
+        UsageError: when it is not a web address; the message does not repeat it, as it may hold secrets.
+    """
+    found = _SERVER.fullmatch(url)
+    if not found:
+        raise UsageError("the address, or where it redirects to, is not a valid URL")
+    return found[1] + found[2]

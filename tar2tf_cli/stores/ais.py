@@ -13,18 +13,10 @@ from urllib.parse import quote, urlencode
 
 from tar2tf_cli.errors import SourceError, UsageError, changed
 from tar2tf_cli.spec.templates import from_aistore
-from tar2tf_cli.spec.urls import without_secrets
+from tar2tf_cli.spec.urls import server_of, without_secrets
 from tar2tf_cli.stores.ais_login import LOGIN, TLS_HINT, credentials, timeouts, tls
 from tar2tf_cli.stores.base import ObjectInfo
-from tar2tf_cli.stores.network import (
-    HTTP_TO_HTTPS,
-    body_of,
-    byte_range,
-    check_status,
-    server_of,
-    text_of,
-    wrong_scheme,
-)
+from tar2tf_cli.stores.network import HTTP_TO_HTTPS, body_of, byte_range, check_status, text_of, wrong_scheme
 from tar2tf_cli.stores.retries import NoSuchObject, Transient
 from tar2tf_cli.stores.transfer import Body
 from tar2tf_cli.stores.web import WebClient, WebStore
@@ -138,10 +130,6 @@ class AisStore(WebStore):
         """Return the version of the cluster's map of nodes; None when the token does not allow to read it."""
         version = self._about("smap").get("version")
         return None if version is None else str(version)
-
-    def _is_target(self) -> bool:
-        """Whether the endpoint is a target; a proxy may pass on a target's error."""
-        return bool(self._about("snode").get("daemon_type") == "target")
 
     def _about(self, what: str) -> Mapping[str, Any]:
         response = self.client.send("GET", f"{self.endpoint}/v1/daemon?what={what}")
@@ -258,7 +246,8 @@ class AisStore(WebStore):
         message = message_of(document)
         if status == 400 and not document and HTTP_TO_HTTPS.search(text or text_of(self.client.send("GET", node))):
             raise wrong_scheme(self.proxy, "https")
-        if node == self.proxy and str(document.get("node")).startswith("t[") and self._is_target():
+        from_target = node == self.proxy and str(document.get("node")).startswith("t[")
+        if from_target and self._about("snode").get("daemon_type") == "target":  # a proxy may pass on a target's error
             hint = "give the address of a proxy with --endpoint or AIS_ENDPOINT"
             raise SourceError("the endpoint is a target of the cluster, not a proxy", shard=self.proxy, hint=hint)
         if status == 404 and message and not _is_of_object(document):

@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, Final, NoReturn
 
 from tar2tf_cli.errors import SourceError, UsageError
-from tar2tf_cli.stores.network import server_of, wrong_scheme
+from tar2tf_cli.spec.urls import server_of
+from tar2tf_cli.stores.network import wrong_scheme
 from tar2tf_cli.stores.retries import Transient
 
 __all__ = ["Response", "Wire", "pycurl"]

@@ -27,7 +27,6 @@ __all__ = [
     "check_status",
     "crc32c_of",
     "file_of",
-    "server_of",
     "text_of",
     "wrong_scheme",
 ]
@@ -41,7 +40,6 @@ READ_SECONDS: Final = 10.0
 HTTP_TO_HTTPS: Final = re.compile("HTTP request to an HTTPS server|plain HTTP request was sent to HTTPS port")
 """What servers written in Go, and nginx, answer to HTTP where they speak HTTPS."""
 
-_URL: Final = re.compile(r"(https?://)(?:[^/?#]*@)?([^/?#]+).*", re.DOTALL | re.IGNORECASE)
 _MOST_TEXT: Final = 1 << 16
 _TRANSIENT: Final = (408, 425, 429, *(status for status in range(500, 600) if status not in (501, 505)))
 _MEANING: Final = {
@@ -105,18 +103,6 @@ def wrong_scheme(server: str, speaks: str) -> SourceError:
     return SourceError(
         f"the server speaks {speaks}, not {'http' if speaks == 'https' else 'https'}", shard=server, hint=hint
     )
-
-
-def server_of(url: str) -> str:
-    """Return scheme, host and port of a URL, without user and password.
-
-    Raises:
-        UsageError: when it is not a web address; the message does not repeat it, as it may hold secrets.
-    """
-    found = _URL.fullmatch(url)
-    if not found:
-        raise UsageError("the address, or where it redirects to, is not a valid URL")
-    return found[1] + found[2]
 
 
 def file_of(variable: str) -> str | None:

@@ -167,7 +167,7 @@ class ObjectRanges(Ranges):
     def _request(self, item: ObjectInfo, start: int, size: int) -> bytes:
         where = self._store.locate(item.name)
         with closing(self._store.fetch(item, start, size)) as body:
-            if body.size not in (item.size, None) or (item.version and body.version not in (item.version, None)):
+            if not body.is_of(item.size, item.version):
                 raise changed(where, start)
             if body.start != start:
                 hint = "copy the shards to a disk, or read them in order with load_dataset"

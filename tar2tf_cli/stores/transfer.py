@@ -39,13 +39,18 @@ class Body:
     version: str | None
     checksum: tuple[str, str] | None = None
 
+    def is_of(self, size: int | None, version: str | None) -> bool:
+        """Whether the body may be that of an object with this size and version, as far as they are known."""
+        same_size = size is None or self.size in (size, None)
+        return same_size and (version is None or self.version in (version, None))
+
     def whole(self, item: ObjectInfo) -> bytes | None:
         """Return the bytes of a body that was received; None unless they are all of the item, and match its checksum.
 
         Raises:
             Transient: when it broke off.
         """
-        if self.size != item.size or (item.version and self.version not in (item.version, None)):
+        if self.size != item.size or not self.is_of(item.size, item.version):
             return None
         kind, expected = self.checksum or item.checksum or ("", "")
         data = self.read(self.size or 0)
@@ -254,10 +259,8 @@ class ResumingStream:
     def _attach(self, offset: int, end: int | None) -> Body:
         """Request the rest of the object, or what comes before `end`, and check that it is still the same one."""
         body = self._fetch(offset, None if end is None else end - offset)
-        same_size = self._size is None or body.size in (self._size, None)
-        same_version = self._version is None or body.version in (self._version, None)
         blind = offset > 0 and body.size is None and body.version is None
-        if blind or not same_size or not same_version:
+        if blind or not body.is_of(self._size, self._version):
             body.close()
             if blind:
                 message = "the transfer broke off, and the server reports neither size nor version to resume by"

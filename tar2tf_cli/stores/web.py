@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final
 
+from tar2tf_cli.spec.urls import server_of
 from tar2tf_cli.stores import network
 from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.objects import SMALL, Store
@@ -150,7 +151,7 @@ class WebClient:
         follow: bool = True,
         on_end: Callable[[], object] = lambda: None,
     ) -> Response:
-        network.server_of(url)  # which is checked by that
+        server_of(url)  # raises for what is not a web address
         pycurl, proxy = self._curl.pycurl, os.environ.get("HTTP_PROXY")
         easy = wire.handle(method, url, {**self._headers, **(headers or {})}, body)
         for option, value in self._options.items():

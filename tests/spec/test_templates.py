@@ -164,6 +164,7 @@ def folder(tmp_path_factory):
 @example_of("deep/er/[]x].tar")
 @example_of("deep/er/[!]t].tar")
 @example_of("[[]1].tar")
+@example_of("[[.]*")
 def test_globs_match_the_files_that_bash_matches_in_its_order(folder, pattern):
     script = 'IFS=; for path in $1; do [ -f "$path" ] && printf "%s\\n" "$path"; done; true'
     try:
