@@ -269,7 +269,11 @@ class Response:
 
     def close(self) -> None:
         """Close the connection, unless all of the body was received."""
-        self._end()
+        if self._easy:
+            self._url = self._last_url()
+            self._wire.end(self._easy)
+            self._easy = None
+            self._on_end()
 
     def _advance(self) -> None:
         """Receive or send what can be now, for all requests of the wire; wait for it if there is nothing of this one.
@@ -282,21 +286,14 @@ class Response:
         if self._easy and self._moved == before:
             if time.monotonic() - before > self._wait:
                 self._failure = pycurl.E_OPERATION_TIMEDOUT, "", 0
-                self._end()
+                self.close()
                 raise Transient("no answer in time", self.server)
             self._wire.wait(min(self._wait, 1.0))
 
     def ended(self, failure: tuple[int, str, int] | None) -> None:
         """Take note that libcurl has finished: it received all, or failed with a code, a text and an errno."""
         self._failure = failure or (None if self._begun else (pycurl.E_GOT_NOTHING, "", 0))
-        self._end()
-
-    def _end(self) -> None:
-        if self._easy:
-            self._url = self._last_url()
-            self._wire.end(self._easy)
-            self._easy = None
-            self._on_end()
+        self.close()
 
     def _take_header(self, line: bytes) -> None:
         if line.startswith(b"HTTP/"):
@@ -325,7 +322,7 @@ class Response:
         """Raise the error of an answer that does not begin like HTTP, if there was one."""
         data = b"".join(self._pieces)
         if data:
-            self._end()
+            self.close()
             if data.startswith(_TLS_ALERT):
                 raise wrong_scheme(self.server, "https")
             raise Transient("the answer is not HTTP", self.server)
