@@ -236,12 +236,7 @@ def command(ctx: click.Context, /, **options: Any) -> int:
         how = {name: options[name] for name in ("endpoint", "overwrite", "update")}
         print_plan(plan, outcome(plan, **how), as_json=as_json)
         return 0
-    with Terminal(
-        quiet=options["quiet"],
-        verbose=options["verbose"],
-        progress=options["progress"],
-        errors_path=options["errors_path"],
-    ) as terminal:
+    with Terminal(**options) as terminal:
         _note_lost_field(terminal, conversion.output.path)
         with redirect_stdout(sys.stderr) if options["engine"] == "ray" else nullcontext():  # Ray prints what died
             summary = convert(

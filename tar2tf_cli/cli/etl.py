@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import click
 
 from tar2tf_cli.cli import Group
 from tar2tf_cli.cli.options import Command, input_option, option, seconds, together, whole, words
 from tar2tf_cli.cli.output import echo, message, print_json
-from tar2tf_cli.cli.table import table, terminal_width
+from tar2tf_cli.cli.table import print_table
 
 __all__ = ["command"]
 
@@ -98,24 +99,16 @@ _name = click.argument("name")
     help="How requests reach it.",
     more="With hpush, targets pass on what its pods answer; with hpull, they refer clients to the pods.",
 )
-@option("--timeout SECONDS", type=seconds, help="Time for its pods to be ready.  [default: 120]")
+@option("--timeout SECONDS", "init_seconds", type=seconds, help="Time for its pods to be ready.  [default: 120]")
 @option(
     "--object-timeout SECONDS",
+    "seconds",
     type=seconds,
     help="Time for one shard.  [default: by size]",
     more="By the size of the largest shard that the spec's input names: 120 s and 1 s more for each 2 MB.",
 )
 @_cluster_options
-def init(
-    spec: str,
-    name: str | None,
-    image: str | None,
-    comm: str,
-    timeout: float | None,
-    object_timeout: float | None,
-    endpoint: str | None,
-    as_json: bool,
-) -> int:
+def init(spec: str, endpoint: str | None, as_json: bool, **how: Any) -> int:
     """Make a transformer, whose pods run next to the shards.
 
     \b
@@ -127,9 +120,7 @@ def init(
     """
     from tar2tf_cli.remote.deploy import init_for_spec
 
-    made = init_for_spec(
-        spec, endpoint, name=name, image=image, comm=comm, init_seconds=timeout, seconds=object_timeout
-    )
+    made = init_for_spec(spec, endpoint, **how)
     if as_json:
         print_json(made)
     else:
@@ -153,8 +144,7 @@ def list_all(endpoint: str | None, as_json: bool) -> int:
     if as_json:
         print_json({"transformers": [{"name": name, "stage": stage} for name, stage in stages]})
     else:
-        for line in table(stages, width=terminal_width()) if stages else ():
-            echo(line)
+        print_table(stages)
     return 0
 
 

@@ -20,7 +20,7 @@ from tar2tf_cli.cli.options import (
     workers_option,
 )
 from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, print_members, print_skipped
-from tar2tf_cli.cli.table import table, terminal_width
+from tar2tf_cli.cli.table import print_table
 from tar2tf_cli.spec.sizes import format_size
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
         return 0
     if most and bucket == "-":
         raise click.UsageError("standard input can be read only once: use either -n or --json")
-    with Terminal(quiet=options["quiet"], verbose=False, progress=options["progress"]) as terminal:
+    with Terminal(**options) as terminal:
         damaged = bool(options["html"])  # its page lists the faults
         contents = inspect(bucket, template, workers=options["num_workers"], events=terminal, damaged=damaged, **where)
     if options["html"]:
@@ -122,7 +122,7 @@ def _write_page(
 
     if bucket == "-":
         raise click.UsageError("standard input can be read only once, so --html cannot show it")
-    with Terminal(quiet=options["quiet"], verbose=False, progress=options["progress"]) as terminal:
+    with Terminal(**options) as terminal:
         common = {**where, "workers": options["num_workers"], "events": terminal}
         pages, report = read_pages(bucket, template, **common), verify(bucket, template, **common)
     write_page(options["html"], contents, pages, report)
@@ -157,8 +157,7 @@ def _print_shards(contents: Contents, *, every_shard: bool) -> None:
     rows = [(shard.name, f"{shard.samples:,}", _bytes(shard.bytes)) for shard in shown]
     heading = ("shard", f"{_noun(contents)}s", "size")
     echo("")
-    for line in table([heading, *rows], right={1, 2}, shrink={0: 12}, width=terminal_width()):
-        echo(line)
+    print_table([heading, *rows], right={1, 2}, shrink={0: 12})
     if len(shown) < len(shards):
         echo(f"and {len(shards) - len(shown):,} more; -v lists them all")
 
@@ -179,8 +178,7 @@ def _print_entries(contents: Contents) -> None:
     drop = (kind + 4, kind + 1, kind + 3, kind + 2)  # where they do not fit: example, min, max, mean
     right = {1, kind - 1, kind + 1, kind + 2, kind + 3}
     echo("")
-    for line in table([heading, *rows], right=right, shrink=shrink, drop=drop, width=terminal_width()):
-        echo(line)
+    print_table([heading, *rows], right=right, shrink=shrink, drop=drop)
     if len(entries) > _MOST_ENTRIES:
         echo(f"and {len(entries) - _MOST_ENTRIES:,} more; --json lists them all")
 
@@ -209,8 +207,7 @@ def _print_sample(shown: RawSample) -> None:
     echo(f"{shown.path}: {place}")
     entries = sorted(shown.entries.items())
     rows = [(name, stats.kind, _amount(stats.most, stats.unit), stats.example or "") for name, stats in entries]
-    for line in table(rows, right={2}, shrink={3: 16, 1: 22, 0: 24}, drop=(2, 3), width=terminal_width(), indent="  "):
-        echo(line)
+    print_table(rows, right={2}, shrink={3: 16, 1: 22, 0: 24}, drop=(2, 3), indent="  ")
 
 
 def _print_notes(contents: Contents) -> None:

@@ -98,6 +98,7 @@ class Terminal(Events):
         verbose: also print each shard.
         progress: whether to show a bar; None for a bar on a terminal and lines elsewhere.
         errors_path: the file to which the errors of faulty samples are written, one JSON document per line.
+        others: options of the command that do not concern it.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Terminal(Events):
         verbose: bool = False,
         progress: bool | None = None,
         errors_path: str | None = None,
+        **others: object,
     ) -> None:
         self._quiet = quiet
         self._process = os.getpid()

@@ -6,14 +6,20 @@ import os
 import sys
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
-from tar2tf_cli.cli.output import printable
+from tar2tf_cli.cli.output import echo, printable
 
-__all__ = ["table", "terminal_width"]
+__all__ = ["print_table", "table", "terminal_width"]
 
 _GAP: Final = "  "
 _LEAST: Final = 4
+
+
+def print_table(rows: Sequence[Sequence[str]], **layout: Any) -> None:
+    """Print a table that fits the terminal; `layout` is that of `table`."""
+    for line in table(rows, width=terminal_width(), **layout):
+        echo(line)
 
 
 def table(

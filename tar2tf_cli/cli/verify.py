@@ -90,7 +90,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     from tar2tf_cli.inputs.tar_samples import TarRules
 
     rules = TarRules(options["key_split"], options["regroup"], options["ignore_missing_end"])
-    with Terminal(quiet=options["quiet"], verbose=options["verbose"], progress=options["progress"]) as terminal:
+    with Terminal(**options) as terminal:
         report = verify(
             bucket,
             template,

@@ -115,9 +115,10 @@ class Stage:
         """Names of functions that cannot be identified as those of an earlier run."""
         return iter(())
 
-    def described(self) -> dict[str, Any] | None:
-        """The stage as the manifest describes it; None if the manifest lists the tars instead."""
-        return None
+    def described(self) -> dict[str, Any]:
+        """The stage as the manifest describes it; empty if the manifest lists the tars instead."""
+        spec = Conversion("-", STDOUT, **self.options).canonical()
+        return {name: value for name, value in spec.items() if name not in ("input", "output")}
 
 
 @dataclass(frozen=True)
@@ -178,9 +179,6 @@ class Transform(Stage):
     def unknown(self) -> Iterator[str]:
         return unknown_in(self.ops)
 
-    def described(self) -> dict[str, Any]:
-        return {"ops": [op.canonical() for op in self.ops]}
-
 
 @dataclass(frozen=True)
 class ToExamples(Stage):
@@ -199,10 +197,6 @@ class ToExamples(Stage):
     @property
     def options(self) -> dict[str, Any]:
         return {"types": self.types, "select": self.select, "preset": self.preset}
-
-    def described(self) -> dict[str, Any]:
-        select = {name: item.canonical() for name, item in (self.select or {}).items()}
-        return {"types": dict(self.types), "select": select, "preset": self.preset}
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def test_a_terminal_of_60_columns_shows_whole_names_and_kinds(
     path = write(
         tmp_path / "a.tar", a_tar([(f"{number:04d}.{name}", data) for number in range(9) for name, data in entries])
     )
-    monkeypatch.setattr("tar2tf_cli.cli.inspect.terminal_width", lambda: 60)
+    monkeypatch.setattr("tar2tf_cli.cli.table.terminal_width", lambda: 60)
     lines = run_inspect(path).out.splitlines()
     assert max(map(columns, lines[1:])) <= 60
     table = "\n".join(lines[2:])

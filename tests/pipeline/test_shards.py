@@ -210,7 +210,7 @@ def test_the_manifest_holds_stages_and_no_objects(small: Path, tmp_path: Path) -
     pipeline.with_samples_stage(straight).sample_to_tf_example().transform_tf_examples(lambda example: example)
     pipeline.to_tf_record(tmp_path / "train-<>.record").do()
     stages = load(tmp_path)["spec"]["input"]["stages"]
-    assert [next(iter(stage)) for stage in stages] == ["ops", "SamplesStage", "types", "ops"]
+    assert [next(iter(stage)) for stage in stages] == ["ops", "SamplesStage", "example_ops"]
     assert stages[1]["SamplesStage"][0] == "pipelines:straight"
 
 
