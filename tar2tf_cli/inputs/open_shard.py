@@ -34,13 +34,23 @@ def list_files(source: Source, templates: Sequence[str]) -> Sequence[ObjectInfo]
         return [item for item in found if not (item.name.endswith(".idx") and item.name[:-4] in names)]
     try:
         found = source.list_anyway(("*",))
-    except (SourceError, UsageError) as error:
-        if is_remote(source.bucket):  # the URL of an object, or of a store that cannot be listed
-            return source.list(())
-        if isinstance(error, NothingFoundError):
+    except NothingFoundError:
+        if not is_remote(source.bucket):
             raise nothing_found(source.bucket) from None
+        return _at_url(source)
+    except (SourceError, UsageError):
+        if is_remote(source.bucket):
+            return _at_url(source)
         raise
     return [item for item in found if not item.name.endswith(".idx")]
+
+
+def _at_url(source: Source) -> Sequence[ObjectInfo]:
+    """The object at a URL, or that of a store that cannot be listed."""
+    try:
+        return source.list(())
+    except NothingFoundError as error:
+        raise nothing_found(source.bucket) if error.message.startswith("holds no") else error from None
 
 
 def is_folder(bucket: str) -> bool:

@@ -34,6 +34,8 @@ def open_sink(path: str, *, endpoint: str | None = None, retry_for: float | None
             "http:// and https:// cannot be written to", hint="write to a folder, ais://, s3://, gs:// or az://"
         )
     url = bucket_url(path)
+    if url == path:
+        raise UsageError(f"the output path {path!r} has no file name", hint=f"such as '{path}/train-<>.record'")
     if "<" in url or "{" in url:
         raise UsageError(f"the output path {path!r} has a field in its bucket name", hint="put fields after the bucket")
     from tar2tf_cli.sinks.objects import ObjectSink

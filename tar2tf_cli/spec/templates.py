@@ -240,8 +240,8 @@ def resolve(
         found.update(dict.fromkeys(matches))
     if missing:
         more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
-        hint = "compare the template with the names of the files that are there"
-        if any(map(is_remote, missing)):
-            hint = "only BUCKET is a URL; what follows it are names of shards in that bucket, such as '{a,b}.tar'"
-        raise NothingFoundError(f"has no {', '.join(missing[:3])}{more}", hint=hint)
+        raise NothingFoundError(
+            f"has no {', '.join(missing[:3])}{more}",
+            hint="compare the template with the names of the files that are there",
+        )
     return list(found)

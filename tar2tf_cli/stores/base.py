@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Typ
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.samples.names import Sample
-from tar2tf_cli.spec.urls import is_remote
+from tar2tf_cli.spec.urls import is_remote, without_secrets
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.ais_etl import Transformers
@@ -112,8 +112,12 @@ class Source(Protocol):
         """Return templates, or those in the bucket where none are given.
 
         Raises:
-            UsageError: when there are both.
+            UsageError: when there are both, or one is a URL.
         """
+        if url := next(filter(is_remote, templates), None):
+            hint = "give one bucket, then names of shards in it, such as '{a,b}.tar'"
+            message = f"{without_secrets(url)!r} is a URL, not the name of a shard in this bucket"
+            raise UsageError(message, shard=self.bucket, hint=hint)
         if templates and self.templates:
             message = f"{self.templates[0]!r} is a template already, so {templates[0]!r} cannot be another in it"
             raise UsageError(message, shard=self.bucket, hint="give a bucket first, then its templates")

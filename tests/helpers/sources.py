@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shards import tar2tf
-from tar2tf_cli.errors import SourceError
+from tar2tf_cli.errors import NothingFoundError, SourceError
 from tar2tf_cli.inputs.open_shard import list_files
 from tar2tf_cli.stores import ObjectInfo, Source, open_source, open_store, read_with_folder
 
@@ -106,6 +106,13 @@ class SourceSuite:
         source = open_source(f"{bucket}/folder", endpoint=self.endpoint)
         (item,) = source.list(["one.tar"])
         assert read_all(source, item) == b"1"
+
+    def test_shards_only_further_down_are_not_found_by_themselves(self, bucket: str) -> None:
+        if not self.can_list:
+            pytest.skip("no listing")
+        self.put(bucket, "folder/below/x.record", b"x")
+        with pytest.raises(NothingFoundError, match="folder: holds no tar or TFRecord"):
+            list_files(open_source(f"{bucket}/folder", endpoint=self.endpoint), ())
 
     def test_a_missing_object_is_named(self, bucket: str) -> None:
         source = self.fill(bucket, x_0=b"zero")

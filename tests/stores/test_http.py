@@ -15,7 +15,7 @@ import pytest
 from servers import FaultyServer, faulty_server, free_ports, self_signed
 from shards import tar2tf
 from sources import BIG, SourceSuite, read_all, tar_of
-from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError
+from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.inputs.open_shard import list_files
 from tar2tf_cli.stores import ObjectInfo, Source, network, open_source, transfer
 
@@ -365,9 +365,9 @@ class TestHttpUsage:
         assert "%20" in (caught.value.hint or "")
 
     def test_a_second_url_is_not_a_template(self, web: FaultyServer) -> None:
-        with pytest.raises(NothingFoundError, match=r"has no http://host/y\.tar") as caught:
-            open_source(f"{web.url}/b").list(["http://host/y.tar"])
-        assert "only BUCKET is a URL" in (caught.value.hint or "")
+        with pytest.raises(UsageError, match=r"'http://host/y\.tar' is a URL, not the name of a shard") as caught:
+            open_source(f"{web.url}/b").list(["http://user:secret@host/y.tar"])
+        assert "give one bucket" in (caught.value.hint or "")
 
     def test_unknown_schemes_are_told_the_known_ones(self) -> None:
         with pytest.raises(UsageError, match="ftp:// buckets are not supported"):
