@@ -74,8 +74,10 @@ def _shape(name: str) -> str:
 
 
 def add_gaps(source: Source, names: list[str], report: Report, *, by_folder: bool = False) -> None:
-    """Insert a fault for every gap in the numbering, in the place of the missing shards."""
-    records = [name for name, found in zip(names, report.files, strict=False) if found.format == "tfrecord"]
+    """Insert a fault for every gap in the numbering, in the place of the missing shards; an empty one is there."""
+    known = [(name, _shape(name), found.format) for name, found in zip(names, report.files, strict=False)]
+    shapes = {shape for _, shape, format in known if format == "tfrecord"}
+    records = [name for name, shape, format in known if shape in shapes and format in ("tfrecord", None)]
     for gap in _gaps_by_folder(records) if by_folder else find_gaps(records):
         place = names.index(gap.before) if gap.before else len(names)
         names.insert(place, gap.first)

@@ -220,4 +220,4 @@ def _print_notes(contents: Contents) -> None:
         message(f"{count(sequences, 'record')}: tf.train.SequenceExample; names that end with [] are feature lists")
     if foreign := sum(shard.foreign for shard in contents.shards):
         kind = contents.payload.kind
-        message(f"found {count(foreign, 'record')} that are not a tf.train.Example ({kind}): tar2tf verify lists them")
+        message(f"{count(foreign, 'record')}: not a tf.train.Example ({kind})")

@@ -72,6 +72,15 @@ def test_a_gap_is_a_fault_where_the_shard_should_be(tmp_path: Path, run: Callabl
     assert "not whole: 1 missing; 3 files, 6 records" in run(tmp_path).err
 
 
+def test_an_empty_shard_is_not_missing_as_well(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    for number in range(4):
+        write(tmp_path / f"part-{number}.tfrecord", framed(*some_examples(2)) if number != 1 else b"")
+    write(tmp_path / "part-0.tar", b"")
+    ran = run(tmp_path)
+    assert [line.split(": ")[1] for line in ran.out.splitlines()] == ["the file is empty (empty)"] * 2
+    assert "not whole: 2 of 5 files faulty; 5 files" in ran.err
+
+
 def test_shards_named_one_by_one_have_no_gaps(tmp_path: Path, run: Callable[..., Ran]) -> None:
     for number in (1, 2, 5):
         write(tmp_path / f"train-{number}.record", framed(*some_examples(2)))

@@ -136,7 +136,7 @@ def test_records_that_are_no_example_are_counted_and_said(tmp_path: Path, run_in
     path = write_records(tmp_path / "x", [an_example(a=1), b"hello", a_png()])
     ran = run_inspect(path, "--json")
     assert (ran.code, ran.json["samples"], ran.json["entries"]["a"]["count"]) == (0, 3, 1)
-    assert "2 records that are not a tf.train.Example" in ran.err
+    assert "2 records: not a tf.train.Example" in ran.err
 
 
 def test_a_directory_of_both_is_mixed(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
