@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from tar2tf_cli.conversion.manifest import Manifest
@@ -62,9 +64,9 @@ def generate_and_save_train_eval_test_tfrecords_files(
     example_class: type[Example] | str,
     examples_list_filepath: Lists,
     examples_train_eval_test_ratio: Ratio = 0.8,
-    examples_shuffle: bool = True,
-    examples_tfrecord_file_max_size_in_bytes: float = 1e6,
+    examples_tfrecord_file_max_size_in_bytes: float | str = 1e6,
     *,
+    examples_shuffle: bool = True,
     examples_seed: int = 0,
     examples_num_workers: int | None = None,
     examples_on_error: Literal["fail", "skip"] = "fail",
@@ -84,11 +86,12 @@ def generate_and_save_train_eval_test_tfrecords_files(
             and test, in this order; or a dict from directory names to CSV files.
         examples_train_eval_test_ratio: the share of train, with the rest for eval; or the shares of train and eval, or
             of train, eval and test, which sum to 1. Shares are rounded down to rows; the last gets the remainder.
-        examples_shuffle: shuffle the rows before they are divided.
         examples_tfrecord_file_max_size_in_bytes: maximum size of a file in bytes, framing included.
+        examples_shuffle: shuffle the rows before they are divided.
         examples_seed: random seed for shuffling.
         examples_num_workers: number of worker processes; defaults to the number of CPUs.
-        examples_on_error: whether an example that cannot be made ends the run or is skipped.
+        examples_on_error: whether an example that cannot be made ends the run, or is skipped; then a warning says how
+            many were skipped.
         examples_overwrite: replace files that these conversions did not write.
         examples_events: notified of progress.
         kwargs: passed to `from_csv_row`, `load` and `split`, as far as they accept them.
@@ -102,11 +105,12 @@ def generate_and_save_train_eval_test_tfrecords_files(
     """
     root = os.fspath(save_directory_path)
     parts = _parts(examples_list_filepath, examples_train_eval_test_ratio)
-    counts = {}
+    size = Output(_NAMES, examples_tfrecord_file_max_size_in_bytes).max_shard_size
+    counts, skipped = {}, 0
     for directory, part in parts.items():
         conversion = Conversion(
             Input(part.path, kind="examples", example_class=example_class, example_args=kwargs, rows=part.rows),
-            Output(os.path.join(root, directory, _NAMES), int(examples_tfrecord_file_max_size_in_bytes)),
+            Output(os.path.join(root, directory, _NAMES), size),
             shuffle=examples_shuffle,
             seed=examples_seed,
             on_error=examples_on_error,
@@ -116,13 +120,17 @@ def generate_and_save_train_eval_test_tfrecords_files(
             conversion, workers=examples_num_workers, overwrite=examples_overwrite, events=examples_events
         )
         counts[directory] = summary.records
+        skipped += summary.skipped_samples
+    if skipped:
+        what = "1 example that cannot be made is" if skipped == 1 else f"{skipped:,} examples that cannot be made are"
+        warnings.warn(f"{what} not in {root}", stacklevel=2)
     config = {
         "class_name": find_class(example_class).__name__,
         "list_filepath": ", ".join(f"{name}: {os.path.abspath(part.path)}" for name, part in parts.items()),
         "train_eval_test_ratio": _as_text(examples_train_eval_test_ratio),
         "shuffle": str(examples_shuffle),
         "seed": str(examples_seed),
-        "tfrecord_file_max_size_in_bytes": str(int(examples_tfrecord_file_max_size_in_bytes)),
+        "tfrecord_file_max_size_in_bytes": str(size),
         **{name: _as_text(value) for name, value in kwargs.items()},
         **{f"{directory}_count": str(count) for directory, count in counts.items()},
     }
@@ -146,10 +154,12 @@ def _parts(lists: Lists, ratio: Ratio) -> dict[str, _Part]:
 
 def _divided(path: str, ratio: Ratio) -> dict[str, _Part]:
     """Divide the rows of one list by ratio."""
-    shares = [ratio] if isinstance(ratio, (int, float)) else list(ratio)
+    shares: list[float] = list(ratio) if isinstance(ratio, Iterable) else [ratio]
+    if not all(isinstance(share, Real) and 0 <= share <= 1 for share in shares):
+        shares = []
     if len(shares) == 1:
         shares.append(1 - shares[0])
-    if len(shares) > len(_DIRECTORIES) or any(not 0 <= share <= 1 for share in shares) or abs(sum(shares) - 1) > 1e-6:
+    if len(shares) > len(_DIRECTORIES) or abs(sum(shares) - 1) > 1e-6:
         raise UsageError(
             f"the ratio {ratio!r} does not divide examples into {', '.join(_DIRECTORIES)}",
             hint="give one number between 0 and 1, or two or three that sum to 1",

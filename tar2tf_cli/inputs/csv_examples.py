@@ -88,7 +88,7 @@ class ExamplesSource(ListSource):
             self._version = _version(file)
             places = shuffled(list(_places(file, self.bucket)), self._seed, lambda place: str(place[0]))
             if not places:
-                raise SourceError("has no rows", shard=self.bucket)
+                raise SourceError("has no rows", shard=self.bucket, hint="list one example per line")
 
             def described(place: _Place) -> tuple[int, bytes]:
                 number, offset, size = place
@@ -122,7 +122,7 @@ class ExamplesSource(ListSource):
             except IgnoreExample:
                 report.skipped["ignored by its class"] += 1
             except SampleError as error:
-                fault(error.at(key=str(number), member=f"row {number}"))
+                fault(error.at(key=str(number), member=f"row {number}", hint=_one_cell(row)))
             if report.samples > stored:
                 report.described += _csv_line(described)
 
@@ -227,7 +227,8 @@ def _places(file: BinaryIO, path: str) -> Iterator[_Place]:
                 yield number, start, lines.offset - start
     except (csv.Error, UnicodeDecodeError) as error:
         reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-        raise SourceError(f"cannot be read as CSV: line {lines.number}: {reason}", shard=path) from None
+        hint = "it has to be UTF-8, with commas, closed quotes, and lines that end with LF or CRLF"
+        raise SourceError(f"cannot be read as CSV: line {lines.number}: {reason}", shard=path, hint=hint) from None
     except OSError as error:
         raise read_failed(path, error) from None
 
@@ -251,6 +252,12 @@ class _Lines:
 def _csv_reader(lines: Iterable[str]) -> Iterator[list[str]]:
     csv.field_size_limit(_LONGEST_CELL)
     return csv.reader(lines, strict=True)
+
+
+def _one_cell(row: Sequence[str]) -> str | None:
+    """What to do about a row that other characters than commas seem to divide."""
+    divided = len(row) == 1 and (";" in row[0] or "\t" in row[0])
+    return f"divide the row by commas; it is a single cell now: {row[0][:40]!r}" if divided else None
 
 
 def _csv_line(row: Sequence[Any]) -> str:

@@ -102,7 +102,7 @@ class Output:
     """
 
     path: Checked[PathText, str] = Checked(check.text)
-    max_shard_size: Checked[int | str | None, int | None] = Checked(check.size, None)
+    max_shard_size: Checked[float | str | None, int | None] = Checked(check.size, None)
     num_shards: Exact[int | None] = Checked(check.whole(1, 1_000_000), None)
     records_per_shard: Exact[int | None] = Checked(check.whole(1), None)
     compression: Exact[Compression] = Checked(check.one_of("none", "gzip"), "none")

@@ -57,6 +57,25 @@ def test_the_toy_example_comes_back_from_train_eval_and_test_in_chunks_of_five(t
     assert seen != rows_of(path)
 
 
+def test_skipped_examples_get_a_warning_in_every_run(toys, tmp_path):
+    path, data = toys
+    next(data.iterdir()).unlink()
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="1 example that cannot be made is not in .*out"):
+            generate(tmp_path / "out", ToyExample, path, src_data_dirpath=str(data), examples_on_error="skip")
+
+
+@pytest.mark.parametrize("size", [300, 300.0, "300"])
+def test_the_size_of_files_follows_the_ratio_as_in_tfrecorder(toys, tmp_path, size):
+    path, data = toys
+    generate_and_save_train_eval_test_tfrecords_files(tmp_path, ToyExample, path, 1, size, src_data_dirpath=str(data))
+    files = [Path(name) for name in get_tfrecord_filepaths(tmp_path / "train")]
+    assert len(files) > 1
+    assert max(file.stat().st_size for file in files) <= 300
+    with pytest.raises(UsageError, match="True is not a size"):
+        generate_and_save_train_eval_test_tfrecords_files(tmp_path / "x", ToyExample, path, 1, True)
+
+
 def test_a_row_is_loaded_only_where_it_is_stored(toys, tmp_path):
     path, data = toys
     arguments = [f"--example-arg={name}" for name in (f"src_data_dirpath={data}", "normalize=true")]
@@ -107,7 +126,7 @@ def test_ratios_divide_the_rows_between_directories(toys, tmp_path, ratio, sizes
     assert {folder.name: len(rows_of(folder / "examples.csv")) for folder in (tmp_path / "out").glob("*/")} == sizes
 
 
-@pytest.mark.parametrize("ratio", [1.2, -0.1, [0.5, 0.6], [0.5, 0.3, 0.1], [0.25] * 4])
+@pytest.mark.parametrize("ratio", [1.2, -0.1, None, "0.8", [], [0.5, 0.6], [0.5, 0.3, 0.1], [0.25] * 4])
 def test_ratios_that_do_not_sum_to_one_are_refused(toys, tmp_path, ratio):
     with pytest.raises(UsageError, match="sum to 1"):
         generate(tmp_path / "out", ToyExample, toys[0], ratio)
@@ -152,7 +171,7 @@ def test_what_is_stored_can_be_stored_again_from_its_own_examples_csv(toys, tmp_
 
 def test_files_are_numbered_from_0_and_keep_to_the_size(toys, tmp_path):
     path, data = toys
-    generate(tmp_path / "out", ToyExample, path, 1, True, 1500, src_data_dirpath=data)
+    generate(tmp_path / "out", ToyExample, path, 1, 1500, src_data_dirpath=data)
     paths = get_tfrecord_filepaths(tmp_path / "out" / "train")
     assert [os.path.basename(path) for path in paths] == [f"{number}.tfr" for number in range(len(paths))]
     assert len(paths) > 10

@@ -84,6 +84,7 @@ def test_each_part_is_let_go_when_it_is_stored_and_the_whole_behind_them(tmp_pat
         (b"", "has no rows"),
         (b'a,"b\nc', "line 2"),
         (b"a\n\xff\n", "line 2: it is not UTF-8"),
+        (b"a\rb\r", "lines that end with LF"),
         (None, "cannot be read"),
     ],
 )
@@ -95,6 +96,14 @@ def test_a_file_that_is_no_csv_is_named(tmp_path, data, fault):
     assert done.returncode == 3
     assert fault in done.stderr
     assert "examples.csv" in done.stderr
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_rows_with_other_characters_for_commas_are_named_with_what_to_do(tmp_path, mark):
+    path = write_rows(tmp_path / "examples.csv", [mark.join(["a", "yes", "1", "1"])])
+    done = run(path, tmp_path / "t.record", where=FICKLE)
+    assert done.returncode == 3
+    assert f"divide the row by commas; it is a single cell now: {mark.join(['a', 'yes', '1', '1'])!r}" in done.stderr
 
 
 @pytest.mark.parametrize(
