@@ -135,7 +135,7 @@ def _converted_twice(manifests: Sequence[Manifest]) -> list[str]:
     seen: Counter[tuple[str, str]] = Counter()
     for manifest in manifests:
         kind = str({**manifest.spec, "input": manifest.spec["input"].get("bucket"), "output": None})
-        seen.update((kind, item["name"]) for item in manifest.inputs)
+        seen.update((kind, item.name) for item in manifest.inputs)
     return [name for (_, name), count in seen.items() if count > 1]
 
 

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from tar2tf_cli.stores import ObjectInfo
+
 __all__ = ["InputChanges", "differing"]
 
 _MOST_NAMED: Final = 3
@@ -19,7 +21,7 @@ class InputChanges(NamedTuple):
     changed: Sequence[str]
 
     @classmethod
-    def between(cls, before: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]]) -> InputChanges:
+    def between(cls, before: Sequence[ObjectInfo], now: Sequence[ObjectInfo]) -> InputChanges:
         """Compare the inputs of two manifests."""
         old, new = _by_name(before), _by_name(now)
         changed = [name for name in new if name in old and _differ(old[name], new[name])]
@@ -31,11 +33,11 @@ class InputChanges(NamedTuple):
         return ", ".join(_listed(names, kind) for kind, names in kinds.items() if names) or "their order changed"
 
 
-def _by_name(inputs: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+def _by_name(inputs: Sequence[ObjectInfo]) -> dict[str, list[Any]]:
     """The versions of the inputs of each name; one file can be given twice."""
     found: dict[str, list[Any]] = {}
-    for entry in inputs:
-        found.setdefault(entry["name"], []).append((entry["size"], entry["version"]))
+    for name, size, version, _ in inputs:
+        found.setdefault(name, []).append((size, version))
     return found
 
 

@@ -60,7 +60,7 @@ class Claim:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """Version, spec and inputs of the conversion (`Manifest.identity`)."""
+        """What the conversion is (`Manifest.identity`)."""
         return self.plan.manifest().identity()
 
     @property
@@ -108,12 +108,12 @@ class Claim:
         """Whether the shards' paths are known only once all shards are written."""
         return "total" in self.template.fields
 
-    def other_options(self, identity: dict[str, Any]) -> list[str]:
-        """Keys of the spec that differ in another conversion's identity, except those that only list its inputs."""
+    def other_options(self, spec: dict[str, Any]) -> list[str]:
+        """Keys that differ in another conversion's spec, except those that only list its inputs."""
         from tar2tf_cli.conversion.changes import differing
 
         listed_by = self.plan.source.listed_by
-        return [name for name in differing(identity["spec"], self.identity["spec"]) if name not in listed_by]
+        return [name for name in differing(spec, self.identity["spec"]) if name not in listed_by]
 
     def lane(self, split: str | None, name: str) -> str:
         """The lane of a shard of a split, with the first records from the input of that name."""

@@ -12,6 +12,7 @@ from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.sharding import Origin
 from tar2tf_cli.conversion.writing import ShardReport
 from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.stores import ObjectInfo
 
 __all__ = ["Content", "Former", "FormerShard", "Segment"]
 
@@ -90,7 +91,7 @@ class Former:
     def of(
         cls,
         manifest: Manifest,
-        inputs: Sequence[dict[str, Any]],
+        inputs: Sequence[ObjectInfo],
         lane_of: Callable[[str | None, str], str],
         is_there: Callable[[str, int], bool],
     ) -> Former:
@@ -98,7 +99,7 @@ class Former:
 
         Args:
             manifest: the manifest, with its lineage.
-            inputs: the inputs as the new manifest describes them.
+            inputs: the inputs of the new conversion.
             lane_of: the lane of a shard, by its split and the name of its first input.
             is_there: whether the sink has a shard of this path and size.
         """
@@ -108,7 +109,7 @@ class Former:
         totals: Counter[str] = Counter()
         contents: dict[str, Content] = defaultdict(Content)
         for entry in manifest.shards:
-            lane = lane_of(entry.split, manifest.inputs[entry.origins[0].source]["name"])
+            lane = lane_of(entry.split, manifest.inputs[entry.origins[0].source].name)
             origins = [origin._replace(source=now.get(origin.source, -1)) for origin in entry.origins]
             content = contents[lane] = contents[lane].followed_by(origins)
             report = ShardReport(entry.bytes, entry.records, int(entry.digest.rpartition(":")[2], 16))
@@ -133,14 +134,14 @@ class Former:
             size += origin.size
 
 
-def _renumbered(before: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]]) -> dict[int, int]:
+def _renumbered(before: Sequence[ObjectInfo], now: Sequence[ObjectInfo]) -> dict[int, int]:
     """The numbers that unchanged inputs have now, by their numbers before."""
     numbers: dict[tuple[Any, ...], deque[int]] = defaultdict(deque)
-    for number, entry in enumerate(now):
-        if entry["version"] is not None:
-            numbers[tuple(entry.values())].append(number)
+    for number, item in enumerate(now):
+        if item.version is not None:
+            numbers[item[:3]].append(number)
     found: dict[int, int] = {}
-    for number, entry in enumerate(before):
-        if same := numbers.get(tuple(entry[name] for name in ("name", "size", "version"))):
+    for number, item in enumerate(before):
+        if same := numbers.get(item[:3]):
             found[number] = same.popleft()
     return found

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import repeat
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from tar2tf_cli.conversion.lineage import Lineage, origins_of
@@ -19,7 +19,7 @@ from tar2tf_cli.stores import ObjectInfo
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.sharding import Origin
 
-__all__ = ["VERSION", "InputEntries", "Manifest", "ShardEntry", "digest"]
+__all__ = ["VERSION", "Manifest", "ShardEntry", "digest", "input_entry"]
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class Manifest:
 
     Attributes:
         spec: the canonical spec (`Conversion.canonical`).
-        inputs: name, size in bytes and version of each input, in order.
+        inputs: the inputs, in order.
         shards: the shards, by split and then by number.
         features: dtype, shape, encoding and count of each feature (`Schema.describe`).
         skipped: how many members were skipped, by reason, and how many samples.
@@ -69,7 +69,7 @@ class Manifest:
     """
 
     spec: dict[str, Any]
-    inputs: Sequence[dict[str, Any]]
+    inputs: Sequence[ObjectInfo]
     shards: Sequence[ShardEntry] = ()
     features: dict[str, dict[str, Any]] = field(default_factory=dict)
     skipped: dict[str, Any] = field(default_factory=dict)
@@ -78,8 +78,12 @@ class Manifest:
     claimed: dict[str, int] = field(default_factory=dict)
 
     def identity(self) -> dict[str, Any]:
-        """Version, spec and inputs; two conversions are the same if these are equal."""
-        return {"version": VERSION, "spec": self.spec, "inputs": self.inputs}
+        """Version, spec and a digest of the inputs; two conversions are the same if these are equal."""
+        found = blake2b(digest_size=16)
+        items = iter(self.inputs)
+        while some := [f"{name}\0{size}\0{version}\0" for name, size, version, _ in islice(items, _AT_ONCE)]:
+            found.update("".join(some).encode("utf-8", "surrogateescape"))
+        return {"version": VERSION, "spec": self.spec, "inputs": found.hexdigest()}
 
     @property
     def records(self) -> int:
@@ -134,7 +138,7 @@ class Manifest:
         if self.documents:
             rest["documents"] = self.documents
         yield f'{_indented(head)},\n "inputs": '
-        yield from _objects(self.inputs)
+        yield from _objects(map(input_entry, self.inputs))
         yield ',\n "shards": '
         yield from _objects(shard.to_json() for shard in self.shards)
         yield f",{_indented(rest)[1:]}"
@@ -173,15 +177,17 @@ class Manifest:
         with _names_damage(path):
             MANIFEST(whole, "")
         described = whole["features"], whole["skipped"], whole.get("documents", [])
+        inputs: Sequence[ObjectInfo]
         if large:
-            inputs = LateEntries(large.inputs, partial(_late, "inputs", path, lambda entry: entry))
+            inputs = LateEntries(large.inputs, partial(_late, "inputs", path, _input))
             shards = LateEntries(large.shards, partial(_late, "shards", path, ShardEntry.from_json))
             return cls(whole["spec"], inputs, shards, *described, None, whole.get("totals", {}))
         lineage = whole["lineage"] if lineage_agrees(whole) else None
         origins: Iterable[Sequence[Origin]] = origins_of(lineage) if lineage else repeat(())
         every = [ShardEntry.from_json(shard, pieces) for shard, pieces in zip(whole["shards"], origins, strict=False)]
         given = Lineage(lineage["schemas"], lineage["inputs"]) if lineage and lineage["inputs"] else None
-        return cls(whole["spec"], whole["inputs"], every, *described, given, whole.get("totals", {}))
+        inputs = [*map(_input, whole["inputs"])]
+        return cls(whole["spec"], inputs, every, *described, given, whole.get("totals", {}))
 
     @classmethod
     def load(cls, path: str) -> Manifest | None:
@@ -232,44 +238,14 @@ def _objects(items: Iterable[dict[str, Any]]) -> Iterator[str]:
     yield "[]" if mark == "[\n" else "\n ]"
 
 
-class InputEntries(Sequence[dict[str, Any]]):
-    """The inputs of a plan as a manifest describes them, made one by one."""
-
-    def __init__(self, items: Sequence[ObjectInfo]) -> None:
-        self._items = items
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __getitem__(self, number: Any) -> Any:
-        found = self._items[number]
-        return [input_entry(item) for item in found] if isinstance(number, slice) else input_entry(found)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return map(input_entry, self._items)
-
-    def __eq__(self, other: object) -> bool:
-        """Whether other entries are the same, in the same order."""
-        if not isinstance(other, Sequence) or len(other) != len(self):
-            return False
-        return all(one == another for one, another in zip(self, other, strict=True))
-
-    __hash__ = None  # type: ignore[assignment]
-
-    @property
-    def digest(self) -> str:
-        """A digest of the entries, in their order."""
-        found = blake2b(digest_size=16)
-        for first in range(0, len(self._items), _AT_ONCE):
-            items = self._items[first : first + _AT_ONCE]
-            text = "".join([f"{name}\0{size}\0{version}\0" for name, size, version, _ in items])
-            found.update(text.encode("utf-8", "surrogateescape"))
-        return found.hexdigest()
-
-
 def input_entry(item: ObjectInfo) -> dict[str, Any]:
     """An input as the manifest describes it."""
     return {"name": item.name, "size": item.size, "version": item.version}
+
+
+def _input(entry: dict[str, Any]) -> ObjectInfo:
+    """An input that a manifest describes."""
+    return ObjectInfo(entry["name"], entry["size"], entry["version"])
 
 
 def digest(crc: int) -> str:

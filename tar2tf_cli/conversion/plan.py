@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from tar2tf_cli.conversion.manifest import InputEntries, Manifest
+from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.urls import is_remote
@@ -95,7 +95,7 @@ class Plan(NamedTuple):
         """The part of the manifest that is known before anything is read."""
         spec = self.conversion.canonical()
         spec["input"].update(self.source.identity)
-        return Manifest(spec, InputEntries(self.inputs))
+        return Manifest(spec, self.inputs)
 
     def documents(self, described: str = "") -> dict[str, bytes]:
         """Paths and content of the files to be written beside the manifest.

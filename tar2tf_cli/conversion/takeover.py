@@ -47,8 +47,7 @@ class Takeover:
         self.everything = ""
         head, entries = folder.read_journal()
         head = head or {"identity": None, "replaces": []}
-        self._mark = {**claim.identity, "inputs": claim.identity["inputs"].digest}
-        self._ours = head["identity"] == self._mark
+        self._ours = head["identity"] == claim.identity
         self._continues = self._ours and claim.resumable
         previous = self._checked_previous()
         files = self._inside(previous.files) if previous else set()
@@ -56,7 +55,8 @@ class Takeover:
         self._check_found(files, head["identity"], has_manifest=previous is not None)
         self.stale = self._to_replace(files, head, entries)
         self.sealed: dict[tuple[str, int], JournalEntry] = _sealed(entries) if self._continues else {}
-        self._previous = self._brought_up_to_date(previous, head)
+        self._previous: Manifest | None = None  # that of the conversion that is brought up to date
+        self._bring_up_to_date(previous, head)
 
     def begin(self) -> None:
         """Remove what an interrupted run left that this one does not continue, and start the journal."""
@@ -67,20 +67,14 @@ class Takeover:
             self._sink.drop_staged()
         self._begin_journal()
 
-    def _brought_up_to_date(self, previous: Manifest | None, head: dict[str, Any]) -> Manifest | None:
-        """The manifest of the conversion that is brought up to date, if that can save any work."""
+    def _bring_up_to_date(self, previous: Manifest | None, head: dict[str, Any]) -> None:
+        """Compare with the earlier conversion, if that can save any work."""
+        claim = self._claim
         if previous is None and self._ours and "previous" in head:  # killed while it replaced that manifest's files
-            previous = Manifest.from_bytes(head["previous"].encode(), self._claim.where)
-        elif not self._claim.update:
-            previous = None
-        if previous is not None:
-            self._bring_up_to_date(previous)
-        return previous if self.former else None
-
-    def _bring_up_to_date(self, previous: Manifest) -> None:
-        """Compare with an earlier conversion, if that can save any work."""
-        claim, inputs = self._claim, self._claim.identity["inputs"]
-        if names := claim.other_options(previous.identity()):
+            previous = Manifest.from_bytes(head["previous"].encode(), claim.where)
+        elif previous is None or not claim.update:
+            return
+        if names := claim.other_options(previous.spec):
             self.everything = f"the options have changed ({', '.join(names[:3])})"
         elif whole := claim.plan.whole:
             self.everything = f"with {whole}, each shard depends on all inputs"
@@ -90,33 +84,29 @@ class Takeover:
             from tar2tf_cli.conversion.changes import InputChanges
             from tar2tf_cli.conversion.former import Former
 
-            self.changes = InputChanges.between(previous.inputs, inputs)
-            self.former = Former.of(previous, inputs, claim.lane, claim.is_there)
+            self.changes = InputChanges.between(previous.inputs, claim.plan.inputs)
+            self.former = Former.of(previous, claim.plan.inputs, claim.lane, claim.is_there)
+            self._previous = previous
 
     def _checked_previous(self) -> Manifest | None:
         """The existing manifest, unless this conversion may not replace it; a damaged one lists nothing."""
+        claim, hint = self._claim, OVERWRITE
         try:
-            previous = previous_of(self._claim)
+            previous = previous_of(claim)
         except DamagedShardError as error:
-            if not self._claim.overwrite:
-                raise OutputExistsError(
-                    f"already exists, and {error.message}", shard=self._claim.where, hint=OVERWRITE
-                ) from None
-            return Manifest({}, [])
-        if previous is not None and not (self._claim.overwrite or self._claim.update):
-            self._check_previous(previous)
-        return previous
-
-    def _check_previous(self, previous: Manifest) -> None:
-        """Raise if there is a manifest that this conversion may not replace."""
-        identity = self._claim.identity
-        if previous.identity() != identity:
-            reason, hint = _what_changed(previous, self._claim)
-        elif not self._claim.resumable:
-            reason, hint = "already exists, and tar2tf cannot tell whether the input is still the same", OVERWRITE
+            previous, reason = Manifest({}, []), f"already exists, and {error.message}"
         else:
-            return
-        raise OutputExistsError(reason, shard=self._claim.where, hint=hint)
+            if previous is None or claim.update:
+                return previous
+            if previous.identity() != claim.identity:
+                reason, hint = _what_changed(previous, claim)
+            elif claim.resumable:
+                return previous
+            else:
+                reason = "already exists, and tar2tf cannot tell whether the input is still the same"
+        if not claim.overwrite:
+            raise OutputExistsError(reason, shard=claim.where, hint=hint)
+        return previous
 
     def _check_found(self, files: set[str], interrupted: dict[str, Any] | None, *, has_manifest: bool) -> None:
         """Raise if something is in the way.
@@ -181,7 +171,7 @@ class Takeover:
     def _begin_journal(self) -> None:
         """Start a new journal, with the manifest that is brought up to date: it is gone while files are replaced."""
         replaces = sorted(os.path.relpath(path, self._claim.root) for path in self.stale)
-        head = {"identity": self._mark, "replaces": replaces}
+        head = {"identity": self._claim.identity, "replaces": replaces}
         if self._previous:
             head["previous"] = self._previous.to_bytes().decode("ascii")
         self._folder.begin_journal(head, keep=self._ours)
@@ -197,13 +187,12 @@ def _what_changed(previous: Manifest, claim: Claim) -> tuple[str, str]:
     """What differs from an earlier conversion, and what the user can do."""
     from tar2tf_cli.conversion.changes import InputChanges, differing
 
-    if names := claim.other_options(previous.identity()):
-        return f"was made with other options: {', '.join(names[:3])} changed", OVERWRITE
     hint = "pass --update to redo only what changed, --overwrite to replace everything, or choose another output path"
-    if previous.inputs == claim.identity["inputs"]:
-        names = differing(previous.spec, claim.identity["spec"])
-        return f"was made with other options: {', '.join(names[:3])} changed", hint
-    return f"was made from other inputs: {InputChanges.between(previous.inputs, claim.identity['inputs'])}", hint
+    names = claim.other_options(previous.spec)
+    if not names and previous.identity()["inputs"] != claim.identity["inputs"]:
+        return f"was made from other inputs: {InputChanges.between(previous.inputs, claim.plan.inputs)}", hint
+    found = names or differing(previous.spec, claim.identity["spec"])
+    return f"was made with other options: {', '.join(found[:3])} changed", OVERWRITE if names else hint
 
 
 def _sealed(entries: list[Any]) -> dict[tuple[str, int], JournalEntry]:
@@ -214,8 +203,9 @@ def _sealed(entries: list[Any]) -> dict[tuple[str, int], JournalEntry]:
 
 def _is_same_command(identity: dict[str, Any] | None, claim: Claim) -> bool:
     """Whether an interrupted run was of the same conversion, perhaps of other inputs."""
-    known = identity is not None and identity["version"] == claim.identity["version"]
-    return known and not claim.other_options(identity or {})
+    if identity is None or identity["version"] != claim.identity["version"]:
+        return False
+    return not claim.other_options(identity["spec"])
 
 
 def _file(path: str) -> tuple[int, int] | str:

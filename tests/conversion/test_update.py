@@ -28,6 +28,7 @@ from tar2tf_cli.errors import OutputExistsError, SourceError, Tar2tfError, Usage
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
+from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.directory import DirectorySource
 
 
@@ -481,7 +482,7 @@ def test_all_shards_that_would_be_the_same_are_kept_and_no_input_is_read_for_the
         ShardEntry("x", shard.records, shard.size, "crc32c:00000000", shard.lane, tuple(shard.origins))
         for shard in former_shards
     ]
-    inputs, present = ([{"name": name, "size": 1, "version": "1"} for name, _ in each] for each in tars)
+    inputs, present = ([ObjectInfo(name, 1, "1") for name, _ in each] for each in tars)
     lineage = Lineage()
     for _ in before:
         lineage.add(InputReport())
