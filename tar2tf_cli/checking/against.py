@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, islice
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.checking.faults import Fault, FileReport
 from tar2tf_cli.checking.files import FileContext, FileTask, read_files
-from tar2tf_cli.checking.record_digests import Differences, Place, compare, digest_of, write_digests
+from tar2tf_cli.checking.record_digests import Differences, Place, compare, digest_of
 from tar2tf_cli.checking.verify_file import CheckRun
 from tar2tf_cli.conversion.changes import differing
 from tar2tf_cli.conversion.document import Document
@@ -21,6 +21,7 @@ from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.formats.example_parser import decode
+from tar2tf_cli.formats.record_file import write_whole
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.stages import TarsSource
@@ -35,8 +36,6 @@ __all__ = ["Origin", "verify_against"]
 
 Origin: TypeAlias = tuple[str, Sequence[str], Reach]
 """What shards were made from: bucket and templates, and how the bucket is reached."""
-
-T = TypeVar("T")
 
 _OWN: Final = ("input.bucket", "input.template", "input.tars", "output.")
 """Keys of a spec that the parts of a dataset each have for themselves."""
@@ -81,20 +80,17 @@ def _check_alike(documents: Sequence[Document]) -> None:
 
 
 def _compare(run: CheckRun, plan: Plan, shards: Source, reports: list[FileReport]) -> None:
-    items = shards.list(())
+    inputs = _Side(plan.source, TarRules(), items=plan.inputs, conversion=plan.work)
+    outputs = _Side(shards, TarRules(), items=shards.list(()))
     with tempfile.TemporaryDirectory(prefix="tar2tf-") as folder:
-        expected = [os.path.join(folder, f"expected-{number}") for number in range(len(plan.inputs))]
-        actual = [os.path.join(folder, f"actual-{number}") for number in range(len(items))]
-        made = map(FileTask, plan.inputs, [partial(_write_expected, path) for path in expected])
-        there = map(FileTask, items, [partial(_write_actual, path) for path in actual])
-        read_files([*made], _Context(plan.source, TarRules(), conversion=plan.work), run.workers, run.events)
-        read_files([*there], FileContext(shards, TarRules()), run.workers, run.events)
+        expected = _digests(inputs, os.path.join(folder, "expected"), run)
+        actual = _digests(outputs, os.path.join(folder, "actual"), run)
         limit = None if plan.conversion.shuffle else plan.work.limit
         found = compare(expected, actual, limit)
     if plan.work.limit is not None and plan.conversion.shuffle:
         found.missing.clear()  # which of them were drawn is not known
     if found:
-        _report(found, plan, shards, items, reports)
+        _report(found, inputs, outputs, reports)
 
 
 def _plan(manifest: Manifest, bucket: str, templates: Sequence[str], reach: Reach) -> Plan:
@@ -105,40 +101,71 @@ def _plan(manifest: Manifest, bucket: str, templates: Sequence[str], reach: Reac
     return make_plan(build(spec), endpoint=reach.get("endpoint"))
 
 
-# --- Digests ---
+# --- The two sides ---
 
 
-@dataclass(slots=True)
-class _Context(FileContext):
-    conversion: Conversion = field(kw_only=True)
+class _Record(NamedTuple):
+    """A record that is in a shard, or should be.
+
+    Attributes:
+        parts: its data; to be used before the next record.
+        key: the key of its sample, if it should be in a shard.
+        number: its number in the shard, if it is in one.
+        offset: its offset there.
+    """
+
+    parts: Iterable[bytes]
+    key: str | None = None
+    number: int | None = None
+    offset: int | None = None
+
+    @property
+    def features(self) -> dict[str, tuple[Any, list[Any]]]:
+        """Kind and values of each feature; none if it is not an example."""
+        try:
+            return decode(b"".join(self.parts))
+        except ValueError:
+            return {}
 
 
-def _write_expected(path: str, item: ObjectInfo, context: _Context) -> None:
-    """Write the digests of the records that one input makes."""
+@dataclass(slots=True, eq=False, repr=False)
+class _Side(FileContext):
+    """One of the two sides: the inputs, which are converted again, or the shards.
 
-    def write(regroup: bool) -> None:
-        records = _made(context.conversion, context.source, item, context.on_bytes, regroup=regroup)
-        write_digests(path, (digest_of(parts) for _, parts in records))
+    Attributes:
+        items: the inputs or shards.
+        conversion: makes records of inputs; None for shards.
+    """
 
-    put_together(write)
+    items: Sequence[ObjectInfo] = ()
+    conversion: Conversion | None = None
 
+    def records(self, item: ObjectInfo, *, regroup: bool) -> Iterator[_Record]:
+        """The records of an input; those of a shard whose CRCs are right, as the others are faults found elsewhere."""
+        if self.conversion:
+            with Reading(self.conversion, self.source, item, on_bytes=self.on_bytes, regroup=regroup) as reading:
+                for key, parts, _ in reading.records():
+                    yield _Record(_inner(parts), key)
+            return
+        with OpenShard(self.source, item, self.on_bytes) as shard:
+            reader = RecordReader(shard, shard.name)
+            for offset, data in reader.undamaged():
+                yield _Record((data,), None, reader.count, offset)
 
-def _write_actual(path: str, item: ObjectInfo, context: FileContext) -> None:
-    """Write the digests of the records in one shard."""
-    records = _stored(context.source, item, context.on_bytes)
-    write_digests(path, (digest_of((record.data,)) for record in records))
+    def at(self, places: Iterable[Place]) -> Iterator[tuple[str, _Record]]:
+        """The records at these places, in order, each with the path of its input or shard."""
+        for number, group in groupby(places, key=lambda place: place[0]):
+            item, wanted = self.items[number], {place[1] for place in group}
+            for record in put_together(partial(self._some, item, wanted)):
+                yield self.source.locate(item.name), record
 
-
-OnBytes: TypeAlias = "Callable[[int], None] | None"
-
-
-def _made(
-    conversion: Conversion, source: Source, item: ObjectInfo, on_bytes: OnBytes = None, *, regroup: bool = False
-) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """The key and the data, in parts, of each record that an input makes."""
-    with Reading(conversion, source, item, on_bytes=on_bytes, regroup=regroup) as reading:
-        for key, parts, _ in reading.records():
-            yield key, _inner(parts)
+    def _some(self, item: ObjectInfo, wanted: set[int], regroup: bool) -> list[_Record]:
+        records = islice(self.records(item, regroup=regroup), max(wanted) + 1)
+        return [
+            record._replace(parts=(b"".join(record.parts),))
+            for number, record in enumerate(records)
+            if number in wanted
+        ]
 
 
 def _inner(parts: Iterable[bytes]) -> Iterator[bytes]:
@@ -150,99 +177,64 @@ def _inner(parts: Iterable[bytes]) -> Iterator[bytes]:
         held = part
 
 
-class _Record(NamedTuple):
-    number: int
-    offset: int
-    data: bytes
+def _digests(side: _Side, path: str, run: CheckRun) -> list[str]:
+    """Write the digests of all records of a side, in a file for each input or shard; return the files."""
+    paths = [f"{path}-{number}" for number in range(len(side.items))]
+    tasks = map(FileTask, side.items, [partial(_write_digests, path) for path in paths])
+    read_files([*tasks], side, run.workers, run.events)
+    return paths
 
 
-def _stored(source: Source, item: ObjectInfo, on_bytes: OnBytes = None) -> Iterator[_Record]:
-    """The records of a shard whose CRCs are right; the others are faults that are found elsewhere."""
-    with OpenShard(source, item, on_bytes) as shard:
-        reader = RecordReader(shard, shard.name)
-        for offset, data in reader.undamaged():
-            yield _Record(reader.count, offset, data)
+def _write_digests(path: str, item: ObjectInfo, side: _Side) -> None:
+    def write(regroup: bool) -> None:
+        records = side.records(item, regroup=regroup)
+        write_whole(path, (digest_of(record.parts) for record in records), lasting=False)
+
+    put_together(write)
 
 
 # --- Reports ---
 
 
-class _Sample(NamedTuple):
-    """A sample whose record is missing."""
-
-    input: str
-    key: str
-    data: bytes
-
-
-def _report(
-    found: Differences, plan: Plan, shards: Source, items: Sequence[ObjectInfo], reports: list[FileReport]
-) -> None:
+def _report(found: Differences, inputs: _Side, outputs: _Side, reports: list[FileReport]) -> None:
     """Add a fault for each difference; a missing and an unexpected record of the same key are one that changed."""
     by_path = {report.path: report for report in reports}
 
-    def report_of(path: str) -> FileReport:
+    def add(path: str, fault: Fault) -> None:
         if path not in by_path:
             by_path[path] = FileReport(path)
             reports.append(by_path[path])
-        return by_path[path]
+        by_path[path].add(fault)
 
-    missing = {sample.key: sample for sample in _missing_samples(found.missing[:_MOST], plan)}
-    for kind, places in (("unexpected", found.unexpected), ("doubled", found.doubled)):
-        for path, record in _records_at(places[:_MOST], shards, items):
-            key = _key(record.data)
-            sample = missing.pop(key, None) if key is not None and kind == "unexpected" else None
-            report_of(path).add(_fault(kind, record, key, sample))
-    for sample in missing.values():
-        message = f"the record of the sample {sample.key!r} is not in the output"
-        report_of(sample.input).add(Fault("missing", message))
+    missing = {record.key: (path, record) for path, record in inputs.at(found.missing[:_MOST])}
+    for path, record in outputs.at(found.unexpected[:_MOST]):
+        key = _key(record)
+        source = missing.pop(key, None) if key is not None else None
+        what = f"differs{_where(record, source[1])} from what {source[0]} makes" if source else ""
+        kind = "changed" if source else "unexpected"
+        add(path, _fault(kind, record, key, what or "is not what a sample of the source makes"))
+    for path, record in outputs.at(found.doubled[:_MOST]):
+        add(path, _fault("doubled", record, _key(record), "is in the output more often than it should be"))
+    for path, record in missing.values():
+        add(path, Fault("missing", f"the record of the sample {record.key!r} is not in the output"))
     for kind, places in (("missing", found.missing), ("unexpected", found.unexpected), ("doubled", found.doubled)):
         if len(places) > _MOST:
             reports[0].add(Fault(kind, f"and {len(places) - _MOST:,} more of this kind in all shards"))
 
 
-def _missing_samples(places: Sequence[Place], plan: Plan) -> Iterator[_Sample]:
-    for number, group in groupby(places, key=lambda place: place[0]):
-        yield from put_together(partial(_samples_at, plan, plan.inputs[number], {place[1] for place in group}))
+def _fault(kind: str, record: _Record, key: str | None, what: str) -> Fault:
+    of = f"the record of the sample {key!r}" if key is not None else "the record"
+    return Fault(kind, f"{of} {what}", record.number, record.offset)
 
 
-def _samples_at(plan: Plan, item: ObjectInfo, wanted: set[int], regroup: bool) -> list[_Sample]:
-    made = _some(_made(plan.work, plan.source, item, regroup=regroup), wanted)
-    return [_Sample(plan.source.locate(item.name), key, b"".join(parts)) for key, parts in made]
-
-
-def _records_at(places: Sequence[Place], shards: Source, items: Sequence[ObjectInfo]) -> Iterator[tuple[str, _Record]]:
-    for number, group in groupby(places, key=lambda place: place[0]):
-        wanted, item = {place[1] for place in group}, items[number]
-        for record in _some(_stored(shards, item), wanted):
-            yield shards.locate(item.name), record
-
-
-def _some(items: Iterable[T], wanted: set[int]) -> Iterator[T]:
-    return (item for number, item in zip(range(max(wanted) + 1), items, strict=False) if number in wanted)
-
-
-def _key(data: bytes) -> str | None:
-    """The key in a record, if it has one."""
-    kind, values = _features(data).get(KEY, (None, []))
+def _key(record: _Record) -> str | None:
+    """The key in a record of a shard, if it has one."""
+    kind, values = record.features.get(KEY, (None, []))
     return values[0].decode("utf-8", "surrogateescape") if kind == "bytes" and len(values) == 1 else None
 
 
-def _features(data: bytes) -> dict[str, tuple[Any, list[Any]]]:
-    try:
-        return decode(data)
-    except ValueError:
-        return {}
-
-
-def _fault(kind: str, record: _Record, key: str | None, sample: _Sample | None) -> Fault:
-    of = f"the record of the sample {key!r}" if key is not None else "the record"
-    if sample:
-        there, wanted = _features(record.data), _features(sample.data)
-        names = sorted(name for name in there.keys() | wanted.keys() if there.get(name) != wanted.get(name))
-        where = f" in {', '.join(map(repr, names[:5]))}" if names else ""
-        return Fault("changed", f"{of} differs{where} from what {sample.input} makes", record.number, record.offset)
-    message = f"{of} is in the output more often than it should be"
-    if kind == "unexpected":
-        message = f"{of} is not what a sample of the source makes"
-    return Fault(kind, message, record.number, record.offset)
+def _where(record: _Record, wanted: _Record) -> str:
+    """The features in which a record differs from the one that should be in its place."""
+    there, made = record.features, wanted.features
+    names = sorted(name for name in there.keys() | made.keys() if there.get(name) != made.get(name))
+    return f" in {', '.join(map(repr, names[:5]))}" if names else ""

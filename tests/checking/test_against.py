@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from checked import SEVERAL, Ran, a_tar, convert, flipped, in_a_process, write
 from tar2tf_cli.checking import record_digests
-from tar2tf_cli.checking.record_digests import compare, digest_of, write_digests
+from tar2tf_cli.checking.record_digests import compare, digest_of
 from tar2tf_cli.formats.tfrecord import RecordReader, frame
 
 
@@ -161,7 +161,7 @@ def test_against_needs_a_manifest_and_data(tmp_path: Path, run: Callable[..., Ra
 def digests(folder: Path, name: str, files: list[list[int]]) -> list[str]:
     paths = [str(folder / f"{name}-{number}") for number in range(len(files))]
     for path, numbers in zip(paths, files, strict=True):
-        assert write_digests(path, (digest_of([b"%d" % number]) for number in numbers)) == len(numbers)
+        Path(path).write_bytes(b"".join(digest_of([b"%d" % number]) for number in numbers))
     return paths
 
 
@@ -185,4 +185,4 @@ def test_two_sets_are_compared_as_multisets(
 
 
 def test_a_digest_does_not_depend_on_the_parts() -> None:
-    assert digest_of([b"ab", b"c"]) == digest_of([b"abc"]) == hashlib.blake2b(b"abc", digest_size=16).digest()
+    assert digest_of([b"ab", b"c"]) == digest_of([b"abc"]) == hashlib.blake2b(b"abc", digest_size=8).digest()
