@@ -7,20 +7,22 @@ import random
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from math import log2
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tar2tf_cli.checking.content import shortened, text_of
+import numpy as np
+
+from tar2tf_cli.checking.content import shortened
 from tar2tf_cli.checking.document import open_shards
 from tar2tf_cli.checking.files import FileContext, FileTask, read_files
+from tar2tf_cli.checking.record_digests import digest_of
 from tar2tf_cli.checking.show import contents_of, features_of
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.events import Events
-from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.formats.example_parser import ParsedFeature
 from tar2tf_cli.formats.magic import sniff
 from tar2tf_cli.formats.stored import StoredBytes
@@ -34,33 +36,19 @@ from tar2tf_cli.stores import ObjectInfo
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = [
-    "MOST_EXCERPTS",
-    "MOST_PICTURES",
-    "STEPS_PER_DOUBLING",
-    "Excerpt",
-    "Picture",
-    "ShardPage",
-    "read_pages",
-    "split_of",
-]
+__all__ = ["MOST_PICTURES", "STEPS_PER_DOUBLING", "Picture", "ShardPage", "find_duplicates", "read_pages", "split_of"]
 
 MOST_PICTURES: Final = 48
 """Images on the page; as many shards as that give some."""
-
-MOST_EXCERPTS: Final = 6
-"""Samples on the page of a dataset without images."""
 
 STEPS_PER_DOUBLING: Final = 2
 """Bars of the histogram of sizes in each doubling of the size."""
 
 _LABELS: Final = ("image/class/text", "label", "labels", "cls", "class", "image/class/label", "target", "y")
-_MOST_SOUND: Final = 120_000
-_MOST_TEXTS: Final = 4
-T = TypeVar("T")
-
 _MOST_CLASSES: Final = 10_000
 _MOST_LABEL: Final = 48
+_MOST_GROUPS: Final = 8
+_MOST_MEMBERS: Final = 6
 _SPLIT: Final = re.compile(r"(?<![a-z])(train|val|test|dev|eval)(?:ing|idation|id)?(?![a-z])", re.IGNORECASE)
 
 
@@ -70,15 +58,6 @@ class Picture(NamedTuple):
     key: str
     label: str | None
     data: bytes
-
-
-class Excerpt(NamedTuple):
-    """A sample without an image: its key, its label if there is one, the beginnings of its texts, and a sound."""
-
-    key: str
-    label: str | None
-    texts: list[tuple[str, str]]
-    sound: tuple[str, bytes] | None
 
 
 @dataclass(slots=True)
@@ -91,7 +70,6 @@ class ShardPage:
         labels: number of samples with each label; the rest is under an empty label if there are too many.
         digests: 64 bits of a digest of each sample's image or, without one, of all its values.
         pictures: some images, drawn at random.
-        excerpts: some samples without an image, drawn at random.
     """
 
     name: str
@@ -99,7 +77,6 @@ class ShardPage:
     labels: Counter[str] = field(default_factory=Counter)
     digests: array[int] = field(default_factory=lambda: array("Q"))
     pictures: list[Picture] = field(default_factory=list)
-    excerpts: list[Excerpt] = field(default_factory=list)
 
 
 def split_of(name: str) -> str | None:
@@ -166,26 +143,12 @@ def _add(page: ShardPage, number: int, values: _Values, chance: random.Random, m
     if label is not None:
         page.labels[label if label in page.labels or len(page.labels) < _MOST_CLASSES else ""] += 1
     image = next((value for value in values.values() if type(value) is bytes and _is_image(value)), None)
-    page.digests.append(_digest([image] if image is not None else list(_parts(values))))
-    if most and image is not None:
-        _draw(page.pictures, number, most, chance, lambda: Picture(_key(values, number), label, image))
-    elif most:
-        _draw(page.excerpts, number, min(most, MOST_EXCERPTS), chance, lambda: _excerpt(values, number, label))
-
-
-def _draw(drawn: list[T], number: int, most: int, chance: random.Random, make: Callable[[], T]) -> None:
-    """Keep a sample, or let it take the place of another, so that all are as likely to be kept."""
-    place = len(drawn) if len(drawn) < most else chance.randrange(number + 1)
-    if place < most:
-        drawn[place : place + 1] = [make()]
-
-
-def _excerpt(values: _Values, number: int, label: str | None) -> Excerpt:
-    known = [(name, value) for name, value in values.items() if name != KEY and isinstance(value, bytes)]
-    sounds = ((sniff(value[:16]) or "", value) for _, value in known if len(value) <= _MOST_SOUND)
-    sound = next(((kind, value) for kind, value in sounds if kind.startswith("audio/")), None)
-    texts = [(name, text) for name, value in known if (text := text_of(value))]
-    return Excerpt(_key(values, number), label, texts[:_MOST_TEXTS], sound)
+    digest = digest_of([image] if image is not None else _parts(values))
+    page.digests.append(int.from_bytes(digest, "little"))
+    if most and image is not None:  # all are as likely to be kept
+        place = len(page.pictures) if len(page.pictures) < most else chance.randrange(number + 1)
+        if place < most:
+            page.pictures[place : place + 1] = [Picture(_key(values, number), label, image)]
 
 
 def _size(value: Any) -> int:
@@ -226,8 +189,33 @@ def _parts(values: _Values) -> Iterator[bytes]:
                 yield from value.parts() if isinstance(value, ParsedFeature) else (value,)
 
 
-def _digest(parts: Sequence[bytes]) -> int:
-    state = blake2b(digest_size=8)
-    for part in parts:
-        state.update(part)
-    return int.from_bytes(state.digest(), "little")
+class Duplicates(NamedTuple):
+    """Samples with equal images or, without images, with equal values.
+
+    Attributes:
+        extra: how many samples repeat another.
+        leaked: how many groups of equal samples are in more than one split.
+        groups: shard and number of the samples of some groups, those in more than one split first.
+    """
+
+    extra: int
+    leaked: int
+    groups: list[list[tuple[str, int]]]
+
+
+def find_duplicates(pages: Sequence[ShardPage]) -> Duplicates:
+    """Find equal samples; takes about 20 bytes of memory for each sample, and more for those that repeat another."""
+    digests = np.concatenate([np.empty(0, np.uint64), *(np.frombuffer(page.digests, np.uint64) for page in pages)])
+    found, counts = np.unique(digests, return_counts=True)
+    groups: dict[int, list[tuple[str, int]]] = {digest: [] for digest in found[counts > 1].tolist()}
+    for page in pages:
+        for number, digest in enumerate(page.digests if groups else ()):
+            if digest in groups:
+                groups[digest].append((page.name, number))
+    leaked = sum(map(_is_leaked, groups.values()))
+    shown = sorted(groups.values(), key=_is_leaked, reverse=True)[:_MOST_GROUPS]
+    return Duplicates(len(digests) - len(found), leaked, [group[:_MOST_MEMBERS] for group in shown])
+
+
+def _is_leaked(group: list[tuple[str, int]]) -> bool:
+    return len({split_of(name) for name in {name for name, _ in group}} - {None}) > 1
