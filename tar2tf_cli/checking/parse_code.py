@@ -8,8 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from tar2tf_cli.checking.content import Stats
-from tar2tf_cli.checking.contents import STEPS, Contents
+from tar2tf_cli.checking.contents import STEPS, Contents, Stats
 from tar2tf_cli.errors import UsageError
 
 __all__ = ["parse_code"]

@@ -24,8 +24,7 @@ from tar2tf_cli.cli.table import print_table
 from tar2tf_cli.spec.sizes import format_size
 
 if TYPE_CHECKING:
-    from tar2tf_cli.checking.content import Stats
-    from tar2tf_cli.checking.contents import Contents
+    from tar2tf_cli.checking.contents import Contents, Stats
     from tar2tf_cli.checking.show import RawSample
 
 __all__ = ["command"]
@@ -184,7 +183,7 @@ def _print_entries(contents: Contents) -> None:
 
 
 def _row(name: str, stats: Stats, missing: int | None) -> tuple[str, ...]:
-    from tar2tf_cli.checking.content import shortened
+    from tar2tf_cli.checking.look import shortened
 
     sizes = (_amount(number, stats.unit) for number in (stats.least, stats.mean, stats.most))
     lacking = [] if missing is None else [f"{missing:,}" if missing else "-"]

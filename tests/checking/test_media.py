@@ -12,8 +12,8 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tar2tf_cli.checking.content import Stats, look_at
-from tar2tf_cli.checking.media import media_header, tensor_header
+from tar2tf_cli.checking.contents import Stats
+from tar2tf_cli.checking.look import look_at
 
 
 def a_wav(seconds: float = 0.5, rate: int = 16_000, channels: int = 2) -> bytes:
@@ -65,12 +65,6 @@ ADPCM = (b"fmt ", struct.pack("<HHIIHHH", 2, 1, 8000, 4096, 256, 4, 32))
 SECOND = (b"data", bytes(16_000))
 
 
-def ogg(packet: bytes, end: int) -> bytes:
-    """Two pages, of which the last ends at a position."""
-    pages = [(0, packet.ljust(60, b"\0")), (end, bytes(90))]
-    return b"".join(b"OggS\0\0" + struct.pack("<q", at) + bytes(12) + b"\1" + bytes([len(x)]) + x for at, x in pages)
-
-
 def an_m4a(brand: bytes = b"M4A ") -> bytes:
     entry = box(b"mp4a", bytes(16) + struct.pack(">HHII", 2, 16, 0, 48_000 << 16))
     mvhd = box(b"mvhd", bytes(12) + struct.pack(">II", 1000, 3000) + bytes(80))
@@ -84,8 +78,7 @@ DESCRIBED = {
         riff(b"RF64", (b"ds64", bytes(28)), PCM, SECOND, unknown=True),
         riff(b"RIFF", ADPCM, (b"fact", struct.pack("<I", 8000)), (b"data", bytes(4096))),
     ],
-    "audio/ogg 44100 Hz stereo 2 s": [ogg(b"\x01vorbis" + struct.pack("<IBI", 0, 2, 44_100), 88_200)],
-    "audio/ogg 16000 Hz mono 2 s": [ogg(b"OpusHead\1" + struct.pack("<BHI", 1, 312, 16_000), 96_312)],
+    "audio/ogg": [b"OggS\0\2" + bytes(20) + b"\1\x1e\x01vorbis"],
     "audio/mp4 48000 Hz stereo 3 s": [an_m4a()],
     "video/mp4 48000 Hz stereo 3 s": [an_m4a(b"isom")],
     "video/mp4 320x240": [an_mp4(0)],
@@ -119,15 +112,15 @@ def test_a_header_cut_anywhere_is_no_error(kind: str) -> None:
         look_at(DESCRIBED[kind][0][:cut])
 
 
-@given(st.binary(max_size=200), st.sampled_from(["audio/wav", "audio/flac", "npy", "video/mp4"]))
-def test_any_bytes_have_a_header_or_none(data: bytes, kind: str) -> None:
-    media_header(kind, data)
-    tensor_header(data)
+BEGINNINGS = [b"RIFF\0\0\0\0WAVE", b"fLaC", b"\x93NUMPY\1\0", b"\0\0\0\x18ftypisom", b"\x08\x01\x12"]
+
+
+@given(st.sampled_from(BEGINNINGS), st.binary(max_size=200))
+def test_any_bytes_have_a_header_or_none(beginning: bytes, data: bytes) -> None:
+    look_at(beginning + data)
 
 
 def test_the_duration_of_a_long_recording_does_not_need_all_of_it() -> None:
     whole = a_wav(600, 8000, 1)
-    assert media_header("audio/wav", whole[:1000], len(whole)).seconds == 600
-    music = DESCRIBED["audio/ogg 44100 Hz stereo 2 s"][0]
-    assert media_header("audio/ogg", music[:120], len(music)).seconds is None
+    assert look_at(whole[:1000], len(whole)).seconds == 600
     assert look_at(b"II*\0\xff\0\0\0", 1 << 30).kind == "image/tiff"
