@@ -14,7 +14,7 @@ from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.samples.names import KEY
 
 if TYPE_CHECKING:
-    from tar2tf_cli.checking.decode import Faults, Value
+    from tar2tf_cli.flow.threads import Placed
 
 __all__ = ["check_tar"]
 
@@ -56,21 +56,23 @@ def check_tar(shard: OpenShard, rules: TarRules, report: FileReport, *, decoders
 
 
 def _decode_samples(tar: TarSamples, report: FileReport, threads: int) -> None:
-    from tar2tf_cli.checking.decode import Values, in_threads
+    from tar2tf_cli.checking.decode import Values
+    from tar2tf_cli.flow.threads import work_in_threads
 
     seen = Values()
 
-    def placed() -> Iterator[tuple[int, str, list[Value], Faults]]:
-        for sample in tar.samples():
-            key = sample.pop(KEY)
+    def samples() -> Iterator[Placed]:
+        for stored in tar.samples():
+            key, sample = stored.pop(KEY), {}
             try:
-                values = list(whole_sample(sample).items())
-                yield tar.grouper.offset, key, values, seen.odd(values)
+                sample = whole_sample(stored)
+                faults = seen.odd(sample.items())
             except SampleError as error:
-                yield tar.grouper.offset, key, [], [("undecodable", f"{error.member} {error.message}")]
+                faults = [("undecodable", f"{error.member} {error.message}")]
+            yield {} if faults else sample, key, {"offset": tar.grouper.offset, "faults": faults}
 
-    for (offset, key, *_), faults in in_threads(placed(), lambda item: item[3] or seen.undecodable(item[2]), threads):
+    for faults, key, place in work_in_threads(samples(), lambda sample: [seen.undecodable(sample.items())], threads):
         report.records += 1
-        for kind, message in faults:
-            report.add(Fault(kind, f"sample {key}: {message}", None, offset))
+        for kind, message in place["faults"] or faults:
+            report.add(Fault(kind, f"sample {key}: {message}", None, place["offset"]))
     report.not_decoded.update(seen.unknown)

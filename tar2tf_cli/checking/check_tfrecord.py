@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tar2tf_cli.checking.faults import Amount, Fault, FileReport
 from tar2tf_cli.errors import DamagedShardError
@@ -12,6 +12,7 @@ from tar2tf_cli.formats.tfrecord import FRAMING, RecordReader, stored_crc
 
 if TYPE_CHECKING:
     from tar2tf_cli.checking.decode import Faults
+    from tar2tf_cli.flow.threads import Placed
 
 __all__ = ["CheckRecord", "check_tfrecord"]
 
@@ -70,23 +71,24 @@ def _keeping(check: CheckRecord, keep: Keep) -> CheckRecord:
 def _decode_records(
     reader: RecordReader, check: CheckRecord, tally: _Tally, *, threads: int, keep: Keep | None
 ) -> None:
-    from tar2tf_cli.checking.decode import Values, in_threads, record_values
+    from tar2tf_cli.checking.decode import Values, record_values
+    from tar2tf_cli.flow.threads import work_in_threads
 
     seen = Values()
 
-    def checked() -> Iterator[tuple[int, int, bytes, Faults]]:
+    def records() -> Iterator[Placed]:
         for offset, data in reader:
             faults = check(data) or seen.odd(record_values(data))
-            yield reader.count, offset, data, faults
+            yield {"data": data, "faults": faults}, "", {"number": reader.count, "offset": offset, "data": data}
 
-    def judge(record: tuple[int, int, bytes, Faults]) -> Faults:
-        return record[3] or seen.undecodable(record_values(record[2]))
+    def decode(record: Mapping[str, Any]) -> list[Faults]:
+        return [record["faults"] or seen.undecodable(record_values(record["data"]))]
 
-    for (number, offset, data, _), faults in in_threads(checked(), judge, threads):
+    for faults, _, place in work_in_threads(records(), decode, threads):
         if faults:
-            tally.reject(faults, number, offset, len(data))
+            tally.reject(faults, place["number"], place["offset"], len(place["data"]))
         elif keep:
-            keep(data)
+            keep(place["data"])
     tally.count_unknown(seen.unknown)
 
 

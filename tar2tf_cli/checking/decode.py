@@ -6,11 +6,10 @@ uncommon kind, is counted by its kind instead.
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 from tar2tf_cli.errors import ImageError
 from tar2tf_cli.formats import image, npy
@@ -21,16 +20,14 @@ from tar2tf_cli.formats.image.tiff import tiff_pages
 from tar2tf_cli.formats.magic import sniff
 from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS
 
-__all__ = ["Faults", "Value", "Values", "in_threads", "record_values"]
+__all__ = ["Faults", "Values", "record_values"]
 
 _NAMED: Final = {"jpg": "image/", "jpeg": "image/", "png": "image/", "bmp": "image/", "npy": "npy"}
 
 Faults: TypeAlias = Sequence[tuple[str, str]]
 """The faults of one record or sample, each as its kind and a message."""
 
-Value: TypeAlias = tuple[str, bytes]
-
-T = TypeVar("T")
+_Value: TypeAlias = tuple[str, bytes]
 
 
 class Values:
@@ -45,7 +42,7 @@ class Values:
         self._kinds: dict[str, str] = {}
         self._lock = Lock()
 
-    def odd(self, values: Iterable[Value]) -> list[tuple[str, str]]:
+    def odd(self, values: Iterable[_Value]) -> list[tuple[str, str]]:
         """The faults of values that are not images or arrays, although their name or those before say so."""
         found = []
         for name, data in values:
@@ -59,7 +56,7 @@ class Values:
                 found.append(("undecodable", f"{name!r} is {state}, where {what} is expected"))
         return found
 
-    def undecodable(self, values: Iterable[Value]) -> list[tuple[str, str]]:
+    def undecodable(self, values: Iterable[_Value]) -> list[tuple[str, str]]:
         """The faults of images and arrays that are damaged; may be called in several threads."""
         found = []
         for name, data in values:
@@ -77,7 +74,7 @@ class Values:
         return found
 
 
-def record_values(message: bytes) -> list[Value]:
+def record_values(message: bytes) -> list[_Value]:
     """The bytes values of a tf.train.Example with the names of their features."""
     features = parse(message, sequence=True).values()
     return [(feature.name, part) for feature in features if feature.kind == "bytes" for part in feature.parts()]
@@ -150,35 +147,3 @@ _DECODERS: Final[dict[str, Callable[[bytes], object]]] = {
     "image/tiff": _decode_tiff,
     "npy": _decode_array,
 }
-
-
-# --- In parallel ---
-
-_AHEAD: Final = 8  # items per thread that are read and not judged
-
-
-def in_threads(items: Iterable[T], judge: Callable[[T], Faults], threads: int) -> Iterator[tuple[T, Faults]]:
-    """Yield each item with what `judge` finds, in order; a few items per thread are read ahead.
-
-    When reading raises, the items before are yielded first.
-    """
-    waiting: deque[tuple[T, Future[Faults]]] = deque()
-    failure: Exception | None = None
-    reader = iter(items)
-    with ThreadPoolExecutor(threads, "tar2tf-decode") as pool:
-        while True:
-            try:
-                item = next(reader)
-            except StopIteration:
-                break
-            except Exception as error:
-                failure = error
-                break
-            waiting.append((item, pool.submit(judge, item)))
-            if len(waiting) > _AHEAD * threads:
-                first, found = waiting.popleft()
-                yield first, found.result()
-        for first, found in waiting:
-            yield first, found.result()
-    if failure:
-        raise failure

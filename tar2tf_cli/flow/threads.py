@@ -12,7 +12,7 @@ from tar2tf_cli.formats.example import Feature
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["CHUNK", "in_threads"]
+__all__ = ["CHUNK", "Placed", "in_threads", "work_in_threads"]
 
 CHUNK: Final = 8  # items passed to a thread at once; passing one can cost more than processing it
 _WEIGHT: Final = 4 << 20  # a chunk that reaches this many bytes gets no further items
@@ -33,7 +33,7 @@ def in_threads(
     most: int,
 ) -> Iterator[Any]:
     """Like `flow`, but runs `steps` in several threads; items are read, and results finished, in the calling thread."""
-    for result, key, place in _made(items, steps, threads, most):
+    for result, key, place in work_in_threads(items, steps, threads, most):
         try:
             if isinstance(result, SampleError):
                 raise result
@@ -42,7 +42,7 @@ def in_threads(
             on_fault(error.at(key=key, **place))
 
 
-def _made(items: Iterator[Placed], steps: Steps, threads: int, most: int) -> Iterator[Placed]:
+def work_in_threads(items: Iterator[Placed], steps: Steps, threads: int, most: int = CHUNK) -> Iterator[Placed]:
     """Results and errors of items, in order; a few chunks are in progress at any time."""
     from concurrent.futures import ThreadPoolExecutor
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import random
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,6 @@ from PIL import Image
 from skimage import data
 
 from checked import Ran, a_tar, an_example, check, framed, kinds, write
-from tar2tf_cli.checking.decode import in_threads
 from tar2tf_cli.formats.image.gif import check_gif
 
 PIXELS = np.random.default_rng(0).integers(0, 255, (40, 50, 3), np.uint8)
@@ -77,19 +76,6 @@ def test_damage_is_found_with_and_without_decoding(tmp_path: Path) -> None:
     plain, decoded = check(path), check(path, decode=True)
     assert plain == decoded
     assert kinds(plain) == ["length_crc", "truncated"]
-
-
-def test_items_read_before_an_error_are_judged_first() -> None:
-    def items() -> Iterator[int]:
-        yield from range(50)
-        raise ValueError("the end")
-
-    seen = []
-    with pytest.raises(ValueError, match="the end"):  # noqa: PT012 - what comes before it matters
-        for item, faults in in_threads(items(), lambda number: [("kind", str(number))], 3):
-            seen.append(item)
-            assert faults == [("kind", str(item))]
-    assert seen == list(range(50))
 
 
 # --- Formats ---

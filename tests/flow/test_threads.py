@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tar2tf_cli import convert
 from tar2tf_cli.conversion.plan import make_plan
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.flow.reading import Reading
+from tar2tf_cli.flow.threads import Placed, work_in_threads
 from tar2tf_cli.ops import Cast, Decode, Func, Resize, Rotate
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.stores import open_source
@@ -104,6 +106,18 @@ def test_the_work_is_done_in_threads(whole: Path, monkeypatch: pytest.MonkeyPatc
         assert (threading.main_thread() in seen) == (threads == 1)
     assert examples[0] == examples[1]
     assert reading.report.errors == []
+
+
+def test_items_read_before_an_error_are_worked_on_first() -> None:
+    def items() -> Iterator[Placed]:
+        yield from (({"number": number}, "", {}) for number in range(50))
+        raise ValueError("the end")
+
+    seen = []
+    with pytest.raises(ValueError, match="the end"):  # noqa: PT012 - what comes before it matters
+        for result, _, _ in work_in_threads(items(), lambda item: [item["number"]], 3):
+            seen.append(result)
+    assert seen == list(range(50))
 
 
 def test_a_fault_has_the_place_of_its_own_sample(one: Path) -> None:
