@@ -79,10 +79,10 @@ class Salvage:
             self._folder = mkdtemp(prefix=f".{base}.", dir=folder or ".")
         self._parts: list[str] = []
 
-    def next_part(self) -> str:
-        """Return the path of the part for the next file."""
+    def next_part(self) -> tuple[str, str]:
+        """Return the arguments of the `SalvagePart` for the next file."""
         self._parts.append(os.path.join(self._folder, str(len(self._parts))))
-        return self._parts[-1]
+        return self.path, self._parts[-1]
 
     def finish(self, reports: Sequence[FileReport]) -> Salvaged:
         """Join the parts in order, and delete them; there is no new file if there are only tars.
@@ -105,7 +105,7 @@ class Salvage:
             tars=tars,
         )
 
-    def clean(self) -> None:
+    def close(self) -> None:
         """Delete parts that are left."""
         rmtree(self._folder, ignore_errors=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING
 
 from tar2tf_cli.checking.document import is_manifest, manifests_in, names_manifest
@@ -69,18 +70,14 @@ def verify(
     if fast and (decode or salvage or against):
         raise UsageError("--fast reads no data: leave out --decode, --salvage and --against")
     reach: Reach = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
-    good = _salvage(salvage) if salvage else None
-    run = CheckRun(rules or TarRules(), workers, events or Events(), fast, decode, good)
-    try:
+    with closing(_salvage(salvage)) if salvage else nullcontext() as good:
+        run = CheckRun(rules or TarRules(), workers, events or Events(), fast, decode, good)
         if against:
             report = _verify_against(run, bucket, templates, reach, against)
         else:
             report = _verify(run, bucket, templates, reach, paths=paths)
         if good:
             report.salvaged = good.finish(report.files)
-    finally:
-        if good:
-            good.clean()
     return report
 
 

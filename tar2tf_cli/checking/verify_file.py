@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -26,7 +27,7 @@ from tar2tf_cli.inputs.tar_samples import TarRules, put_together
 from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
-    from tar2tf_cli.checking.salvage import Salvage
+    from tar2tf_cli.checking.salvage import Salvage, SalvagePart
     from tar2tf_cli.conversion.expected import Expected
     from tar2tf_cli.conversion.manifest import ShardEntry
 
@@ -44,27 +45,25 @@ class CheckContext(FileContext):
         required: the names of features that every example must have.
         fast: whether only the framing and the CRCs of lengths are checked.
         decoders: number of threads per file that decode images and arrays; 0 if they are not to be decoded.
-        salvage: path of the file that good records are for; None if they are not kept.
     """
 
     schema: Mapping[str, Expected] | None = None
     required: frozenset[str] = frozenset()
     fast: bool = False
     decoders: int = 0
-    salvage: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class _Check:
     """Checks one file.
 
-    Args:
+    Attributes:
         claim: the file's entry in a manifest, if there is one; the file must then be TFRecord.
-        part: path of a new file for its good records.
+        part: the arguments of the `SalvagePart` for its good records, if they are kept.
     """
 
-    def __init__(self, claim: ShardEntry | None, part: str | None) -> None:
-        self.claim = claim
-        self.part = part
+    claim: ShardEntry | None
+    part: tuple[str, str] | None
 
     def __call__(self, item: ObjectInfo, context: CheckContext) -> FileReport:
         """Check the file and return its report."""
@@ -107,24 +106,17 @@ class _Check:
             report.add(_unknown(shard.head))
 
     def _check_records(self, shard: OpenShard, size: int | None, context: CheckContext, report: FileReport) -> None:
+        if context.fast:
+            seek = shard.seekable.seek if shard.seekable else None
+            check_tfrecord(LengthReader(shard, shard.name, seek=seek, size=size), lambda data: (), report)
+            return
         checker = Checker(context.schema, context.required)
         try:
-            if context.fast:
-                seek = shard.plain.seek if shard.plain and context.source.seekable else None
-                check_tfrecord(LengthReader(shard, shard.name, seek=seek, size=size), lambda data: (), report)
-            elif self.part:
-                from tar2tf_cli.checking.salvage import SalvagePart
-
-                with SalvagePart(context.salvage or self.part, self.part) as part:
-                    reader = RecordReader(shard, shard.name)
-                    check_tfrecord(reader, checker.check, report, decoders=context.decoders, keep=part.keep)
-            else:
-                reader = (
-                    RecordReader(shard, shard.name)
-                    if context.decoders
-                    else reader_of_the_rest(shard, shard.name, checker)
-                )
-                check_tfrecord(reader, checker.check, report, decoders=context.decoders)
+            with _part(self.part) as part:
+                whole = context.decoders or part
+                reader = RecordReader(shard, shard.name) if whole else reader_of_the_rest(shard, shard.name, checker)
+                keep = part.keep if part else None
+                check_tfrecord(reader, checker.check, report, decoders=context.decoders, keep=keep)
         finally:
             report.features, report.sequences = checker.counts(), checker.sequences
 
@@ -137,6 +129,14 @@ class _Check:
             report.faults.clear()
             report.counts.clear()
             report.add(_unknown(shard.head))
+
+
+def _part(arguments: tuple[str, str] | None) -> AbstractContextManager[SalvagePart | None]:
+    if arguments is None:
+        return nullcontext()
+    from tar2tf_cli.checking.salvage import SalvagePart
+
+    return SalvagePart(*arguments)
 
 
 class CheckRun(NamedTuple):
@@ -172,8 +172,6 @@ class CheckRun(NamedTuple):
         tasks = [FileTask(item, _Check(claim, parts())) for item, claim in files]
         if self.decode:
             context.decoders = -(-(self.workers or cpu_count()) // max(len(tasks), 1))
-        if self.salvage:
-            context.salvage = self.salvage.path
         reports: list[FileReport] = read_files(tasks, context, self.workers, self.events)
         for report in reports:
             if report.status == "ok":
