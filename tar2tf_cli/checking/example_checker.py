@@ -10,8 +10,9 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from struct import Struct
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tar2tf_cli.formats.example import TAGS, varint
 from tar2tf_cli.formats.example_parser import ParsedFeature, count_varints
@@ -31,10 +32,6 @@ _MOST_KNOWN: Final = 64  # names and kinds that the kernel takes
 _KNOWN: Final = Struct("=4i")
 _LARGEST: Final = 2**31 - 1
 _NO_KIND: Final = 0  # for a feature that the kernel cannot check
-
-
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
 
 
 class _Seen:
@@ -77,17 +74,23 @@ class Checker:
     def __init__(self, schema: Mapping[str, Expected] | None = None, required: frozenset[str] = frozenset()) -> None:
         self._schema = schema
         self._required = required
-        self._known: tuple[bytes, bytes] | None = None
-        self._known_sizes = 0, 0
         self._counts: Counter[str] = Counter()
         self.sequences = 0
         self._begin()
 
+    def _begin(self) -> None:
+        self._known = b"", b""
+        self._known_sizes: tuple[int, int] = 0, 0
+        self._first = _Seen(0, None)
+        self._names: dict[str, _Seen] = {}
+        self._heads: dict[bytes, _Head] = {}
+        self._records: dict[int, int] = {}
+
     def known(self) -> tuple[bytes, bytes]:
         """The names and kinds of examples that the kernel may check; both are empty if it cannot know all of them."""
-        if self._known is None or self._known_sizes != (len(self._names), len(self._records)):
-            self._known_sizes = len(self._names), len(self._records)
-            self._known = (b"", b"") if max(self._known_sizes) > _MOST_KNOWN else self._described()
+        if self._known_sizes != (sizes := (len(self._names), len(self._records))):
+            self._known_sizes = sizes
+            self._known = (b"", b"") if max(sizes) > _MOST_KNOWN else self._described()
         return self._known
 
     def add(self, counts: bytes) -> int:
@@ -107,14 +110,6 @@ class Checker:
             names += _KNOWN.pack(kind, *numbers, len(text)) + text
         return names, array("Q", self._records).tobytes()
 
-    def _begin(self) -> None:
-        self._known = None
-        self._first = _Seen(0, None)
-        self._names: dict[str, _Seen] = {}
-        self._heads: dict[bytes, _Head] = {}
-        self._prefixes: dict[int, bytes] = {}
-        self._records: dict[int, int] = {}
-
     def check(self, message: bytes) -> Findings:
         """What is wrong with a message; empty if it is an example that matches the schema.
 
@@ -123,7 +118,7 @@ class Checker:
         if type(message) is not bytes:  # a large record, whose lengths are not those of its values
             return self._parse(message)
         length, heads = len(message), self._heads
-        prefix = self._prefixes.get(length) or self._prefix(length)
+        prefix = _prefix(length)
         if not message.startswith(prefix):
             return self._parse(message)
         position, names, seen = len(prefix), 0, self._first
@@ -152,13 +147,6 @@ class Checker:
         self._forget()
         return self._counts
 
-    def _prefix(self, length: int) -> bytes:
-        """The bytes that usually precede the first feature in an example of a given length."""
-        features = max(length - 2, 0)
-        while features and 1 + len(varint(features)) + features > length:
-            features -= 1
-        return _kept(self._prefixes, length, b"\x0a" + varint(features))
-
     def _look(self, before: _Seen, message: bytes, position: int) -> _Head | None:
         """The meaning of bytes that differ from last time; None if the message must be parsed."""
         for width in before.widths:
@@ -179,7 +167,10 @@ class Checker:
         before.width = start - position
         before.widths.add(before.width)
         head = end - position, before.width if packed else 0, seen
-        return _kept(self._heads, message[position:start], head)
+        if len(self._heads) >= _MOST_REMEMBERED:
+            self._heads.clear()
+        self._heads[message[position:start]] = head
+        return head
 
     def _seen(self, name: str) -> _Seen:
         if name not in self._names:
@@ -225,12 +216,13 @@ class Checker:
         self._begin()
 
 
-def _kept(memory: dict[_Key, _Value], key: _Key, value: _Value) -> _Value:
-    """Remember a value and return it; if the memory is full, clear it first."""
-    if len(memory) >= _MOST_REMEMBERED:
-        memory.clear()
-    memory[key] = value
-    return value
+@lru_cache(_MOST_REMEMBERED)
+def _prefix(length: int) -> bytes:
+    """The bytes that usually precede the first feature in an example of a given length."""
+    features = max(length - 2, 0)
+    while features and 1 + len(varint(features)) + features > length:
+        features -= 1
+    return b"\x0a" + varint(features)
 
 
 def _is_packed(message: bytes, start: int, stop: int) -> bool:

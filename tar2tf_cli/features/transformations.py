@@ -8,10 +8,10 @@ that `rename` takes the first source that is present, not the last, and moves it
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.features.tf_example import TFExample
@@ -106,63 +106,25 @@ def _as_float32(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Rename(Op):
-    name: ClassVar[str] = "rename"
-    only: ClassVar[Kind | None] = None
-    bound: ClassVar[Sequence[Any]] = ()
-    dest: str
-    sources: tuple[str, ...]
+class _Transformation(Op):
+    """What the functions below make.
 
-    def apply(self, sample: Sample, context: OpContext) -> Sample:
-        move_first(sample, self.dest, self.sources)
-        return sample
+    Attributes:
+        written: its arguments, as in the manifest.
+        function: turns a sample or example into another, none or several.
+    """
 
-
-@dataclass(frozen=True)
-class _Select(Op):
-    name: ClassVar[str] = "select"
-    rules: tuple[NameRule, ...]
-
-    @property
-    def only(self) -> Kind | None:  # type: ignore[override]  # like its rules
-        return next((rule.only for rule in self.rules if rule.only), None)
-
-    @property
-    def bound(self) -> Sequence[Any]:
-        return [rule.bound for rule in self.rules]
+    name: str  # type: ignore[misc]  # not one for the whole class
+    written: Any
+    function: Callable[[Any], Any]
+    bound: Sequence[Any] = ()  # type: ignore[assignment]
+    only: Kind | None = None  # type: ignore[misc]
 
     def canonical(self) -> dict[str, Any]:
-        return {self.name: [_written(rule.label, rule.bound) for rule in self.rules]}
+        return {self.name: self.written}
 
-    def apply(self, sample: Sample, context: OpContext) -> Sample:
-        return keep(sample, self.rules)
-
-
-@dataclass(frozen=True)
-class _Id(Op):
-    name: ClassVar[str] = "id"
-    only: ClassVar[Kind | None] = None
-    bound: ClassVar[Sequence[Any]] = ()
-
-    def apply(self, sample: Sample, context: OpContext) -> Sample:
-        return sample
-
-
-@dataclass(frozen=True)
-class _ExampleF(Op):
-    name: ClassVar[str] = "example_f"
-    only: ClassVar[Kind | None] = "example"
-    function: Callable[[TFExample], Any]
-
-    @property
-    def bound(self) -> Sequence[Any]:
-        return [self.function]
-
-    def canonical(self) -> dict[str, Any]:
-        return {self.name: _written(label(self.function), self.function)}
-
-    def apply(self, example: Mapping[str, Any], context: OpContext) -> Any:
-        return called(self.function, example)
+    def apply(self, sample: Sample, context: OpContext) -> Any:
+        return self.function(sample)
 
 
 def rename(dest: str, sources: str | Iterable[str]) -> Op:
@@ -170,7 +132,12 @@ def rename(dest: str, sources: str | Iterable[str]) -> Op:
     names = (sources,) if isinstance(sources, str) else tuple(sources)
     if not names or not all(isinstance(name, str) and name for name in (dest, *names)):
         raise UsageError("rename takes a name and its sources", hint='such as rename("image", ["jpg", "jpeg"])')
-    return _Rename(dest, names)
+    return _Transformation("rename", {"dest": dest, "sources": [*names]}, partial(_renamed, dest, names))
+
+
+def _renamed(dest: str, sources: Sequence[str], sample: Sample) -> Sample:
+    move_first(sample, dest, sources)
+    return sample
 
 
 def select(*rules: NameRule) -> Op:
@@ -178,9 +145,12 @@ def select(*rules: NameRule) -> Op:
     for rule in rules:
         if not isinstance(rule, NameRule):
             raise UsageError(f"{rule!r} is not a rule for names", hint=f"such as by_key({str(rule)!r})")
-    if len({rule.only for rule in rules if rule.only}) > 1 or not rules:
+    kinds = [rule.only for rule in rules if rule.only]
+    if len({*kinds}) > 1 or not rules:
         raise UsageError("select takes one or more rules, all for samples or all for examples")
-    return _Select(rules)
+    written = [_written(rule.label, rule.bound) for rule in rules]
+    bound = [rule.bound for rule in rules]
+    return _Transformation("select", written, partial(keep, rules=rules), bound, kinds[0] if kinds else None)
 
 
 def sample_f(function: Callable[[Sample], Any]) -> Op:
@@ -192,12 +162,13 @@ def sample_f(function: Callable[[Sample], Any]) -> Op:
 
 def example_f(function: Callable[[TFExample], Any]) -> Op:
     """Apply your function to each example: it returns the example, None to skip it, or an iterable of examples."""
-    return _ExampleF(function)
+    written = _written(label(function), function)
+    return _Transformation("example_f", written, partial(called, function), [function], "example")
 
 
 def id() -> Op:
     """Change nothing."""
-    return _Id()
+    return _Transformation("id", {}, lambda sample: sample)
 
 
 def as_transformation(item: Any, kind: Kind) -> Op:
