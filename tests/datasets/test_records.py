@@ -307,7 +307,7 @@ def test_a_damaged_record_is_an_error_and_the_others_are_not(photos: Path, posit
     manifest, path = manifest_of(photos), photos / "photos-3.record"
     records = open_records(manifest)
     good = records[14]
-    offset = records._reader._span(13).start
+    offset = records._span(13).start
     status = path.stat()
     write(path, flipped(path.read_bytes(), offset + position))
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # so that the index stays
