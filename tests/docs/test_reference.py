@@ -20,6 +20,7 @@ from tar2tf_cli.cli import all_commands, cli
 from tar2tf_cli.features.presets import PRESETS
 from tar2tf_cli.features.types import TYPES
 from tar2tf_cli.ops import OPS
+from tar2tf_cli.stores.cloud import AzureStore, GcsStore, S3Store
 
 DOCS = Path(__file__).parents[2] / "docs"
 REFERENCE = DOCS / "reference"
@@ -117,6 +118,16 @@ def test_the_environment_page_has_the_variable_of_every_option() -> None:
         if row[0].startswith("`"):
             documented.setdefault(row[0].strip("`"), set()).update(row[2].split(", "))
     assert documented == found
+
+
+def test_the_environment_page_has_the_variables_of_the_endpoints_of_every_store() -> None:
+    documented = {
+        (name, row[1].strip("`"))
+        for row in rows("environment.md", "Stores")
+        for name in re.findall(r"`([^`]+)`", row[0])
+    }
+    for store, scheme in ((S3Store, "s3://"), (GcsStore, "gs://"), (AzureStore, "az://")):
+        assert {(name, scheme) for name in store.endpoints} <= documented
 
 
 @pytest.mark.parametrize("row", [row for row in rows("output.md", "The path") if len(row) == 4 and "`out" in row[0]])
