@@ -136,18 +136,13 @@ def _known(kind: type, document: Mapping[str, Any]) -> dict[str, Any]:
     return {field.name: document[name] for name, field in spec_fields(kind).items() if name in document}
 
 
-def problems(document: Mapping[Any, Any]) -> Iterator[Problem]:
-    """Yield every problem of a spec."""
-    return _problems(Conversion, document)
-
-
-def _problems(kind: type, document: Mapping[Any, Any], section: str = "") -> Iterator[Problem]:
-    """Yield every problem of a section, or of a whole spec."""
+def problems(document: Mapping[Any, Any], kind: type = Conversion, section: str = "") -> Iterator[Problem]:
+    """Yield every problem of a spec, or of a section of it."""
     fields = spec_fields(kind)
     for name, value in document.items():
         inner = SECTIONS.get(name) if kind is Conversion else None
         if inner is not None and isinstance(value, dict):
-            yield from (((name, *path), message) for path, message in _problems(inner, value, f" in {name}"))
+            yield from (((name, *path), message) for path, message in problems(value, inner, f" in {name}"))
         elif inner is not None:
             yield (name,), f"{name} must be a mapping with {', '.join(spec_fields(inner))}"
         elif name in fields:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import queue
 import time
 from collections import deque
 from collections.abc import Iterator
-from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from tar2tf_cli.stores.transfer import Body, FetchThreads, ResumingStream
+from tar2tf_cli.stores.retries import in_thread
+from tar2tf_cli.stores.transfer import Body, ResumingStream
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 __all__ = ["ParallelStream"]
 
@@ -54,33 +56,25 @@ class ParallelStream(ResumingStream):
 
     def _at_once(self, offset: int) -> Iterator[bytes]:
         """Yield the rest of the object, of which the next parts are on their way."""
-        threads, size = FetchThreads(), self._size or 0
+        size = self._size or 0
         begins = iter(range(offset, size, self.PART))
-        coming: deque[queue.SimpleQueue[list[bytes] | BaseException]] = deque()
+        coming: deque[Future[list[bytes]]] = deque()
 
         def request() -> None:
             if (begin := next(begins, None)) is not None:
-                coming.append(queue.SimpleQueue())
-                threads.run(partial(self._receive, begin, min(begin + self.PART, size), coming[-1]))
+                coming.append(in_thread(lambda: [*self._from(begin, min(begin + self.PART, size))])[1])
 
         for _ in range(self.CONNECTIONS):
             request()
         while coming:
-            part = coming.popleft().get()
-            if isinstance(part, _NoRangesError):
+            try:
+                part = coming.popleft().result()
+            except _NoRangesError:
                 yield from self._from(offset)
                 return
-            if isinstance(part, BaseException):
-                raise part
             request()
             offset += sum(map(len, part))
             yield from part
-
-    def _receive(self, begin: int, end: int, answer: queue.SimpleQueue[list[bytes] | BaseException]) -> None:
-        try:
-            answer.put([*self._from(begin, end)])
-        except BaseException as error:
-            answer.put(error)
 
     def _attach(self, offset: int, end: int | None) -> Body:
         body = super()._attach(offset, end)

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from tar2tf_cli.errors import SourceError, Tar2tfError, changed
 from tar2tf_cli.formats.crc32c import crc32c
 from tar2tf_cli.stores.base import ObjectInfo
-from tar2tf_cli.stores.retries import Patience, Transient
+from tar2tf_cli.stores.retries import Patience, Transient, in_thread
 
 __all__ = ["Body", "Fetch", "FetchThreads", "ResumingStream", "hasher"]
 
@@ -94,14 +94,11 @@ def hasher(kind: str) -> Hasher | None:
 
 
 class FetchThreads:
-    """Threads that run one job after another, as starting a thread costs as much as fetching a small object.
+    """Threads that run one job after another, as starting a thread costs as much as fetching a small object."""
 
-    Args:
-        linger: for how many seconds a thread waits for another job.
-    """
+    LINGER: Final = 0.5  # seconds for which a thread waits for another job
 
-    def __init__(self, linger: float = 0.5) -> None:
-        self._linger = linger
+    def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._idle = 0
@@ -118,7 +115,7 @@ class FetchThreads:
     def _serve(self) -> None:
         while True:
             try:
-                job = self._jobs.get(timeout=self._linger)
+                job = self._jobs.get(timeout=self.LINGER)
             except queue.Empty:
                 with self._lock:
                     if self._jobs.empty():
@@ -177,7 +174,8 @@ class ResumingStream:
         """Start fetching the first blocks, in a thread of its own or one of a group."""
         if not self._begun:
             self._begun = True
-            (threads or FetchThreads(0)).run(self._run)
+            run = threads.run if threads else in_thread
+            run(self._run)
 
     def close(self) -> None:
         """Stop fetching; the thread closes its connection by itself."""
