@@ -8,10 +8,10 @@ import re
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import reduce
-from itertools import accumulate
-from typing import Any, Literal
+from itertools import accumulate, chain
+from typing import Any, Literal, TypeAlias
 
-from tar2tf_cli.conversion.spool_index import COLUMNS, Part, SpoolIndex
+from tar2tf_cli.conversion.spool_index import COLUMNS, Part, SpoolIndex, StoredIndex
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.features.schema import Schema
 from tar2tf_cli.formats.crc32c import crc32c
@@ -19,6 +19,7 @@ from tar2tf_cli.formats.record_file import write_whole
 from tar2tf_cli.inputs.report import InputReport
 
 __all__ = [
+    "FileKind",
     "Group",
     "group_file",
     "groups_in",
@@ -27,8 +28,11 @@ __all__ = [
 ]
 
 
-def group_file(folder: str, number: int, kind: Literal["index", "spool"]) -> str:
-    """Path of a group's index or spool in a working folder."""
+FileKind: TypeAlias = Literal["index", "spool", "table"]
+
+
+def group_file(folder: str, number: int, kind: FileKind) -> str:
+    """Path of a group's index or spool, or of a table of shuffled records, in a working folder."""
     return os.path.join(folder, f"input-{number:05d}.{kind}")
 
 
@@ -44,11 +48,12 @@ class Group:
 
     Attributes:
         numbers: the inputs' numbers in the plan, in the order in which they were read.
-        index: the units of all of them.
+        index: the units of all of them; empty if it stays in its file.
         counts: how many units each input has.
         reports: the report of each input.
         spool_crc: CRC-32C of the spool; None when there is no spool and the inputs are read again.
         error: why the next input could not be read; the group then has those before it.
+        stored: the index in its file, if it stays there.
     """
 
     numbers: tuple[int, ...]
@@ -57,6 +62,7 @@ class Group:
     reports: list[InputReport] = field(default_factory=list)
     spool_crc: int | None = None
     error: Tar2tfError | None = None
+    stored: StoredIndex | None = None
     _schemas: dict[Hashable, Schema] = field(default_factory=dict)
 
     @property
@@ -75,12 +81,13 @@ class Group:
         stops = [*accumulate(self.counts)]
         starts = [0, *stops]
         for number, report, first, stop in zip(self.numbers, self.reports, starts, stops, strict=False):
-            yield number, report, Part(number if self.spool_crc is None else self.number, self.index, first, stop)
+            group = number if self.spool_crc is None else self.number
+            yield number, report, Part(group, self.stored or self.index, first, stop)
 
 
 def save_group(path: str, group: Group) -> None:
     """Write what was read of a group, without the error; the file appears whole or not at all."""
-    columns = [getattr(group.index, name).tobytes() for name in COLUMNS]
+    columns = [getattr(group.index, name) for name in COLUMNS]
     schemas = {id(report.schema): report.schema for report in group.reports}
     places = {schema: place for place, schema in enumerate(schemas)}
     head = {
@@ -89,10 +96,11 @@ def save_group(path: str, group: Group) -> None:
         "schemas": [schema.to_json() for schema in schemas.values()],
         "reports": [[places[id(report.schema)], report.without_schema()] for report in group.reports],
         "spool_crc": group.spool_crc,
-        "lengths": [len(column) for column in columns],
-        "crc": reduce(lambda crc, column: crc32c(column, crc), columns, 0),
+        "lengths": [len(column) * column.itemsize for column in columns],
+        "crc": reduce(lambda crc, column: crc32c(column.tobytes(), crc), columns, 0),
     }
-    write_whole(path, [json.dumps(head).encode("utf-8", "surrogateescape") + b"\n", *columns], lasting=False)
+    first = json.dumps(head).encode("utf-8", "surrogateescape") + b"\n"
+    write_whole(path, chain([first], (column.tobytes() for column in columns)), lasting=False)
 
 
 def load_group(path: str) -> Group | None:

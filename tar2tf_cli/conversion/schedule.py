@@ -6,14 +6,16 @@ import contextlib
 import os
 from collections import Counter, deque
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tar2tf_cli.conversion.filling import Filling
-from tar2tf_cli.conversion.group import Group
+from tar2tf_cli.conversion.group import Group, load_group
 from tar2tf_cli.conversion.input_queue import InputQueue
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
-from tar2tf_cli.conversion.spool_index import Part
+from tar2tf_cli.conversion.shuffling import Tables
+from tar2tf_cli.conversion.spool_index import Part, SpoolIndex, StoredIndex
 from tar2tf_cli.conversion.tally import Tally
 from tar2tf_cli.conversion.tasks import ReadInputs, Worker
 from tar2tf_cli.conversion.writing import ShardReport, WriteShard
@@ -57,7 +59,10 @@ class ConversionSchedule(Schedule):
 
             self._planner = UpdatePlanner(plan.work, stems, former)
         else:
-            self._planner = ShardPlanner(plan.work, stems, plan.records, tracked=plan.tracked)
+            tables = Tables(lambda number: worker.path(number, "table"), len(plan.inputs))
+            self._planner = ShardPlanner(plan.work, stems, plan.records, tracked=plan.tracked, tables=tables)
+        worker.stores_indexes = self._planner.holds_all
+        self._load = lru_cache(maxsize=1)(self._load_stored)
         self._queue = InputQueue(plan, worker, readers, self._planner)
         self._reading = 0
         self._frontier = 0  # the first input whose records have not been divided among shards
@@ -96,6 +101,8 @@ class ConversionSchedule(Schedule):
         if isinstance(task, ReadInputs):
             self._reading -= 1
             group = result or Group(task.numbers, error=error)
+            if self._worker.stores_indexes:
+                group.stored = StoredIndex(group.number, self._load)
             for number, report, part in group.parts():
                 self._read[number] = report, part
                 self._users[part.group] += 1
@@ -176,6 +183,13 @@ class ConversionSchedule(Schedule):
             message = "has other records than before, although its size and version are the same"
             name = self._plan.source.locate(self._plan.inputs[number].name)
             raise SourceError(message, shard=name, hint="pass --overwrite to convert everything again")
+
+    def _load_stored(self, number: int) -> SpoolIndex:
+        """The index of a group, from its file."""
+        group = load_group(self._worker.path(number, "index"))
+        if group is None:
+            raise SourceError("an index in the working folder was damaged", hint="run the same command again")
+        return group.index
 
     def _enqueue(self, shards: Sequence[Shard]) -> None:
         """Queue shards to be written, except those that an interrupted run left whole."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tar2tf_cli.conversion.spool_index import Part, SpoolIndex
 
 if TYPE_CHECKING:
+    from tar2tf_cli.conversion.shuffling import Tables
     from tar2tf_cli.inputs.report import InputReport
     from tar2tf_cli.spec.conversion import Conversion
 
@@ -29,7 +30,7 @@ class Piece(NamedTuple):
     """Consecutive units of one group of inputs.
 
     Attributes:
-        group: number of the group; without a spool, that of the input.
+        group: number of the group; without a spool, that of the input; of shuffled records, that of the table.
         first: number of the first unit.
         units: number of units.
         start: byte offset of the first unit in the spool or, if there is none, in the tar.
@@ -139,6 +140,7 @@ class ShardPlanner:
         records: total number of records in all inputs, if that is certain; otherwise `--num-shards` needs all
             indexes before the first shard can be planned.
         tracked: whether each shard's origins are noted.
+        tables: sorts records, if they are shuffled.
 
     Attributes:
         full: whether `--limit` is reached, so that further inputs add nothing.
@@ -146,21 +148,29 @@ class ShardPlanner:
     """
 
     def __init__(
-        self, conversion: Conversion, stems: list[str], records: int | None = None, *, tracked: bool = False
+        self,
+        conversion: Conversion,
+        stems: list[str],
+        records: int | None = None,
+        *,
+        tracked: bool = False,
+        tables: Tables | None = None,
     ) -> None:
+        assert tables or not conversion.shuffle
         output = conversion.output
         self._max_bytes = output.limit
         self._max_records = output.records_per_shard
         self._num_shards = output.num_shards
-        self._shuffle = conversion.shuffle
+        self._tables = tables if conversion.shuffle else None
         self._remaining = conversion.limit
         self._lanes = list(conversion.split) or [""]
+        self._split = bool(conversion.split)
         self._stems = stems if "input" in output.template.fields else None
         self._inputs = stems
         self._by_input = self._stems is not None or output.is_stream
         self._held: list[tuple[int, Part]] = []
         self._quotas: dict[str, list[int]] = {}
-        if records is not None and self._num_shards and not (self._shuffle or self._stems):
+        if records is not None and self._num_shards and not (conversion.shuffle or self._stems):
             self._quotas = {self._lanes[0]: _shares(records, self._num_shards)}
         self._tracked = tracked
         self._open: dict[str, Shard] = {}
@@ -188,7 +198,7 @@ class ShardPlanner:
     @property
     def holds_all(self) -> bool:
         """Whether every index is needed before the first shard can be planned."""
-        return self._shuffle or (self._num_shards is not None and not self._quotas)
+        return self._tables is not None or (self._num_shards is not None and not self._quotas)
 
     @property
     def open_shards(self) -> Iterable[Shard]:
@@ -218,23 +228,32 @@ class ShardPlanner:
 
     def finish(self) -> Iterator[Shard]:
         """Yield the remaining shards once there are no more inputs."""
-        held = self._shuffled() if self._shuffle else (units for each in self._held for units in self._runs(*each))
-        runs = list(self._limited(held))
-        if self._num_shards and runs:
-            self._quotas = _equal_shares(runs, self._num_shards)
-        for units in runs:
+        tables = list(self._shuffled(self._tables)) if self._tables else None
+        if self._num_shards and not self._quotas:
+            left = self._remaining
+            self._quotas = _equal_shares(tables or self._all_held(), self._num_shards)
+            self._remaining = left
+        for units in self._all_held() if tables is None else tables:
             yield from self._fill(units)
         yield from self._close()
 
+    def _all_held(self) -> Iterator[Units]:
+        """All units that wait, in input order and up to the limit."""
+        return self._limited(units for held in self._held for units in self._runs(*held))
+
+    def _shuffled(self, tables: Tables) -> Iterator[Units]:
+        for lane, part in tables.sort((part for _, part in self._held), self._remaining):
+            yield Units(self._lanes[lane], 0, part, 0, part.stop)
+
     def _runs(self, source: int, part: Part) -> Iterator[Units]:
         """An input's units, as runs of consecutive units that go into the same lane."""
-        _, index, first, stop = part
-        if not index.lanes:
+        _, spool, first, stop = part
+        if not self._split:
             yield Units(
                 self._lanes[0] if self._stems is None else self._stems[source], source, part, first, stop - first
             )
             return
-        for number, units in groupby(index.lanes[first:stop]):
+        for number, units in groupby(spool.loaded().lanes[first:stop]):
             count = sum(1 for _ in units)
             yield Units(self._lanes[number], source, part, first, count)
             first += count
@@ -249,27 +268,10 @@ class ShardPlanner:
                 self._remaining -= units.length
             yield units
 
-    def _shuffled(self) -> Iterator[Units]:
-        """All units one by one, sorted by their order numbers; units with equal numbers keep the input order."""
-        import numpy as np
-
-        if not self._held:
-            return
-        starts = np.cumsum([0] + [part.stop - part.first for _, part in self._held])
-        numbers = np.concatenate(
-            [np.frombuffer(part.spool.order, dtype=np.uint64)[part.first : part.stop] for _, part in self._held]
-        )
-        for position in np.argsort(numbers, kind="stable"):
-            which = int(np.searchsorted(starts, position, side="right")) - 1
-            source, part = self._held[which]
-            unit = part.first + int(position - starts[which])
-            lanes = part.spool.lanes
-            yield Units(self._lanes[lanes[unit] if lanes else 0], source, part, unit, 1)
-
     def _fill(self, units: Units) -> Iterator[Shard]:
         """Add units to the shards of their lane; yields each shard that is full."""
         lane, source, part, unit, count = units
-        end = unit + count
+        part, end = part._replace(spool=part.spool.loaded()), unit + count
         while unit < end:
             shard = self._opened(lane)
             stop = min(self._room(shard, part.spool, unit), end)
@@ -314,7 +316,7 @@ def _shares(total: int, shards: int) -> list[int]:
     return [least + (number < larger) for number in range(shards)]
 
 
-def _equal_shares(runs: list[Units], shards: int) -> dict[str, list[int]]:
+def _equal_shares(runs: Iterable[Units], shards: int) -> dict[str, list[int]]:
     """The number of records for each shard of each lane."""
     totals: Counter[str] = Counter()
     for units in runs:

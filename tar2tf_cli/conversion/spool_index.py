@@ -7,11 +7,11 @@ sequence of units is a valid TFRecord (RFC 1952 lets gzip members follow each ot
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 from typing import Final, NamedTuple, TypeAlias
 
-__all__ = ["COLUMNS", "Lengths", "Part", "SpoolIndex"]
+__all__ = ["COLUMNS", "Lengths", "Part", "SpoolIndex", "StoredIndex"]
 
 COLUMNS: Final = ("sizes", "records", "lanes", "order", "offsets")
 
@@ -38,6 +38,10 @@ class SpoolIndex:
         self.order = array("Q")
         self.offsets = array("Q")
         self._ends = array("Q")
+
+    def loaded(self) -> SpoolIndex:
+        """The index with all its columns."""
+        return self
 
     def count(self, first: int = 0, stop: int | None = None) -> int:
         """The number of records in a range of units; `stop` is exclusive."""
@@ -69,6 +73,26 @@ class SpoolIndex:
         """Remove the units that were added since the columns had these lengths."""
         for name, length in zip(COLUMNS, lengths, strict=True):
             del getattr(self, name)[length:]
+
+
+class StoredIndex(SpoolIndex):
+    """An index that is in a file while it is not used, so that many need no memory; empty until it is loaded.
+
+    Args:
+        number: of the group.
+        load: reads the index of a group.
+    """
+
+    __slots__ = ("_load", "_number")
+
+    def __init__(self, number: int, load: Callable[[int], SpoolIndex]) -> None:
+        super().__init__()
+        self._number = number
+        self._load = load
+
+    def loaded(self) -> SpoolIndex:
+        """The index, read again."""
+        return self._load(self._number)
 
 
 class Part(NamedTuple):

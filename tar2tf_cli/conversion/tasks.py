@@ -16,10 +16,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tar2tf_cli.conversion.group import Group, group_file, load_group, save_group
+from tar2tf_cli.conversion.group import FileKind, Group, group_file, load_group, save_group
 from tar2tf_cli.conversion.spool import Spool, spool_is_whole
+from tar2tf_cli.conversion.spool_index import SpoolIndex
 from tar2tf_cli.errors import NotAdjacentError, Tar2tfError
 from tar2tf_cli.flow.reading import Making, Reading
 from tar2tf_cli.formats.record_file import WholeFile
@@ -48,6 +49,7 @@ class Worker:
         threads: how many threads work on one input.
         direct: whether shards are written without the page cache, as nothing reads them soon afterwards.
         fills: whether a shard is written while it fills up.
+        stores_indexes: whether indexes are read from their files, as all are needed before the first shard is planned.
         placing: where a cluster stores the shards itself; None where they are written here.
         on_bytes: called with the number of stored bytes after each read of an input.
     """
@@ -59,12 +61,13 @@ class Worker:
     threads: int = 1
     direct: bool = False
     fills: bool = False
+    stores_indexes: bool = False
     placing: Placing | None = None
     on_bytes: Callable[[int], None] | None = None
     scratch: str = ""
     _making: Making | None = None
 
-    def path(self, group: int, kind: Literal["index", "spool"]) -> str:
+    def path(self, group: int, kind: FileKind) -> str:
         """Path of the index or spool of a group of inputs in the working folder."""
         return group_file(self.folder, group, kind)
 
@@ -73,7 +76,7 @@ class Worker:
         size = self.inputs[number].size
         return size is not None and size <= min(_LOADED, self.conversion.max_entry_size)
 
-    def made(self, group: int, kind: Literal["index", "spool"]) -> str:
+    def made(self, group: int, kind: FileKind) -> str:
         """Path at which the index or spool of a group is written."""
         return group_file(self.scratch or self.folder, group, kind)
 
@@ -103,6 +106,12 @@ class ReadInputs(NamedTuple):
 
     def run(self, worker: Worker) -> Group:
         """What was read, up to the first error; the index is also saved for a later run."""
+        group = self._made(worker)
+        if worker.stores_indexes:
+            group.index = SpoolIndex()
+        return group
+
+    def _made(self, worker: Worker) -> Group:
         left = load_group(worker.path(self.numbers[0], "index"))
         if left and left.numbers == self.numbers and _has_spool(worker, left):
             return left

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.conversion.group import load_group
 from tar2tf_cli.conversion.sharding import Piece, Shard
+from tar2tf_cli.conversion.shuffling import rows_of
 from tar2tf_cli.conversion.spool import gzip_stream
 from tar2tf_cli.conversion.tasks import Worker, spooled
 from tar2tf_cli.errors import SourceError, changed
@@ -103,19 +104,35 @@ class WriteShard(NamedTuple):
 
 def copied(worker: Worker, shard: Shard, file: RecordFile) -> Iterator[Chunk]:
     """The bytes of a shard, read from spools or directly from inputs, of which batches go to the file at once."""
-    spools: dict[int, int] = {}  # open file descriptors; their number is kept below any limit on open files
-    try:
+    with _Spools(worker) as spools:
         for piece in shard.pieces:
-            if not piece.spooled:
+            if worker.conversion.shuffle:
+                yield from _from_table(worker.path(piece.group, "table"), piece, spools)
+            elif piece.spooled:
+                yield from from_spool(spools[piece.group], piece)
+            else:
                 yield from _from_input(worker, piece, file)
-                continue
-            if piece.group not in spools:
-                if len(spools) == _MOST_OPEN:
-                    os.close(spools.pop(next(iter(spools))))
-                spools[piece.group] = _open_spool(worker, piece.group)
-            yield from from_spool(spools[piece.group], piece)
-    finally:
-        for descriptor in spools.values():
+
+
+class _Spools:
+    """Descriptors of the spools of groups; their number is kept below any limit on open files."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._open: dict[int, int] = {}
+
+    def __getitem__(self, group: int) -> int:
+        if group not in self._open:
+            if len(self._open) == _MOST_OPEN:
+                os.close(self._open.pop(next(iter(self._open))))
+            self._open[group] = _open_spool(self._worker, group)
+        return self._open[group]
+
+    def __enter__(self) -> _Spools:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for descriptor in self._open.values():
             os.close(descriptor)
 
 
@@ -133,13 +150,43 @@ def _open_spool(worker: Worker, number: int) -> int:
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
+def _from_table(path: str, piece: Piece, spools: _Spools) -> Iterator[Chunk]:
+    """The bytes of shuffled records, of which a few at a time are read in the order in which they are in spools."""
+    groups, starts, sizes = rows_of(path, piece.first, piece.units)
+    first = 0
+    while first < piece.units:
+        size, stop = sizes[first], first + 1
+        if size > _COPY:
+            yield from from_spool(spools[groups[first]], piece._replace(start=starts[first], size=size))
+            first = stop
+            continue
+        while stop < piece.units and size + sizes[stop] <= _COPY:
+            size, stop = size + sizes[stop], stop + 1
+        found = [b""] * (stop - first)
+        for row in sorted(range(first, stop), key=groups.__getitem__):
+            found[row - first] = _at(spools[groups[row]], starts[row], sizes[row])
+        yield found, size
+        first = stop
+
+
+def _at(descriptor: int, start: int, size: int) -> bytes:
+    data = os.pread(descriptor, size, start)
+    if len(data) < size:
+        raise _cut_short()
+    return data
+
+
+def _cut_short() -> SourceError:
+    return SourceError("a spool in the working folder was cut short", hint="run the same command again")
+
+
 def from_spool(descriptor: int, piece: Piece) -> Iterator[Chunk]:
     """The bytes of a piece, read from its spool."""
     position, end = piece.start, piece.start + piece.size
     while position < end:
         data = os.pread(descriptor, min(_COPY, end - position), position)
         if not data:
-            raise SourceError("a spool in the working folder was cut short", hint="run the same command again")
+            raise _cut_short()
         position += len(data)
         yield [data], len(data)
 

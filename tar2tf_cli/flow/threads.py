@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["CHUNK", "Placed", "in_threads", "work_in_threads"]
 
 CHUNK: Final = 8  # items passed to a thread at once; passing one can cost more than processing it
-_WEIGHT: Final = 4 << 20  # a chunk that reaches this many bytes gets no further items
+_WEIGHT: Final = 1 << 16  # a chunk of this many bytes gets no further items; decoded, they may be ten times as large
 _AHEAD: Final = 2  # chunks beyond one per thread
 
 Placed: TypeAlias = "tuple[Any, str, Mapping[str, Any]]"

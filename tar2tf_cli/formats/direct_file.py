@@ -41,7 +41,7 @@ class DirectFile(RecordFile):
     """
 
     BUFFER = 1 << 18  # stays in the CPU cache between checksum and copy
-    BLOCK: Final = 4 << 20
+    BLOCK: Final = 2 << 20
 
     def __init__(self, path: str) -> None:
         super().__init__(path)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gzip
 import random
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
+from operator import itemgetter
 
 import pytest
 from hypothesis import example as example_of
@@ -15,8 +18,10 @@ from hypothesis import strategies as st
 
 from planned import conversion, indexed
 from properties import example_count
+from tar2tf_cli.conversion import shuffling
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
-from tar2tf_cli.conversion.spool_index import SpoolIndex
+from tar2tf_cli.conversion.shuffling import Tables, rows_of
+from tar2tf_cli.conversion.spool_index import Part, SpoolIndex
 from tar2tf_cli.spec.conversion import Conversion
 
 LIMIT = 1000
@@ -30,16 +35,34 @@ Record = tuple[int, int]
 
 
 def laid_out(conversion: Conversion, inputs: list[list[int]], stems: str = "abcdefgh") -> list[Shard]:
-    layout = ShardPlanner(conversion, list(stems))
-    shards = []
-    for number, sizes in enumerate(inputs):
-        if layout.full:
-            break
-        shards += layout.add(number, indexed(conversion, number, sizes)[0])
-    shards += layout.finish()
-    assert layout.totals == Counter(shard.lane for shard in shards)
-    assert layout.open_groups == set()
-    return shards
+    """The shards; those of shuffled records have the pieces that their tables say."""
+    parts = [indexed(conversion, number, sizes)[0] for number, sizes in enumerate(inputs)]
+    with tempfile.TemporaryDirectory() as folder:
+        layout = ShardPlanner(conversion, list(stems), tables=Tables(lambda number: f"{folder}/{number}", len(stems)))
+        shards = []
+        for number, part in enumerate(parts):
+            if layout.full:
+                break
+            shards += layout.add(number, part)
+        shards += layout.finish()
+        assert layout.totals == Counter(shard.lane for shard in shards)
+        assert layout.open_groups == set()
+        return [in_spools(shard, folder, parts) for shard in shards] if conversion.shuffle else shards
+
+
+def in_spools(shard: Shard, folder: str, parts: list[Part]) -> Shard:
+    """A shard with the pieces of spools that the rows of tables stand for."""
+    found = Shard(shard.lane, shard.number)
+    for piece in shard.pieces:
+        rows = list(zip(*rows_of(f"{folder}/{piece.group}", piece.first, piece.units), strict=True))
+        assert len(rows) == piece.units
+        assert sum(size for _, _, size in rows) == piece.size
+        for group, start, size in rows:
+            unit = list(parts[group].spool.ends).index(start)
+            assert parts[group].spool.sizes[unit] == size
+            found.add(parts[group], unit, unit + 1)
+    assert (found.size, found.records) == (shard.size, shard.records)
+    return found
 
 
 def records_of(shard: Shard) -> Iterator[Record]:
@@ -284,9 +307,7 @@ def test_shuffled_records_do_not_depend_on_how_they_are_divided():
 def test_compressed_shards_keep_their_limit_on_disk_and_every_record(inputs, options):
     spec = conversion(max_shard_size=LIMIT, compression="gzip", **options)
     made = [indexed(spec, source, sizes) for source, sizes in enumerate(inputs)]
-    layout = ShardPlanner(spec, [])
-    shards = [shard for source, (part, _) in enumerate(made) for shard in layout.add(source, part)]
-    shards += layout.finish()
+    shards = laid_out(spec, inputs)
     kept = b""
     for shard in shards:
         data = b"".join(made[piece.group][1][piece.start : piece.start + piece.size] for piece in shard.pieces)
@@ -306,6 +327,40 @@ def test_compressed_shards_are_85_percent_full():
     shards = laid_out(spec, [[200] * 500, [300] * 500])
     assert len(shards) >= 10
     assert sum(shard.size for shard in shards) >= 0.85 * limit * len(shards)
+
+
+# --- Tables ---
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 5) | st.integers(0, 2**64 - 1), st.integers(16, 90)), max_size=12)),
+    st.none() | st.integers(0, 30),
+)
+@example_of([[(7, 20)] * 12, [(7, 30)] * 12], 20)
+@example_of([[(2**64 - 1, 20), (0, 30)]], None)
+def test_tables_have_every_record_in_order_however_few_are_sorted_at_once(inputs, most):
+    parts = [
+        Part(group, SpoolIndex(size for _, size in records), 0, len(records)) for group, records in enumerate(inputs)
+    ]
+    for part, records in zip(parts, inputs, strict=True):
+        part.spool.order.extend(number for number, _ in records)
+    rows = [
+        (number, group, part.spool.start(unit), size)
+        for group, (part, records) in enumerate(zip(parts, inputs, strict=True))
+        for unit, (number, size) in enumerate(records)
+    ]
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shuffling, "_SORTED", 4)
+        patch.setattr(shuffling, "_MOST_FILES", 5)
+        path = partial("{}/{}".format, folder)
+        found = []
+        for lane, table in Tables(path, 3).sort(parts, most):
+            assert lane == 0
+            first = rows_of(path(table.group), 0, 1)
+            found += zip(*rows_of(path(table.group), 0, table.stop), strict=True)
+            assert list(table.spool.loaded().sizes) == [size for _, _, size in found[len(found) - table.stop :]]
+            assert [column[0] for column in first] == [*found[len(found) - table.stop]]
+    assert found == [row[1:] for row in sorted(rows, key=itemgetter(0))][:most]
 
 
 # --- Indexes ---
