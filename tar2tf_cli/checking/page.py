@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import cv2
+from humanfriendly import format_size
 
 from tar2tf_cli.checking.contents import Contents
 from tar2tf_cli.checking.faults import Report
@@ -25,7 +26,6 @@ from tar2tf_cli.checking.page_data import (
 from tar2tf_cli.errors import ImageError
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.record_file import write_whole
-from tar2tf_cli.spec.sizes import format_size
 
 __all__ = ["write_page"]
 
@@ -225,7 +225,7 @@ def _thumbnail(data: bytes) -> bytes | None:
 
 
 def _size(value: float) -> str:
-    return format_size(round(value))
+    return str(format_size(round(value)))
 
 
 def _cut(text: str, most: int = _MOST_TEXT) -> str:

@@ -19,9 +19,8 @@ from tar2tf_cli.cli.options import (
     whole,
     workers_option,
 )
-from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, print_members, print_skipped
+from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, print_members, print_skipped, size
 from tar2tf_cli.cli.table import print_table
-from tar2tf_cli.spec.sizes import format_size
 
 if TYPE_CHECKING:
     from tar2tf_cli.checking.contents import Contents, Stats
@@ -137,7 +136,7 @@ def _check_modes(options: dict[str, Any]) -> None:
 def _print_contents(contents: Contents, *, every_shard: bool) -> None:
     what = {"tar": "tar", "tfrecord": "TFRecord"}.get(contents.format, "tar and TFRecord")
     shards, samples = count(len(contents.shards), f"{what} shard"), count(contents.samples, _noun(contents))
-    echo(f"{contents.bucket}: {shards}, {samples}, {format_size(contents.bytes)}")
+    echo(f"{contents.bucket}: {shards}, {samples}, {size(contents.bytes)}")
     if contents.not_adjacent:
         echo(f"{count(contents.not_adjacent, 'sample')} with members that are not adjacent; convert puts them together")
     if len(contents.shards) > 1:
@@ -198,7 +197,7 @@ def _amount(number: float, unit: str) -> str:
 
 
 def _bytes(number: int) -> str:
-    return format_size(number).replace(" bytes", " B").replace(" byte", " B")
+    return size(number).replace(" bytes", " B").replace(" byte", " B")
 
 
 def _print_sample(shown: RawSample) -> None:

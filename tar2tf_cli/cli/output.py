@@ -12,11 +12,20 @@ import click
 
 from tar2tf_cli.errors import Tar2tfError, write_errors
 from tar2tf_cli.events import Events, set_waiting
-from tar2tf_cli.spec.sizes import format_size
 
-__all__ = ["Terminal", "count", "echo", "message", "print_error", "print_json", "print_skipped", "printable"]
+__all__ = ["Terminal", "count", "echo", "message", "print_error", "print_json", "print_skipped", "printable", "size"]
 
 _PLAIN_SECONDS: Final = 30
+_UNITS: Final = ("KB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB")
+
+
+def size(number: int) -> str:
+    """A size in bytes for people, such as 1.5 GB: formatted as by humanfriendly, whose import takes 9 ms."""
+    power = min((len(str(number)) - 1) // 3, len(_UNITS))
+    if power < 1:
+        return count(number, "byte")
+    digits = f"{number / 1000**power:.2f}".rstrip("0").rstrip(".")
+    return f"{digits} {_UNITS[power - 1]}"
 
 
 def count(number: int, noun: str) -> str:
@@ -192,6 +201,6 @@ class Terminal(Events):
     def _line(self, done: int) -> str:
         elapsed = time.monotonic() - self._began
         if not self._total or not done:
-            return f"{format_size(done)} read in {elapsed:.0f} s"
+            return f"{size(done)} read in {elapsed:.0f} s"
         left = elapsed / done * (self._total - done)
-        return f"{done / self._total:.0%} of {format_size(self._total)} read, about {left:.0f} s left"
+        return f"{done / self._total:.0%} of {size(self._total)} read, about {left:.0f} s left"

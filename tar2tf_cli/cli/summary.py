@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tar2tf_cli.cli.output import count, message, print_json, print_members
+from tar2tf_cli.cli.output import count, message, print_json, print_members, size
 from tar2tf_cli.spec.output_path import STDOUT
-from tar2tf_cli.spec.sizes import format_size
 
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.dry_run import Outcome, Step
@@ -54,7 +53,7 @@ def print_summary(summary: Summary, path: str, *, quiet: bool, as_json: bool) ->
 
 
 def _print_totals(summary: Summary, path: str) -> None:
-    done = f"{count(summary.records, 'record')}, {format_size(summary.bytes)}"
+    done = f"{count(summary.records, 'record')}, {size(summary.bytes)}"
     if summary.manifest is None:
         message(f"{done} on {'standard output' if path == STDOUT else path}")
     elif summary.up_to_date:
@@ -101,10 +100,10 @@ def print_plan(plan: Plan, outcome: Outcome, *, as_json: bool) -> None:
         click.echo(outcome.message)
     _print_inputs(plan)
     limit = plan.conversion.output.limit
-    click.echo(f"to {plan.conversion.output.template.text}" + (f", at most {format_size(limit)} each" if limit else ""))
+    click.echo(f"to {plan.conversion.output.template.text}" + (f", at most {size(limit)} each" if limit else ""))
     if expected:
         shards = f" in {count(expected.shards, 'shard')}" if not plan.conversion.output.is_stream else ""
-        click.echo(f"about {count(expected.records, 'record')}, {format_size(expected.bytes)}{shards}")
+        click.echo(f"about {count(expected.records, 'record')}, {size(expected.bytes)}{shards}")
     if warning:
         message(warning)
     for step in steps:
@@ -116,10 +115,10 @@ def print_plan(plan: Plan, outcome: Outcome, *, as_json: bool) -> None:
 def _print_inputs(plan: Plan) -> None:
     from tar2tf_cli.spec.urls import without_secrets
 
-    total = "of unknown size" if plan.size is None else format_size(plan.size)
+    total = "of unknown size" if plan.size is None else size(plan.size)
     click.echo(f"{count(len(plan.inputs), 'input')}, {total}, from {without_secrets(plan.source.bucket)}")
     for item in islice(plan.inputs, 3):
-        click.echo(f"  {item.name}" + (f"  {format_size(item.size)}" if item.size is not None else ""))
+        click.echo(f"  {item.name}" + (f"  {size(item.size)}" if item.size is not None else ""))
     if len(plan.inputs) > 3:
         click.echo(f"  and {len(plan.inputs) - 3:,} more")
     if plan.source.classes:

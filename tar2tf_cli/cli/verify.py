@@ -22,9 +22,8 @@ from tar2tf_cli.cli.options import (
     tar_options,
     workers_option,
 )
-from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, print_skipped
+from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, print_skipped, size
 from tar2tf_cli.errors import UsageError
-from tar2tf_cli.spec.sizes import format_size
 
 if TYPE_CHECKING:
     from tar2tf_cli.checking.faults import Fault, FileReport, Report
@@ -165,15 +164,16 @@ def _by_kind(faults: Iterable[Fault]) -> dict[str, list[Fault]]:
 def _cost(fault: Fault) -> str:
     if fault.kind not in _LOSSES or fault.before is None or fault.after is None:
         return ""
-    lost = "" if fault.lost is None else f"{format_size(fault.lost)} lost, "
+    lost = "" if fault.lost is None else f"{size(fault.lost)} lost, "
     return f"; {lost}{count(fault.before.records, 'good record')} before, {fault.after.records:,} after"
 
 
 def _print_summary(report: Report) -> None:
     tars = {found.format for found in report.files} == {"tar"}
     checked = [found for found in report.files if not found.missing]
-    records = count(report.records, "sample" if tars else "record")
-    total = f"{count(len(checked), 'file')}, {records}, {format_size(report.bytes)}"
+    total = (
+        f"{count(len(checked), 'file')}, {count(report.records, 'sample' if tars else 'record')}, {size(report.bytes)}"
+    )
     print_skipped(report.skipped)
     if report.manifest:
         message(f"{report.manifest} was skipped: verify it to check counts, digests and features as well")
@@ -185,10 +185,10 @@ def _print_summary(report: Report) -> None:
         kinds = ", ".join(f"{number:,} {kind}" for kind, number in unknown.most_common())
         message(f"note: {count(unknown.total(), 'value')} not decoded, as this is not possible here: {kinds}")
     if saved := report.salvaged:
-        lost = f"lost {count(saved.lost_records, 'record')}, {format_size(saved.lost_bytes)}"
+        lost = f"lost {count(saved.lost_records, 'record')}, {size(saved.lost_bytes)}"
         lost += f", and the rest of {count(saved.cut, 'file')} that cannot be read" if saved.cut else ""
         if saved.tars < len(report.files):
-            message(f"salvaged {count(saved.records, 'record')}, {format_size(saved.bytes)}, to {saved.path}; {lost}")
+            message(f"salvaged {count(saved.records, 'record')}, {size(saved.bytes)}, to {saved.path}; {lost}")
         if 0 < saved.tars < len(report.files):
             message(f"{count(saved.tars, 'tar')} not salvaged: {_CONVERT}")
     if report.ok:

@@ -17,7 +17,6 @@ from tar2tf_cli.features.schema import Schema
 from tar2tf_cli.flow.sample_flow import check_most
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.samples.names import split_name
-from tar2tf_cli.spec.sizes import format_size
 
 __all__ = ["Summary", "Tally", "growth"]
 
@@ -193,6 +192,8 @@ def growth(plan: Plan, size: int, read: int | None) -> str | None:
     chosen = plan.conversion.ops or plan.conversion.preset
     if not (chosen and read) or size < max(_TIMES * read, _MUCH):
         return None
+    from humanfriendly import format_size
+
     times = f"{size / read:.0f} times the {format_size(read)} of the input"
     return f"warning: about {format_size(size)} will be written, {times}; {_advice(plan)}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -12,7 +13,6 @@ from tar2tf_cli.features.types import TYPES
 from tar2tf_cli.ops.base import Op, parse_op
 from tar2tf_cli.ops.rules import JsonSchema, one_of, refusal, rule, text, whole
 from tar2tf_cli.ops.select import Selection, parse_select
-from tar2tf_cli.spec.sizes import parse_size
 
 __all__ = ["Checked", "Exact", "fields_of", "one_of", "problems_of", "size", "text", "whole"]
 
@@ -104,8 +104,16 @@ def size(value: Any, label: str) -> int:
     """Accept a size in bytes: `100MB` (10^8), `100MiB` (binary) or a number."""
     if type(value) is int and value > 0:
         return value
-    number = 0 if isinstance(value, bool) else parse_size(str(value))
-    if not number:
+    from humanfriendly import InvalidSize, disk_size_units, parse_size
+
+    units = {word.lower() for size in disk_size_units for unit in size for word in (unit.symbol, unit.name)}
+    unit = re.sub(r"[\d.\s]+", "", str(value).lower()).removesuffix("s")
+    known = unit in ("", "b", "byte", *units, *(unit[0] for unit in units))
+    try:
+        number = int(parse_size(str(value))) if known and not isinstance(value, bool) else -1
+    except (InvalidSize, OverflowError):
+        number = -1
+    if number <= 0:
         raise UsageError(f"{label}: {value!r} is not a size; write 100MB, 1GiB or a number of bytes above 0")
     return number
 

@@ -199,7 +199,7 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert not loaded & heavy
 
 
-LIBRARIES = {"numpy", "tensorflow", "cv2", "simplejpeg", "pydantic", "ruamel", "tqdm", "isal"}
+LIBRARIES = {"numpy", "tensorflow", "cv2", "simplejpeg", "pydantic", "ruamel", "humanfriendly", "tqdm", "isal"}
 NETWORK = {"requests", "urllib3", "urllib.parse", "aistore", "obstore", "tar2tf_cli.stores.objects"}
 PROCESSES = {"tar2tf_cli.engines.local", "multiprocessing", "pickle", "selectors", "socket", "subprocess"}
 STANDARD = {"hashlib", "shutil", "pathlib", "tempfile", "difflib", "locale", "logging"}

@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
+import humanfriendly
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from checked import Ran, a_tar, in_a_process, write
 from inspected import look_into
 from shards import PHOTOS
 from tar2tf_cli.checking import inspect as inspection
-from tar2tf_cli.cli.output import printable
+from tar2tf_cli.cli.output import printable, size
 from tar2tf_cli.cli.table import table
 
 # --- Tables ---
@@ -42,6 +43,11 @@ def test_a_table_keeps_all_of_the_columns_that_do_not_shrink(width: int | None) 
     lines = list(table(rows, shrink={1: 5}, width=width))
     assert lines[0].startswith("12345  abc")
     assert width is None or max(map(len, lines)) <= max(width, 12)
+
+
+@given(st.integers(0, 10**15) | st.integers(0, 15).map(lambda power: 10**power - 1))
+def test_sizes_are_written_as_humanfriendly_writes_them(number: int) -> None:
+    assert size(number) == humanfriendly.format_size(number)
 
 
 @given(st.text(max_size=30))

@@ -33,7 +33,7 @@ from typing import Any, NoReturn
 HEAVY = {"tensorflow", "aistore", "obstore", "boto3"}
 """What importing the package does not import."""
 
-LATER = ("difflib", "importlib.metadata", "isal.isal_zlib", "simplejpeg", "ruamel.yaml", "braceexpand")
+LATER = ("difflib", "humanfriendly", "importlib.metadata", "isal.isal_zlib", "simplejpeg", "ruamel.yaml", "braceexpand")
 """What many commands import while they run."""
 
 
