@@ -30,7 +30,7 @@ class Filling:
         flusher: takes the shard once it is complete, or an error.
     """
 
-    def __init__(self, shard: Shard, worker: Worker, flusher: Flusher[tuple[Shard, ShardReport]]) -> None:
+    def __init__(self, shard: Shard, worker: Worker, flusher: Flusher[tuple[Shard, ShardReport] | None]) -> None:
         self._shard = shard
         self._worker = worker
         self._flusher = flusher

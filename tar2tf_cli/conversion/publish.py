@@ -20,7 +20,7 @@ from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.conversion.writing import ShardReport
 from tar2tf_cli.errors import OutputExistsError, write_errors
 from tar2tf_cli.events import Events
-from tar2tf_cli.formats.record_file import RecordFile
+from tar2tf_cli.formats.record_file import RecordFile, sync
 from tar2tf_cli.stores import Source
 
 if TYPE_CHECKING:
@@ -116,10 +116,17 @@ class Publisher:
             return None
         from tar2tf_cli.conversion.placing import Placing
 
+        for path in self.begun:
+            sync(path)
         paths = [claim.path(Shard(stem, 0)) for stem in stems]
         self._working_folder.note({"paths": [path.removeprefix(claim.prefix) for path in paths]})
         self._begin_to_replace()
         return Placing(store, paths, frozenset(self._takeover.found))
+
+    @property
+    def begun(self) -> Sequence[str]:
+        """Local files that must be flushed to disk before anything is published."""
+        return self._working_folder.unsynced
 
     def unsynced(self, shard: Shard) -> list[str]:
         """Local files that must be flushed to disk before a shard may be sealed."""

@@ -71,13 +71,15 @@ class ConversionSchedule(Schedule):
         self._finished = False
         self._ready: deque[Shard] = deque()
         self._users: Counter[int] = Counter()  # how many inputs to come and unwritten shards need a group's spool
-        self._flusher: Flusher[tuple[Shard, ShardReport]] = Flusher()
+        self._flusher: Flusher[tuple[Shard, ShardReport] | None] = Flusher()
         self._filling: Filling | None = None
         self._may_fill = worker.fills and not (target.resumes or target.former)
 
     def begin(self) -> None:
-        """Report how much there is to do."""
+        """Report how much there is to do, and flush what is needed to continue, while inputs are read."""
         self._events.planned(len(self._plan.inputs), self._size)
+        if self._target.begun:
+            self._flusher.submit(self._target.begun, None)
         self._advance()
 
     @property
@@ -119,7 +121,7 @@ class ConversionSchedule(Schedule):
 
     def settle(self, timeout: float) -> None:
         """Seal the shards that have been flushed to disk."""
-        for shard, report in self._flusher.done(timeout):
+        for shard, report in filter(None, self._flusher.done(timeout)):
             self._seal(shard, report)
 
     def progress(self, size: int) -> None:

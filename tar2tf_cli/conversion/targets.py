@@ -56,6 +56,11 @@ class Target(Protocol):
         """How a cluster stores the shards at their final places itself, one for each input; None where it cannot."""
         return None
 
+    @property
+    def begun(self) -> Sequence[str]:
+        """Local files that must be flushed to disk before anything is published."""
+        return ()
+
     def unsynced(self, shard: Shard) -> list[str]:
         """Local files that must be flushed to disk before a shard may be sealed."""
 

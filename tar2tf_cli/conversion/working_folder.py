@@ -25,10 +25,14 @@ class WorkingFolder:
     Args:
         path: the local folder.
         output: path or URL of the output, as shown to users.
+
+    Attributes:
+        unsynced: paths that must be flushed to disk before any shard is published.
     """
 
     def __init__(self, path: str, output: str) -> None:
         self.path = path
+        self.unsynced: list[str] = []
         self._output = output
         self._lock = self._journal = -1
         self._entries = b""
@@ -78,9 +82,10 @@ class WorkingFolder:
         return None, []
 
     def begin_journal(self, head: Any, *, keep: bool) -> None:
-        """Write a new journal and flush it to disk before any shard is published, or a crash could leave strays.
+        """Write a new journal, and to the lock file which run holds the lock.
 
-        Also writes to the lock file which run holds the lock.
+        A first journal need not be on the disk yet: `unsynced` must be before any shard is published, or a crash could
+        leave strays.
 
         Args:
             head: the first entry.
@@ -88,9 +93,11 @@ class WorkingFolder:
         """
         os.ftruncate(self._lock, 0)
         os.write(self._lock, f"process {os.getpid()} on {os.uname().nodename}\n".encode())
-        write_whole(self._file(_JOURNAL), [_encode(head), self._entries if keep else b""])
+        path = self._file(_JOURNAL)
+        self.unsynced = [] if os.path.exists(path) else [path, self.path]
+        write_whole(path, [_encode(head), self._entries if keep else b""], lasting=not self.unsynced)
         self._entries = b""
-        self._journal = os.open(self._file(_JOURNAL), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._journal = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
     def note(self, entry: Any) -> None:
         """Append an entry to the journal."""

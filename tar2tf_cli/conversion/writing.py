@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ShardReport", "WriteShard", "from_spool"]
 
-_COPY: Final = 1 << 20
+_COPY: Final = 1 << 18  # stays in the CPU cache until it is written
 _MOST_OPEN: Final = 64
 
 Chunk: TypeAlias = tuple[Iterable[bytes], int]

@@ -11,6 +11,7 @@ from tar2tf_cli.errors import WorkerError
 __all__ = ["Schedule", "run_tasks"]
 
 _TICK_SECONDS: Final = 0.2
+_MOST_PENDING: Final = 4  # with more of them, no task is begun, or they could fill memory or disk
 
 
 class Schedule(Protocol):
@@ -50,7 +51,7 @@ class Schedule(Protocol):
 
 
 def run_tasks(schedule: Schedule, engine: Engine, context: TaskContext) -> None:
-    """Run the tasks of a schedule until there are no more, then close the engine.
+    """Run the tasks of a schedule until there are no more, close the engine, and wait for other work to finish.
 
     Args:
         schedule: the tasks.
@@ -67,11 +68,13 @@ def run_tasks(schedule: Schedule, engine: Engine, context: TaskContext) -> None:
         while True:
             while engine.free and (task := schedule.next()):
                 engine.submit(task)
-            if not engine.busy and not schedule.pending:
-                return
-            for outcome in engine.wait(_TICK_SECONDS) if engine.busy else []:
+            if not engine.busy:
+                break
+            for outcome in engine.wait(_TICK_SECONDS):
                 if isinstance(outcome.error, WorkerError):
                     outcome.error.at(shard=schedule.name(outcome.task))
                 schedule.take(outcome)
-            schedule.settle(0 if engine.busy else _TICK_SECONDS)
+            schedule.settle(_TICK_SECONDS if schedule.pending > _MOST_PENDING else 0)
             schedule.progress(engine.bytes_read)
+    while schedule.pending:
+        schedule.settle(_TICK_SECONDS)

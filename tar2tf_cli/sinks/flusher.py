@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from tar2tf_cli.errors import SinkError, Tar2tfError
@@ -22,12 +23,12 @@ class Flusher(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._waiting: queue.SimpleQueue[tuple[list[str], T] | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[tuple[Sequence[str], T] | None] = queue.SimpleQueue()
         self._flushed: queue.SimpleQueue[tuple[list[T], Tar2tfError | None]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self.pending = 0
 
-    def submit(self, paths: list[str], item: T) -> None:
+    def submit(self, paths: Sequence[str], item: T) -> None:
         """Flush files; `done` returns the item afterwards."""
         if paths:
             self.expect()
@@ -43,7 +44,7 @@ class Flusher(Generic[T]):
             self._thread.start()
         self.pending += 1
 
-    def put(self, paths: list[str], item: T) -> None:
+    def put(self, paths: Sequence[str], item: T) -> None:
         """Flush files of an item that is expected; can be called in any thread."""
         self._waiting.put((paths, item))
 

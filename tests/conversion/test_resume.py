@@ -38,6 +38,8 @@ from shards import (
     wait_until,
     write_tar,
 )
+from tar2tf_cli.conversion.run import convert as run_conversion
+from tar2tf_cli.spec.conversion import Conversion, Output
 
 
 def assert_whole(found: dict[str, bytes], expected: dict[str, bytes]) -> None:
@@ -110,6 +112,32 @@ def test_a_full_standard_output_is_told(small: Path) -> None:
         done = tar2tf("convert", small, "-o", "-", capture_output=False, stdout=full, stderr=subprocess.PIPE)
     assert done.returncode == 3
     assert os.strerror(errno.ENOSPC) in done.stderr
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_nothing_is_published_before_it_and_the_journal_are_on_the_disk(
+    workers: int, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where power fails, what is under a final name is whole, and the journal says whose it is."""
+    out, journal = tmp_path / "out", tmp_path / "out" / ".train-manifest.tar2tf" / "journal"
+    fsync, replace, synced, published = os.fsync, os.replace, set[int](), list[str]()
+
+    def noted_fsync(descriptor: int) -> None:
+        fsync(descriptor)
+        synced.add(os.fstat(descriptor).st_ino)
+
+    def noted_replace(old: str, new: str) -> None:
+        if not os.path.basename(old).startswith(".") and os.path.dirname(new) == str(out):
+            needed = [old, journal, journal.parent, out] if "manifest" in new else [old, journal, journal.parent]
+            assert {os.stat(path).st_ino for path in needed} <= synced, f"{new} came too early"
+            published.append(os.path.basename(new))
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "replace", noted_replace)
+    conversion = Conversion(str(small), Output(f"{out}/train-<>.record", records_per_shard=100))
+    run_conversion(conversion, workers=workers)
+    assert published == ["train-1.record", "train-2.record", "train-3.record", "train-manifest.json"]
 
 
 @pytest.mark.parametrize("scene", SCENES)
