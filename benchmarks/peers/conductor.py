@@ -98,8 +98,8 @@ class NoWork:
         return 2 - len(self._tasks)
 
     @property
-    def busy(self) -> int:
-        return len(self._tasks)
+    def running(self) -> list[Task]:
+        return self._tasks
 
     def start(self, context: object) -> None:
         """Nothing is started."""

@@ -24,7 +24,7 @@ def make_engine(workers: int) -> Engine:
     if workers == 1:
         from tar2tf_cli.engines.inline import InlineEngine
 
-        return InlineEngine()
+        return InlineEngine(1)
     from tar2tf_cli.engines.local import LocalEngine
 
     return LocalEngine(workers)

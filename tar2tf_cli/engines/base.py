@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, NamedTuple, Protocol
@@ -91,33 +92,41 @@ def pickled(context: TaskContext) -> bytes:
         ) from None
 
 
-class Engine(Protocol):
-    """Runs tasks; used by one thread. Every engine is a subclass.
+class Engine(ABC):
+    """Runs tasks; used by one thread.
+
+    Args:
+        workers: how many tasks it runs at once.
 
     Attributes:
-        free: how many more tasks it accepts now.
-        busy: how many tasks it has.
+        running: the tasks that it has, each by what the engine knows it by.
         bytes_read: stored bytes of input read by its tasks so far.
         on_progress: called from time to time by an engine whose `wait` does not return while a task runs.
     """
 
-    bytes_read: int = 0
-    on_progress: Callable[[], None] | None = None
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.running: dict[Any, Task] = {}
+        self.bytes_read = 0
+        self.on_progress: Callable[[], None] | None = None
 
     @property
-    def free(self) -> int: ...
+    def free(self) -> int:
+        """How many more tasks it accepts now."""
+        return self.workers - len(self.running)
 
-    @property
-    def busy(self) -> int: ...
-
+    @abstractmethod
     def start(self, context: TaskContext) -> None:
         """Start; every task gets this context or a copy of it."""
 
+    @abstractmethod
     def submit(self, task: Task) -> None:
         """Accept a task; only while `free`."""
 
+    @abstractmethod
     def wait(self, timeout: float) -> list[Outcome]:
         """Return the outcomes since the last call; wait up to `timeout` seconds for the first."""
 
+    @abstractmethod
     def close(self) -> None:
         """Stop at once and abandon running tasks."""

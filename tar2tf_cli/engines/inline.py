@@ -10,20 +10,6 @@ __all__ = ["InlineEngine"]
 class InlineEngine(Engine):
     """Runs each task inside `wait`."""
 
-    def __init__(self) -> None:
-        self._task: Task | None = None
-        self._context: TaskContext | None = None
-
-    @property
-    def free(self) -> int:
-        """1 when there is no task."""
-        return int(self._task is None)
-
-    @property
-    def busy(self) -> int:
-        """1 when there is a task."""
-        return int(self._task is not None)
-
     def start(self, context: TaskContext) -> None:
         """Store the context."""
         keep_memory()
@@ -32,14 +18,11 @@ class InlineEngine(Engine):
 
     def submit(self, task: Task) -> None:
         """Accept a task."""
-        self._task = task
+        self.running[0] = task
 
     def wait(self, timeout: float) -> list[Outcome]:
         """Run the task to its end, whatever the timeout."""
-        task, self._task = self._task, None
-        if task is None or self._context is None:
-            return []
-        return [attempt(task, self._context)]
+        return [attempt(self.running.pop(0), self._context)]
 
     def close(self) -> None:
         """Do nothing: no task is running."""

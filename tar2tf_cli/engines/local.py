@@ -36,20 +36,9 @@ class LocalEngine(Engine):
     """
 
     def __init__(self, workers: int) -> None:
-        self._count = workers
+        super().__init__(workers)
         self._idle: list[_Process] = []
-        self._working: dict[_Process, Task] = {}
         self._selector = selectors.DefaultSelector()
-
-    @property
-    def free(self) -> int:
-        """Processes without a task."""
-        return len(self._idle)
-
-    @property
-    def busy(self) -> int:
-        """Processes with a task."""
-        return len(self._working)
 
     def start(self, context: TaskContext) -> None:
         """Start the processes; when this process ends, their sockets close and they end too.
@@ -62,7 +51,7 @@ class LocalEngine(Engine):
                 stream.flush()
         may_fork = _may_fork()
         with _no_interrupt():
-            for _ in range(self._count):
+            for _ in range(self.workers):
                 process = _fork(context, self._idle) if may_fork else _spawn(context)
                 self._idle.append(process)
                 self._selector.register(process.socket, selectors.EVENT_READ, process)
@@ -70,7 +59,7 @@ class LocalEngine(Engine):
     def submit(self, task: Task) -> None:
         """Send a task to an idle process."""
         process = self._idle.pop()
-        self._working[process] = task
+        self.running[process] = task
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # its end shows at the next wait
             _send(process.socket, task)
 
@@ -81,7 +70,7 @@ class LocalEngine(Engine):
 
     def close(self) -> None:
         """Kill every process and wait for its end."""
-        processes = [*self._idle, *self._working]
+        processes = [*self._idle, *self.running]
         for process in processes:
             os.kill(process.pid, signal.SIGKILL)
         for process in processes:
@@ -89,7 +78,7 @@ class LocalEngine(Engine):
             process.socket.close()
             os.waitpid(process.pid, 0)
         self._idle.clear()
-        self._working.clear()
+        self.running.clear()
         self._selector.close()
 
     def _receive(self, process: _Process) -> Outcome | None:
@@ -102,16 +91,17 @@ class LocalEngine(Engine):
         if outcome is None:
             return None
         self._idle.append(process)
-        return Outcome(self._working.pop(process), *outcome)
+        return Outcome(self.running.pop(process), *outcome)
 
     def _died(self, process: _Process) -> Outcome:
         self._selector.unregister(process.socket)
         process.socket.close()
         _, status = os.waitpid(process.pid, 0)
         code = os.waitstatus_to_exitcode(status)
+        self.workers -= 1
         if process in self._idle:
             self._idle.remove(process)
-        task = self._working.pop(process, None)
+        task = self.running.pop(process, None)
         reason = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
         hint = "the machine may be out of memory: use fewer workers (-j)" if code == -signal.SIGKILL else None
         error = WorkerError(f"a worker process {reason}", hint=hint)

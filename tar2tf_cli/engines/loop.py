@@ -68,7 +68,7 @@ def run_tasks(schedule: Schedule, engine: Engine, context: TaskContext) -> None:
         while True:
             while engine.free and (task := schedule.next()):
                 engine.submit(task)
-            if not engine.busy:
+            if not engine.running:
                 break
             for outcome in engine.wait(_TICK_SECONDS):
                 if isinstance(outcome.error, WorkerError):

@@ -6,7 +6,7 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, cast
 
 from tar2tf_cli.engines.base import Engine, Outcome, Task, TaskContext, pickled
@@ -44,25 +44,14 @@ class RayEngine(Engine):
     """
 
     def __init__(self, cluster: RayCluster, workers: int, *, carries: bool, inputs: Sequence[str]) -> None:
+        super().__init__(workers)
         self._ray: Any = cluster.ray
         self._cluster = cluster
-        self._workers = workers
         self._may_carry = carries
         self._inputs = inputs
         self._carries = False
-        self._running: dict[Any, tuple[int, Task]] = {}
-        self._submitted = 0
-        self._meters = Meters(cluster.ray)
-
-    @property
-    def free(self) -> int:
-        """How many more tasks may run at once."""
-        return self._workers - len(self._running)
-
-    @property
-    def busy(self) -> int:
-        """Tasks that are running, or wait for a CPU."""
-        return len(self._running)
+        self._run = f"tar2tf-{os.urandom(6).hex()}"
+        self._meters = Meters(cluster.ray, self._run)
 
     def start(self, context: TaskContext) -> None:
         """Look at the nodes, and make the context known to them.
@@ -81,41 +70,38 @@ class RayEngine(Engine):
             )
         self._carries = bool(apart)
         self._context = shared
-        self._home = self._ray.get_runtime_context().get_node_id()
         payload = _environment(os.environ), pickled(context)
-        self._setup = Setup(f"tar2tf-{os.urandom(6).hex()}", [self._ray.put(payload)], shared.folder, os.getcwd())
-        self._meters.begin(self._setup.run)
-        self._anywhere = self._ray.remote(run_attempt).options(num_cpus=shared.threads, max_retries=_RETRIES)
-        self._here = self._cluster.pinned(self._ray.remote(run_attempt), self._home, max_retries=_RETRIES)
+        self._setup = Setup(self._run, [self._ray.put(payload)], shared.folder, os.getcwd())
+        home, run = self._ray.get_runtime_context().get_node_id(), self._ray.remote(run_attempt)
+        self._anywhere = run.options(num_cpus=shared.threads, max_retries=_RETRIES)
+        self._here = self._cluster.pinned(run, home, max_retries=_RETRIES)
 
     def submit(self, task: Task) -> None:
         """Have Ray run a task, which waits until a node has a CPU for it."""
         here = self._carries and cast("SharedTask", task).needs_folder(self._context)
-        self._submitted += 1
         run = self._here if here else self._anywhere
-        answer = run.remote(self._setup, self._submitted, task, self._carries and not here)
-        self._running[answer] = self._submitted, task
+        self.running[run.remote(self._setup, task, self._carries and not here)] = task
 
     def wait(self, timeout: float) -> list[Outcome]:
         """Return the outcomes of tasks that ended; a task that Ray gave up is an error."""
-        done, _ = self._ray.wait([*self._running], num_returns=1, timeout=timeout)
+        done, _ = self._ray.wait([*self.running], num_returns=1, timeout=timeout)
         if done:
-            done, _ = self._ray.wait([*self._running], num_returns=len(self._running), timeout=0)
+            done, _ = self._ray.wait([*self.running], num_returns=len(self.running), timeout=0)
         outcomes = [self._outcome(answer) for answer in done]
-        self.bytes_read = max(self.bytes_read, self._meters.total([number for number, _ in self._running.values()]))
+        self.bytes_read = max(self.bytes_read, self._meters.total(answer.task_id().hex() for answer in self.running))
         return outcomes
 
     def close(self) -> None:
         """Abandon running tasks; what they still write does not count."""
         if not self._cluster.connected_here:  # or they end with the connection; Ray may abort when both are asked of it
-            for answer in self._running:
+            for answer in self.running:
                 with contextlib.suppress(self._ray.exceptions.RayError):
                     self._ray.cancel(answer)
-        self._running.clear()
+        self.running.clear()
         self._meters.close()
 
     def _outcome(self, answer: Any) -> Outcome:
-        _, task = self._running.pop(answer)
+        task = self.running.pop(answer)
         try:
             done: Attempt = self._ray.get(answer)
         except self._ray.exceptions.RayError as error:
@@ -166,30 +152,28 @@ class _Counts:
     """An actor: how many bytes each running task has read."""
 
     def __init__(self) -> None:
-        self._sizes: dict[int, int] = {}
+        self._sizes: dict[str, int] = {}
 
-    def note(self, number: int, size: int) -> None:
-        self._sizes[number] = size
+    def note(self, task: str, size: int) -> None:
+        self._sizes[task] = size
 
-    def sizes(self) -> dict[int, int]:
+    def sizes(self) -> dict[str, int]:
         return self._sizes
 
 
 class Meters:
     """The number of bytes read: by tasks that ended and, once a run has lasted a while, by those that are running."""
 
-    def __init__(self, ray: Any) -> None:
+    def __init__(self, ray: Any, run: str) -> None:
         self.finished = 0
         self._ray = ray
-        self._sizes: dict[int, int] = {}
+        self._run = run
+        self._began = time.monotonic()
+        self._sizes: dict[str, int] = {}
         self._actor: Any = None
         self._asked: Any = None
 
-    def begin(self, run: str) -> None:
-        self._run = run
-        self._began = time.monotonic()
-
-    def total(self, running: Sequence[int]) -> int:
+    def total(self, running: Iterable[str]) -> int:
         if self._actor is None and time.monotonic() - self._began > _SHORT_RUN:
             self._actor = self._ray.remote(_Counts).options(name=self._run, num_cpus=0).remote()
             self._asked = self._actor.sizes.remote()
@@ -197,7 +181,7 @@ class Meters:
             if self._asked and self._ray.wait([self._asked], timeout=0)[0]:
                 self._sizes = self._ray.get(self._asked)
                 self._asked = self._actor.sizes.remote()
-        return self.finished + sum(self._sizes.get(number, 0) for number in running)
+        return self.finished + sum(self._sizes.get(task, 0) for task in running)
 
     def close(self) -> None:
         if self._actor:

@@ -71,7 +71,7 @@ class Attempt(NamedTuple):
     files: dict[str, Any] | None = None
 
 
-def run_attempt(setup: Setup, number: int, task: Task, carried: bool) -> Attempt:
+def run_attempt(setup: Setup, task: Task, carried: bool) -> Attempt:
     """Run a task once; whatever it writes is in a folder that no other attempt knows.
 
     The result counts only when the driver has received it, so an attempt that Ray gave up and that ends late changes
@@ -79,12 +79,11 @@ def run_attempt(setup: Setup, number: int, task: Task, carried: bool) -> Attempt
 
     Args:
         setup: what all attempts share.
-        number: the number of the task.
         task: the task.
         carried: whether this node does not share the working folder with the driver.
     """
     context = _context(setup)
-    context.on_bytes = meter = Meter(setup.run, number)
+    context.on_bytes = meter = Meter(setup.run)
     try:
         context.scratch = tempfile.mkdtemp(prefix=".attempt-", dir=None if carried else setup.folder)
     except OSError as error:
@@ -135,10 +134,9 @@ def _taken(folder: str) -> dict[str, Any]:
 class Meter:
     """Adds up the bytes that an attempt reads; a run that lasts has an actor that is sent the sum."""
 
-    def __init__(self, run: str, number: int) -> None:
+    def __init__(self, run: str) -> None:
         self.size = 0
         self._run = run
-        self._number = number
         self._sent = time.monotonic()
         self._actor: Any = None
 
@@ -150,7 +148,7 @@ class Meter:
             self._sent = time.monotonic()
             with contextlib.suppress(ValueError, ray.exceptions.RayError):  # there is no actor, or not yet
                 self._actor = self._actor or ray.get_actor(self._run)
-                self._actor.note.remote(self._number, self.size)
+                self._actor.note.remote(ray.get_runtime_context().get_task_id(), self.size)
 
 
 class Probed(NamedTuple):

@@ -118,17 +118,16 @@ class FakeRay(ModuleType):
 
 def test_progress_counts_tasks_that_ended_and_later_those_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = FakeRay()
-    meters = Meters(ray)
-    meters.begin("run")
+    meters = Meters(ray, "run")
     meters.finished = 100
-    assert meters.total([1, 2]) == 100
+    assert meters.total(["1", "2"]) == 100
     assert not ray.actors, "a short run starts no process more"
     monkeypatch.setattr(ray_engine, "_SHORT_RUN", 0)
-    meters.total([1, 2])
+    meters.total(["1", "2"])
     (counts,) = ray.actors
-    counts.note(1, 7)
-    counts.note(1, 20)
-    counts.note(3, 1000)
-    assert [meters.total([1, 2]), meters.total([1, 2])][-1] == 120
+    counts.note("1", 7)
+    counts.note("1", 20)
+    counts.note("3", 1000)
+    assert [meters.total(["1", "2"]), meters.total(["1", "2"])][-1] == 120
     meters.close()
     assert not ray.actors
