@@ -62,6 +62,6 @@ def test_webdataset_gives_fewer_samples_of_a_tar_that_is_cut_between_members(dat
     cut.write_bytes(shard.read_bytes()[:offset])
     with cut.open("rb") as stream:  # WebDataset itself leaves this to the garbage collector
         assert 0 < len(list(group_by_keys(tar_file_expander([{"url": str(cut), "stream": stream}])))) < 60
-    with pytest.raises(Tar2tfError, match=f"^{cut}, offset {offset}: "):
+    with pytest.raises(Tar2tfError, match=f"^{cut}, sample 000029, offset {offset}: "):
         convert(Conversion(Input(str(cut)), Output(str(data / "cut.record"))), workers=1)
     assert not (data / "cut.record").exists()
