@@ -62,6 +62,8 @@ def read_document(path: str, **reach: Unpack[Reach]) -> Document:
     """
     name = without_secrets(path)
     if not is_remote(path):
+        if os.path.isdir(path):
+            raise SourceError("is a folder, not a manifest", shard=path, hint="name the manifest in it")
         if manifest := Manifest.load(path):
             return Document(path, manifest, DirectorySource(os.path.dirname(path) or "."))
     elif found := read_with_folder(path, **reach):

@@ -13,7 +13,7 @@ import tensorflow as tf
 from servers import FaultyServer
 from shards import tar2tf, write_tar
 from tar2tf_cli import load_dataset
-from tar2tf_cli.errors import UsageError
+from tar2tf_cli.errors import SourceError, UsageError
 
 COUNT = 50
 
@@ -102,6 +102,13 @@ def test_a_checkpoint_continues_where_it_was_saved(
 def test_impossible_numbers_are_refused(manifest: Path, options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         load_dataset(manifest, **options)
+
+
+def test_what_is_not_a_manifest_is_an_error_that_says_which_file_is_one(manifest: Path) -> None:
+    with pytest.raises(SourceError, match="is a folder, not a manifest; name the manifest in it"):
+        load_dataset(manifest.parent)
+    with pytest.raises(SourceError, match="is not a tar2tf manifest; convert writes it beside the shards"):
+        load_dataset(manifest.parent / "00000.record")
 
 
 def test_shards_in_a_bucket_are_shuffled_and_parted_alike(manifest: Path, web: FaultyServer) -> None:
