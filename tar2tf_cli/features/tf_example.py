@@ -204,7 +204,7 @@ class TFExample(dict[str, "bytes | Feature"]):
 
     def _values(self, name: str, kind: Kind) -> list[Any]:
         if name not in self:
-            raise SampleError(f"has no feature {name!r}, only {', '.join(sorted(self)) or 'no features'}")
+            raise SampleError(f"has no feature {name!r}" + (f", only {', '.join(sorted(self))}" if self else ""))
         found, values = values_of(self[name])
         if found != kind:
             raise SampleError(f"the feature {name!r} holds {found} values, not {kind}")

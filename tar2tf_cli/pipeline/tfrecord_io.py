@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from io import TextIOBase
 from typing import Any
@@ -78,7 +79,8 @@ class TFRecordReader:
 class TFRecordWriter:
     """Writes a TFRecord file, which appears at its path whole and flushed to disk, or not at all.
 
-    Use it in a `with` statement: if the block raises, no file is left at the path. An open file receives records as
+    Use it in a `with` statement: if the block raises, no file is left at the path. If it is never closed there is none
+    either, and a RuntimeWarning. An open file receives records as
     they are written; it is flushed at the end and left open.
 
     Args:
@@ -152,6 +154,12 @@ class TFRecordWriter:
         if self._file is not None:
             self._file.abandon()
         self._out = self._file = None
+
+    def __del__(self) -> None:
+        if getattr(self, "_file", None) is not None:
+            self.discard()
+            message = f"{self._name} was not written, as its TFRecordWriter was not closed"
+            warnings.warn(f"{message}: use it in a with statement", RuntimeWarning, stacklevel=2)
 
     def __enter__(self) -> TFRecordWriter:
         return self

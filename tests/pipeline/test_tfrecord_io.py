@@ -12,6 +12,7 @@ from shards import records, tree
 from tar2tf_cli.errors import (
     DamagedShardError,
     OutputExistsError,
+    SampleError,
 )
 from tar2tf_cli.pipeline import (
     TFExample,
@@ -122,3 +123,16 @@ def test_importing_the_pipeline_does_not_import_tensorflow() -> None:
     code = "import sys, tar2tf_cli.pipeline; print([m for m in ('tensorflow', 'numpy', 'cv2') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "[]\n"
+
+
+def test_a_writer_that_is_never_closed_leaves_no_file_and_says_so(tmp_path: Path) -> None:
+    writer = TFRecordWriter(tmp_path / "x.record")
+    writer.write(example_of(1))
+    with pytest.warns(RuntimeWarning, match="x.record was not written, as its TFRecordWriter was not closed"):
+        del writer
+    assert tree(tmp_path) == {}
+
+
+def test_an_example_without_features_names_none() -> None:
+    with pytest.raises(SampleError, match=r"^has no feature 'a'$"):
+        TFExample().get_int64("a")
