@@ -136,6 +136,9 @@ class StreamTarget(_WithoutManifest):
         if self._out is None:
             if sys.stdout is None or not sys.stdout.writable():
                 raise SinkError("standard output is closed")
+            if os.isatty(1):
+                hint = "pipe or redirect them, or name files, such as -o 'train-<>.record'"
+                raise UsageError("records are bytes, which a terminal cannot show", hint=hint)
             self._out = open(1, "wb", buffering=0, closefd=False)
         return super().__enter__()
 

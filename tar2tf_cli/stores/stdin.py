@@ -23,6 +23,10 @@ class StdinSource(Source):
         """List one input named `-`, of unknown size and version."""
         if templates:
             raise UsageError("standard input is a single tar, so it takes no template")
+        if os.isatty(0):
+            raise UsageError(
+                "standard input is a terminal, not a shard", hint="pipe or redirect one to it: ... - < x.tar"
+            )
         return [ObjectInfo("-", None, None)]
 
     def open(self, item: ObjectInfo) -> ByteStream:

@@ -133,3 +133,23 @@ def test_without_a_terminal_a_plain_line_tells_how_far_it_is(
         now = 1100.0
         terminal.progress(5_000_000)
     assert capsys.readouterr().err.splitlines() == ["5 MB read in 100 s"]
+
+
+@pytest.mark.parametrize("words", ["convert - -o x", "verify -", "inspect -", "convert in.tar -o -"])
+def test_a_terminal_gets_no_records_and_is_not_waited_for(words: str, tmp_path: Path) -> None:
+    write_tar(tmp_path / "in.tar", samples(1))
+    ours, theirs = pty.openpty()
+    try:
+        done = tar2tf(
+            *words.split(),
+            cwd=tmp_path,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=subprocess.PIPE,
+            capture_output=False,
+        )
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert done.returncode == 2
+    assert "terminal" in done.stderr.splitlines()[0]
