@@ -7,7 +7,6 @@ becomes a table for each lane: where the records are, in their order. A shard is
 from __future__ import annotations
 
 import os
-import tempfile
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -80,13 +79,15 @@ def rows_of(path: str, first: int, count: int) -> list[array[int]]:
 
 def _sorted(parts: list[Part], folder: str) -> Iterator[NDArray[Any]]:
     """All records in order: order number, group, offset in its spool, size, and number of the lane."""
+    from tempfile import TemporaryFile
+
     import numpy as np
 
     count = min(1 + sum(part.stop - part.first for part in parts) // _SORTED, _MOST_FILES)
     bounds = np.array([(2**64 * place) // count for place in range(1, count)], np.uint64)
     with ExitStack() as stack:
         with write_errors(folder):
-            files = [stack.enter_context(tempfile.TemporaryFile(dir=folder)) for _ in range(count)]
+            files = [stack.enter_context(TemporaryFile(dir=folder)) for _ in range(count)]
             for rows in (rows for part in parts for rows in _rows(part)):
                 bucket = np.searchsorted(bounds, rows[:, 0], side="right").astype(np.uint8)
                 rows = rows[np.argsort(bucket, kind="stable")]
