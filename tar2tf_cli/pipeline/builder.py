@@ -29,7 +29,7 @@ from tar2tf_cli.pipeline.tfrecord_io import check_output
 from tar2tf_cli.samples.names import KEY, KeySplit, Sample
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.fields import fields_of
-from tar2tf_cli.spec.output_path import STDOUT, PathTemplate
+from tar2tf_cli.spec.output_path import STDOUT
 from tar2tf_cli.spec.urls import is_remote
 
 __all__ = [
@@ -203,7 +203,7 @@ class Pipeline:
         max_shard_size: str | int | None = None,
         num_shards: int | None = None,
         records_per_shard: int | None = None,
-        compression: Literal["none", "gzip"] | None = None,
+        compression: Literal["none", "gzip"] = "none",
         index: bool = False,
         num_workers: int = 1,
         overwrite: bool = False,
@@ -237,15 +237,9 @@ class Pipeline:
         check_output(out)
         if not isinstance(num_workers, int) or num_workers < 1:
             raise UsageError(f"num_workers must be a number of workers, 1 or more, not {num_workers!r}")
-        limits = {
-            "max_shard_size": max_shard_size,
-            "num_shards": num_shards,
-            "records_per_shard": records_per_shard,
-            "compression": compression,
-            "index": index or None,
-        }
-        given = {name: limit for name, limit in limits.items() if limit is not None}
-        self._set("TFRecordStage", "to_tf_record", _writer(out, given, overwrite=overwrite))
+        path = out if isinstance(out, (str, os.PathLike)) else STDOUT
+        output = Output(path, max_shard_size, num_shards, records_per_shard, compression, index)
+        self._set("TFRecordStage", "to_tf_record", _writer(out, output, overwrite=overwrite))
         self._workers = num_workers
         return self
 
@@ -292,20 +286,19 @@ class Pipeline:
         return self
 
 
-def _writer(out: Any, limits: dict[str, Any], *, overwrite: bool) -> Callable[[Recipe], PipelineSummary]:
+def _writer(out: Any, output: Output, *, overwrite: bool) -> Callable[[Recipe], PipelineSummary]:
     """What writes the examples: to an open file, to one file or, if the path or a limit asks for them, to shards.
 
     Raises:
         UsageError: when limits contradict each other, or are not possible for an open file.
     """
+    plain = output == Output(output.path)
     if not isinstance(out, (str, os.PathLike)):
-        if limits:
+        if not plain:
             raise UsageError("an open file cannot have shards, compression or an index", hint="give a path")
         return partial(write_stream, out=out)
-    path = os.fspath(out)
-    if not limits and not PathTemplate.parse(path).fields and not is_remote(path):
-        return partial(write_file, path=path, overwrite=overwrite)
-    output = Output(path, **limits)
+    if plain and not output.template.fields and not is_remote(output.path):
+        return partial(write_file, path=output.path, overwrite=overwrite)
     Conversion(Input("-"), output)  # raises for limits that contradict each other
     return partial(write_shards, output=output, overwrite=overwrite)
 
