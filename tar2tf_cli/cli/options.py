@@ -48,7 +48,7 @@ GROUPS: Final = ("Input", "Samples", "Features", "Output", "Running")
 
 
 def completing(what: str) -> Callable[..., Any]:
-    """Return what click calls to complete a value: the function of this name in `complete`, imported when needed."""
+    """Return what click calls to complete a value: the function of this name in `completion`, imported when needed."""
 
     def propose(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
         from tar2tf_cli.cli import completion

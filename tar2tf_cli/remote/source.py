@@ -112,7 +112,7 @@ class RemoteSource(ObjectSource):
         return ResumingStream(lambda *_: self._fetch(item, part), whole, where, self._store.retry_for)
 
     def _fetch_each(self, items: Sequence[ObjectInfo]) -> None:
-        """None: a transformer's answers are of no known size."""
+        """Return None, as nobody knows the size of an answer before it is made."""
 
     def _fetch(self, item: ObjectInfo, part: Part) -> Body:
         """Request an input from the beginning, as a transformer knows no ranges."""

@@ -1,8 +1,16 @@
 """Where bytes live: `open_source` for reading shards, `open_store` for the objects of a bucket.
 
 In: a bucket as the user writes it, a path or a URL. Out: a `Source`, which lists and opens inputs, or a `Store`, which
-sends one request per call. One file for each kind of bucket, chosen by the URL's scheme; retries are in `transfer`,
-network errors in `network`.
+sends one request per call.
+
+| bucket | files |
+|---|---|
+| a directory, a tar file, `-` | `directory`, `stdin` |
+| `http(s)://` | `http`, over `web` (the client), `curl` (requests under way) and `network` (statuses, ranges) |
+| `ais://` | `ais`, `ais_login` and `ais_etl` (transformers), over the same |
+| `s3://`, `gs://`, `az://` | `cloud`, `cloud_credentials` and `cloud_errors`, over obstore |
+| all of them | `base`: what a `Source` is |
+| all URLs | `objects`: what a `Store` is; `retries`; `transfer` and `parallel`: downloads; `ranges`: random access |
 """
 
 from __future__ import annotations
@@ -45,24 +53,22 @@ def open_source(bucket: str, **reach: Unpack[Reach]) -> Source:
         UsageError: for a URL of an unknown kind, or one that is not valid.
     """
     folder, template = split_template(bucket)
-    source = _source(folder, reach)
+    source: Source
+    if is_remote(folder):
+        from tar2tf_cli.stores.objects import ObjectSource
+
+        source = ObjectSource(open_store(folder, **reach))
+    elif folder == "-":
+        from tar2tf_cli.stores.stdin import StdinSource
+
+        source = StdinSource()
+    else:
+        from tar2tf_cli.stores.directory import DirectorySource
+
+        source = DirectorySource(folder)
     if template:
         source.templates = (template,)
     return source
-
-
-def _source(bucket: str, reach: Reach) -> Source:
-    if is_remote(bucket):
-        from tar2tf_cli.stores.objects import ObjectSource
-
-        return ObjectSource(open_store(bucket, **reach))
-    if bucket == "-":
-        from tar2tf_cli.stores.stdin import StdinSource
-
-        return StdinSource()
-    from tar2tf_cli.stores.directory import DirectorySource
-
-    return DirectorySource(bucket)
 
 
 def read_with_folder(url: str, **reach: Unpack[Reach]) -> tuple[bytes, Folder] | None:

@@ -127,7 +127,7 @@ class AisStore(WebStore):
             raise Transient("a node left or joined during the listing", self.proxy)
 
     def _map(self) -> str | None:
-        """Return the version of the cluster's map of nodes; None when the token does not allow to read it."""
+        """Return the version of the cluster's map of nodes; None when the token may not read it."""
         version = self._about("smap").get("version")
         return None if version is None else str(version)
 
@@ -268,7 +268,7 @@ class AisStore(WebStore):
 
 
 def _is_of_object(document: Mapping[str, Any]) -> bool:
-    """Whether what was not found is the object; for a cloud bucket only the requested path shows it."""
+    """Whether it is the object that was not found, not its bucket; for a cloud bucket only the requested path shows it."""
     kind = document.get("tcode")
     return kind == "ErrNotFound" if kind else str(document.get("url_path", "")).startswith("/v1/objects/")
 

@@ -180,7 +180,7 @@ class Transformers:
         return response
 
     def _refuse(self, status: int, message: str, name: str) -> None:
-        """Raise the error of an answer of which a cluster says more than of others."""
+        """Raise the error of an answer about transformers, where it says more than the status does."""
         if status == 501:
             raise self._cannot("the cluster's AIStore was built without ETL (501)")
         if _NO_KUBERNETES.search(message):

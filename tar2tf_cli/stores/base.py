@@ -176,7 +176,7 @@ class Source(Protocol):
         return self.open(item)
 
     def transformers(self) -> Transformers | None:
-        """Return what makes records of the inputs where they are; None where there is nothing of the kind."""
+        """Return the transformers that can make records beside the inputs; None for a bucket without any."""
         return None
 
     def records(self, item: ObjectInfo, on_bytes: OnBytes = None) -> Any | None:

@@ -40,10 +40,10 @@ _PASSING: Final = re.compile("Connect|Timeout|Transport|Endpoint")
 
 
 def raise_as_ours(error: Exception, where: str, server: str, login: str, offset: int | None) -> NoReturn:
-    """Raise the error that an obstore error means.
+    """Raise our error for an exception of obstore.
 
     Args:
-        error: obstore's error, whose text is one sentence followed by a dump of its causes.
+        error: obstore's exception, whose text is one sentence followed by a dump of its causes.
         where: the object or bucket.
         server: the server's URL or name.
         login: what to do about credentials.

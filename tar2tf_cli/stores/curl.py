@@ -276,7 +276,7 @@ class Response:
             self._on_end()
 
     def _advance(self) -> None:
-        """Receive or send what can be now, for all requests of the wire; wait for it if there is nothing of this one.
+        """Receive and send what can be now, for all requests of the wire; if there is nothing for this one, wait.
 
         Raises:
             Transient: when the server has stalled.
@@ -291,7 +291,7 @@ class Response:
             self._wire.wait(min(self._wait, 1.0))
 
     def ended(self, failure: tuple[int, str, int] | None) -> None:
-        """Take note that libcurl has finished: it received all, or failed with a code, a text and an errno."""
+        """Note that libcurl has finished: it received everything, or failed with a code, a text and an errno."""
         self._failure = failure or (None if self._begun else (pycurl.E_GOT_NOTHING, "", 0))
         self.close()
 

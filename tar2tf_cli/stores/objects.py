@@ -166,7 +166,7 @@ class Store(ABC):
         raise NotImplementedError
 
     def transformers(self) -> Transformers | None:
-        """Return what makes records of the objects where they are; None for a store that cannot."""
+        """Return the transformers that can make records beside the objects; None for a store without any."""
         return None
 
     def persist(self, action: Callable[[], T], **where: Any) -> T:
