@@ -268,7 +268,7 @@ class AisStore(WebStore):
 
 
 def _is_of_object(document: Mapping[str, Any]) -> bool:
-    """Whether it is the object that was not found, not its bucket; for a cloud bucket only the requested path shows it."""
+    """Whether the object was not found, rather than its bucket; for a cloud bucket only the requested path shows it."""
     kind = document.get("tcode")
     return kind == "ErrNotFound" if kind else str(document.get("url_path", "")).startswith("/v1/objects/")
 
