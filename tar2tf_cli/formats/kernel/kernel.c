@@ -126,14 +126,13 @@ static int64_t octal(bytes_t field, int digits) {
 
 /* The size in a header; -1 if it is not written in the usual way, or the checksum is not. */
 static int64_t plain_size(bytes_t header) {
-    const uint64_t lanes = 0x00FF00FF00FF00FF;
-    uint64_t sums = 0, total = 8 * ' ';
-    for (int at = 0; at < BLOCK; at += 8) {
-        uint64_t word = at == 148 - 4 ? 0 : eight(header + at);
-        sums += (word & lanes) + (word >> 8 & lanes);
+    uint64_t total = 8 * ' ';
+    for (int half = 0; half < BLOCK; half += 256) {
+        uint16_t sum = 0; /* has room for that of 256 bytes, and compilers add up many at once */
+        for (int at = half; at < half + 256; at++) sum = (uint16_t)(sum + header[at]);
+        total += sum;
     }
-    for (; sums; sums >>= 16) total += sums & 0xFFFF;
-    for (int at = 144; at < 148; at++) total += header[at] - (uint64_t)header[at + 8]; /* the field ends at 156 */
+    for (int at = 148; at < 156; at++) total -= header[at];
     int ended = (header[154] == 0 && header[155] == ' ') || (header[154] == ' ' && header[155] == 0);
     ended = ended && (header[135] == 0 || header[135] == ' ');
     return ended && octal(header + 148, 6) == (int64_t)total ? octal(header + 124, 11) : -1;
