@@ -12,10 +12,11 @@ from importlib import import_module
 from typing import Any, Final, NoReturn
 
 import click
+from click.core import ParameterSource
 
 from tar2tf_cli.spec.version import __version__
 
-__all__ = ["Group", "Quick", "all_commands", "cli", "main"]
+__all__ = ["Group", "Quick", "all_commands", "cli", "label", "main"]
 
 _COMMANDS: Final = ("convert", "inspect", "verify", "export", "ops", "schema", "etl", "completion")
 
@@ -209,6 +210,12 @@ def _run(args: list[str] | None) -> int:
     return int(code or 0)
 
 
+def label(param: click.Parameter, context: click.Context | None) -> str:
+    """The names of an option, and the variable if its value comes from one."""
+    source = context.get_parameter_source(param.name or "") if context else None
+    return "/".join(param.opts) + (f" ({param.envvar})" if source is ParameterSource.ENVIRONMENT else "")
+
+
 def _message(error: click.ClickException, context: click.Context | None) -> str:
     """What is wrong, in the words of our own errors."""
     from tar2tf_cli.errors import meant
@@ -220,6 +227,6 @@ def _message(error: click.ClickException, context: click.Context | None) -> str:
     if isinstance(error, click.MissingParameter) and error.param:
         return f"no {error.param.name} is given"
     if isinstance(error, click.BadParameter) and error.param:
-        return f"{'/'.join(error.param.opts)}: {error.message.rstrip('.')}"
+        return f"{label(error.param, context)}: {error.message.rstrip('.')}"
     text = error.format_message().rstrip(".")
     return text[:1].lower() + text[1:]

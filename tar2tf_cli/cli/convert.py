@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
+from tar2tf_cli.cli import label
 from tar2tf_cli.cli.options import (
     Command,
     completing,
@@ -283,7 +284,7 @@ def _conversion(context: click.Context) -> Conversion:
     from tar2tf_cli.spec.yaml_file import SECTIONS, build, read, spec_fields
 
     flags: dict[str, Any] = {section: {} for section in SECTIONS}
-    labels = {param.name: param.opts[-1] for param in context.command.params}
+    labels = {param.name: label(param, context) for param in context.command.params}
     for section, kind in {**SECTIONS, "": Conversion}.items():
         for key, field in spec_fields(kind).items():
             value = context.params.get(field.name)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from tar2tf_cli.cli import Quick
+from tar2tf_cli.cli import Quick, label
 
 if TYPE_CHECKING:
     from tar2tf_cli.spec.reach import Reach
@@ -158,7 +158,7 @@ class Words(click.Choice):  # type: ignore[type-arg]
             return str(value)
         from tar2tf_cli.ops.rules import one_of
 
-        return str(_checked(one_of(*self.choices), value, param))
+        return str(_checked(one_of(*self.choices), value, param, ctx))
 
 
 class _Number(click.ParamType):  # type: ignore[type-arg]
@@ -174,7 +174,7 @@ class _Number(click.ParamType):  # type: ignore[type-arg]
         self._rule = rule
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return _checked(self._rule(), value, param)
+        return _checked(self._rule(), value, param, ctx)
 
 
 whole = _Number("N", lambda: import_module("tar2tf_cli.ops.rules").whole(1))
@@ -201,11 +201,13 @@ class _NewFile(click.ParamType):  # type: ignore[type-arg]
 new_file, new_file_in_output = _NewFile(), _NewFile(folder_is_there=False)
 
 
-def _checked(rule: Callable[[Any, str], Any], value: Any, param: click.Parameter | None) -> Any:
+def _checked(
+    rule: Callable[[Any, str], Any], value: Any, param: click.Parameter | None, ctx: click.Context | None
+) -> Any:
     from tar2tf_cli.errors import UsageError
 
     try:
-        return rule(value, "/".join(param.opts) if param else "")
+        return rule(value, label(param, ctx) if param else "")
     except ValueError as error:
         raise UsageError(str(error)) from None
 

@@ -146,7 +146,7 @@ class Op:
             raise ProblemsError(problems=[((name,), f"has no field {name!r}{meant(name, fields)}") for name in unknown])
         for name, field in fields.items():
             if name not in values and field.default is dataclasses.MISSING:
-                raise ValueError(f"needs {name!r}: {cls.usage}")
+                raise ValueError(f"needs {name!r}")
         return cls(**values)
 
     def canonical(self) -> dict[str, Any]:

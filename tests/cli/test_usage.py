@@ -242,10 +242,10 @@ def test_wrong_usage_looks_like_every_other_error(
         assert hint in rest[0]
 
 
-def test_an_environment_variable_that_is_wrong_names_its_option() -> None:
+def test_an_environment_variable_that_is_wrong_is_named_with_its_option() -> None:
     done = tar2tf("convert", "x", "-o", "y", env={"TAR2TF_JSON": "perhaps"})
     assert done.returncode == 2
-    assert done.stderr.startswith("error: --json: 'perhaps' is not a valid boolean")
+    assert done.stderr.startswith("error: --json (TAR2TF_JSON): 'perhaps' is not a valid boolean")
 
 
 # --- Ops ---
@@ -272,3 +272,10 @@ def test_a_selection_that_is_nested_too_deep_is_an_error(bucket: Path, tmp_path:
     done = tar2tf("convert", bucket, "-o", tmp_path / "x", "--select", "a=json:" + "[" * 100_000)
     assert done.returncode == 2
     assert "is not a path" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--limit", "-j/--num-workers"])
+def test_a_number_that_comes_from_a_variable_is_named_with_it(option: str) -> None:
+    variable = "TAR2TF_" + option.rpartition("--")[2].replace("-", "_").upper()
+    done = tar2tf("convert", "x", "-o", "y", env={variable: "x"})
+    assert (done.returncode, done.stderr) == (2, f"error: {option} ({variable}) must be a whole number, not 'x'\n")
