@@ -146,7 +146,7 @@ def _read_tar(shard: OpenShard, rules: TarRules, contents: ShardContents, looks:
 def _samples_at(shard: OpenShard, offsets: deque[int], rules: TarRules) -> Iterator[Sample]:
     """The samples at the given offsets of a tar; adjacent ones are read without seeking."""
     while offsets:
-        with closing(shard.samples(rules, ShardContents("", "").count_fault, trusted=True)) as tar:
+        with closing(shard.samples(rules, lambda error: None, trusted=True)) as tar:
             tar.seek(offsets[0])
             for sample in tar.samples():
                 if not offsets or tar.grouper.offset != offsets[0]:

@@ -159,27 +159,34 @@ def _function(contents: Contents) -> Iterator[str]:
 
 def _decoded(feature: _Feature, features: dict[str, _Feature]) -> Iterator[str]:
     """The lines that turn the bytes or values of a feature into an image or array."""
-    kinds, value = [kind for kind in feature.stats.kinds if kind != "empty"], f"features[{_quoted(feature.name)}]"
+    value = f"features[{_quoted(feature.name)}]"
     shape = features.get(f"{feature.name}/shape")
     if feature.stats.shaped and shape and not (feature.optional or shape.optional):
         source = f"tf.io.decode_raw({value}, tf.uint8)" if feature.stats.shaped == "uint8" else value
         yield f"    {value} = tf.reshape({source}, features[{_quoted(shape.name)}])"
     elif not feature.is_scalar or feature.kinds != ["bytes"]:
         return
-    elif kinds and all(kind in _DECODABLE for kind in kinds):
-        channels = _channels(feature.stats)
-        decode = f"tf.io.decode_image({value}, channels={channels}, expand_animations=False)"
-        empty = f"tf.zeros([0, 0, {channels}], tf.uint8)"
-        yield from _optionally(feature, value, decode, empty)
-        yield f"    {value}.set_shape([None, None, {channels}])"
-    elif dtype := _same(kinds, "npy "):
-        decode = f"tf.numpy_function(load_npy, [{value}], tf.{dtype})"
-        yield from _optionally(feature, value, decode, f"tf.zeros([0], tf.{dtype})")
-    elif dtype := _same(kinds, "tensor "):
-        yield from _optionally(feature, value, f"tf.io.parse_tensor({value}, tf.{dtype})", f"tf.zeros([0], tf.{dtype})")
+    elif found := _decoding(feature.stats, value):
+        yield from _optionally(feature, value, *found)
+        if "decode_image" in found[0]:
+            yield f"    {value}.set_shape([None, None, {_channels(feature.stats)}])"
     elif _is_raw_image(feature, features):
         sizes = ", ".join(f'features["image/{side}"]' for side in ("height", "width", "channels"))
         yield f"    {value} = tf.reshape(tf.io.decode_raw({value}, tf.uint8), [{sizes}])"
+
+
+def _decoding(stats: Stats, value: str) -> tuple[str, str] | None:
+    """What decodes a value, and what an empty one becomes; None if it stays as it is."""
+    kinds = [kind for kind in stats.kinds if kind != "empty"]
+    if kinds and all(kind in _DECODABLE for kind in kinds):
+        channels = _channels(stats)
+        decode = f"tf.io.decode_image({value}, channels={channels}, expand_animations=False)"
+        return decode, f"tf.zeros([0, 0, {channels}], tf.uint8)"
+    if dtype := _same(kinds, "npy "):
+        return f"tf.numpy_function(load_npy, [{value}], tf.{dtype})", f"tf.zeros([0], tf.{dtype})"
+    if dtype := _same(kinds, "tensor "):
+        return f"tf.io.parse_tensor({value}, tf.{dtype})", f"tf.zeros([0], tf.{dtype})"
+    return None
 
 
 def _optionally(feature: _Feature, value: str, decode: str, empty: str) -> Iterator[str]:
@@ -220,17 +227,10 @@ def _is_raw_image(feature: _Feature, features: dict[str, _Feature]) -> bool:
 
 def _payload_function(payload: Stats) -> Iterator[str]:
     """The function for records that are not examples."""
-    kinds = list(payload.kinds)
+    found = _decoding(payload, "record")
     yield f"# The records are not examples: {payload.kind}."
     yield "def parse(record):"
-    if kinds and all(kind in _DECODABLE for kind in kinds):
-        yield f"    return tf.io.decode_image(record, channels={_channels(payload)}, expand_animations=False)"
-    elif dtype := _same(kinds, "npy "):
-        yield f"    return tf.numpy_function(load_npy, [record], tf.{dtype})"
-    elif dtype := _same(kinds, "tensor "):
-        yield f"    return tf.io.parse_tensor(record, tf.{dtype})"
-    else:
-        yield "    return record"
+    yield f"    return {found[0] if found else 'record'}"
 
 
 # --- The dataset ---

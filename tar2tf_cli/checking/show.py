@@ -98,12 +98,10 @@ def read_samples(
     found = False
     for item in list_files(source, templates):
         with OpenShard(source, item) as shard:
-            if shard.damage:
-                raise shard.damage
+            read = contents_of(shard, rules, heads_only=heads_only)
+            yield from (RawSample(shard.name, number, content) for number, content in enumerate(read))
             if shard.format in ("tar", "tfrecord"):
                 found = True
-                read = contents_of(shard, rules, heads_only=heads_only)
-                yield from (RawSample(shard.name, number, content) for number, content in enumerate(read))
             elif source.asked_for(item.name, templates):
                 raise not_a_shard(shard.name, item.size, foreign(shard.head))
     if not found:
@@ -122,16 +120,7 @@ def contents_of(shard: OpenShard, rules: TarRules, *, heads_only: bool = False) 
     if shard.damage:
         raise shard.damage
     if shard.format == "tar":
-        yield from _samples_in(shard, rules, heads_only=heads_only)
+        with closing(shard.samples(rules, lambda error: None, ahead=_AHEAD, heads_only=heads_only)) as tar:
+            yield from tar.samples()
     elif shard.format == "tfrecord":
-        yield from _records_in(shard)
-
-
-def _samples_in(shard: OpenShard, rules: TarRules, *, heads_only: bool) -> Iterator[Sample]:
-    ignore = ShardContents("", "").count_fault
-    with closing(shard.samples(rules, ignore, ahead=_AHEAD, heads_only=heads_only)) as tar:
-        yield from tar.samples()
-
-
-def _records_in(shard: OpenShard) -> Iterator[bytes]:
-    return (record for _, record in RecordReader(shard, shard.name))
+        yield from (record for _, record in RecordReader(shard, shard.name))
