@@ -169,9 +169,7 @@ def _add_sizes(contents: ShardContents, sample: Sample, looks: int) -> bool:
 def add_sample(contents: ShardContents, sample: Sample, looks: int) -> None:
     """Add a sample with its data."""
     _look_at_sample(contents, sample, looks)
-    for name, data in sample.items():
-        if name != KEY:
-            contents.stats(name).add(len(data))
+    _add_sizes(contents, {name: len(data) for name, data in sample.items()}, looks)
 
 
 def _look_at_sample(contents: ShardContents, sample: Sample, looks: int) -> None:

@@ -126,7 +126,7 @@ class Dataset:
         if path is None or path == "":
             if max_shard_size is not None or record_to_example is not None:
                 raise UsageError("max_shard_size and record_to_example are only for TFRecord files: also give a path")
-            conversion = replace(self._conversion(template, most=max_entry_size), remote_exec=remotely)
+            conversion = self._conversion(template, remotely, max_entry_size=max_entry_size)
             stream = self._stream(conversion, self._selections, num_workers, shuffle=shuffle_tar)
             return stream.dataset(output_types, output_shapes)
         if isinstance(path, (str, os.PathLike)):
@@ -137,8 +137,7 @@ class Dataset:
                 Output("<00000>" if max_shard_size else "0", max_shard_size),
                 FilesTarget(map(os.fspath, names), overwrite=overwrite, again=True),
             )
-        conversion = self._conversion(template, output, shuffle=shuffle_tar, most=max_entry_size)
-        conversion = replace(conversion, remote_exec=remotely)
+        conversion = self._conversion(template, remotely, output, shuffle=shuffle_tar, max_entry_size=max_entry_size)
         how: dict[str, Any] = {"endpoint": self._endpoint, "target": target, "update": update, "apart": True}
         done = convert(self._to_records(conversion, record_to_example), workers=num_workers, overwrite=overwrite, **how)
         folder = os.path.dirname(done.manifest or "")
@@ -157,16 +156,10 @@ class Dataset:
         return Stream(plan, make, workers, shuffle=shuffle, source=until_the_end.enter_context(read))
 
     def _conversion(
-        self,
-        template: str | Sequence[str],
-        output: Output = _IN_MEMORY,
-        *,
-        shuffle: bool = False,
-        most: str | int = MAX_ENTRY_SIZE,
+        self, template: str | Sequence[str], remotely: bool | None, output: Output = _IN_MEMORY, **options: Any
     ) -> Conversion:
         templates = (template,) if isinstance(template, str) else tuple(template)
-        given = Input(self._bucket, templates)
-        return Conversion(given, output, ops=self._ops, shuffle=shuffle, max_entry_size=most)
+        return Conversion(Input(self._bucket, templates), output, ops=self._ops, remote_exec=remotely, **options)
 
     def _to_records(self, conversion: Conversion, record_to_example: ToExample) -> Conversion:
         """The conversion, with a function, the selections or a preset to turn samples into examples."""
@@ -222,8 +215,7 @@ class AisDataset(Dataset):
             return tf.data.TFRecordDataset(self.load(template, path, record_to_example, **options))
         if record_to_pair is None:
             return self.load(template, output_types=output_types, output_shapes=output_shapes, **options)
-        remotely = options.get("remote_exec", self._remote_exec)
-        conversion = replace(self._conversion(template), remote_exec=remotely)
+        conversion = self._conversion(template, options.get("remote_exec", self._remote_exec))
         if self._raw:  # the function gets the sample as it is in the tar
             conversion = replace(conversion, ops=())
         stream = self._stream(conversion, record_to_pair, options.get("num_workers", 4))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -77,15 +78,16 @@ def load_dataset(
         shards = shards[host::hosts]
     count = sum(entry.records for _, entry in shards)
     names = [os.path.join(os.path.dirname(one.path), entry.path) for one, entry in shards]
-    methods = {one.manifest.compressed for one in read}
-    if len(methods) > 1 or any(one.folder.remote for one in read):
-        records = _ordered(names, _any_reader(dict(zip(names, shards, strict=True))), shuffle, seed)
-    else:
-        records = _ordered(names, _file_reader("GZIP" if methods.pop() else ""), shuffle, seed)
-    if by_record:
-        records, count = records.shard(hosts, host), len(range(host, count, hosts))
     import tensorflow as tf
 
+    methods = {"GZIP" if one.manifest.compressed else "" for one in read}
+    if len(methods) > 1 or any(one.folder.remote for one in read):
+        reader = _any_reader(dict(zip(names, shards, strict=True)))
+    else:
+        reader = partial(tf.data.TFRecordDataset, compression_type=methods.pop())
+    records = _ordered(names, reader, shuffle, seed)
+    if by_record:
+        records, count = records.shard(hosts, host), len(range(host, count, hosts))
     if shuffle:
         records = records.shuffle(shuffle, seed)
     if features:
@@ -122,15 +124,8 @@ def _ordered(names: Sequence[str], read: Reader, shuffle: int | None, seed: int 
     )
 
 
-def _file_reader(compression: str) -> Reader:
-    """Return what makes a dataset of the serialised examples of local shards."""
-    import tensorflow as tf
-
-    return lambda names: tf.data.TFRecordDataset(names, compression_type=compression)
-
-
 def _any_reader(places: Mapping[str, tuple[Document, ShardEntry]]) -> Reader:
-    """Return the same for shards in buckets, too; TensorFlow supports fewer stores, and its errors say less.
+    """Return what reads shards in buckets, too; TensorFlow supports fewer stores, and its errors say less.
 
     Args:
         places: each shard, with its manifest.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -203,8 +203,10 @@ def together(read: Sequence[Document]) -> tuple[dict[str, dict[str, Any]], int]:
     for one in whole:
         if bool(one.manifest.features) != bool(whole[0].manifest.features):
             raise UsageError("describes no features, but others do", shard=one.path)
+        described = one.manifest.features
+        looks = {name: (item["encoding"], item["dtype"], tuple(item["shape"])) for name, item in described.items()}
         try:
-            schema.update(_schema(one.manifest.features))
+            schema.update(Schema(Counter({tuple(looks): 1}), looks))
         except SampleError as error:
             hint = "convert them with the same ops and types, or read them one by one"
             raise UsageError(error.message, shard=one.path, hint=hint) from None
@@ -213,8 +215,3 @@ def together(read: Sequence[Document]) -> tuple[dict[str, dict[str, Any]], int]:
         counts = [one.manifest.features[name].get("count") for one in whole if name in one.manifest.features]
         feature["count"] = 0 if None in counts else sum(counts)
     return features, sum(one.manifest.records for one in whole)
-
-
-def _schema(features: Mapping[str, Mapping[str, Any]]) -> Schema:
-    looks = {name: (item["encoding"], item["dtype"], tuple(item["shape"])) for name, item in features.items()}
-    return Schema(Counter({tuple(features): 1}), looks)
