@@ -14,9 +14,9 @@ from math import prod
 from typing import Final
 
 from tar2tf_cli.checking.contents import STEPS, Contents, ShardContents, Stats
-from tar2tf_cli.checking.document import open_shards
 from tar2tf_cli.checking.files import FileContext, FileTask, read_files
 from tar2tf_cli.checking.look import Look, example_of, look_at, shortened
+from tar2tf_cli.checking.manifests import open_shards
 from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.example_parser import ParsedFeature, parse

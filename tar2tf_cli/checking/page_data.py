@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from tar2tf_cli.checking.document import open_shards
 from tar2tf_cli.checking.files import FileContext, FileTask, read_files
 from tar2tf_cli.checking.look import shortened
+from tar2tf_cli.checking.manifests import open_shards
 from tar2tf_cli.checking.record_digests import digest_of
 from tar2tf_cli.checking.show import contents_of, features_of
 from tar2tf_cli.errors import SourceError

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.checking.contents import ShardContents, Stats
-from tar2tf_cli.checking.document import open_shards
 from tar2tf_cli.checking.inspect import add_record, add_sample, not_a_shard
 from tar2tf_cli.checking.look import example_of
+from tar2tf_cli.checking.manifests import open_shards
 from tar2tf_cli.formats.example_parser import ParsedFeature, parse
 from tar2tf_cli.formats.magic import foreign
 from tar2tf_cli.formats.tfrecord import RecordReader

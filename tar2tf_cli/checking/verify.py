@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING
 
-from tar2tf_cli.checking.document import is_manifest, manifests_in, names_manifest
 from tar2tf_cli.checking.faults import Fault, FileReport, Report
+from tar2tf_cli.checking.manifests import is_manifest, manifests_in, names_manifest
 from tar2tf_cli.checking.verify_bucket import verify_bucket
 from tar2tf_cli.checking.verify_file import CheckRun
 from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError
