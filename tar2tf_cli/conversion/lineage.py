@@ -13,7 +13,7 @@ from tar2tf_cli.conversion.sharding import Origin
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
 
-__all__ = ["Lineage", "origins_of"]
+__all__ = ["Lineage", "listed"]
 
 _MOST_KNOWN: Final = 10_000
 
@@ -70,25 +70,18 @@ class Lineage:
         Args:
             origins: where the records of each shard come from.
         """
-        yield "{\n"
-        yield from _column("schemas", map(json.dumps, self.schemas))
-        yield ",\n"
-        yield from _column("inputs", map(json.dumps, self.inputs))
-        yield ",\n"
-        yield from _column("shards", map(json.dumps, origins))
+        mark = "{"
+        for name, items in (("schemas", self.schemas), ("inputs", self.inputs), ("shards", origins)):
+            yield f'{mark}\n  "{name}": '
+            yield from listed(map(json.dumps, items), "   ")
+            mark = ","
         yield "\n }"
 
 
-def _column(name: str, items: Iterable[str]) -> Iterator[str]:
-    yield f'  "{name}": ['
-    mark = "\n   "
+def listed(items: Iterable[str], indent: str) -> Iterator[str]:
+    """A JSON list of items that are JSON, each in a line of its own."""
+    mark = "["
     for item in items:
-        yield mark
-        yield item
-        mark = ",\n   "
-    yield "]" if mark == "\n   " else "\n  ]"
-
-
-def origins_of(lineage: dict[str, Any]) -> list[list[Origin]]:
-    """Where the records of each shard come from."""
-    return [[Origin(*piece) for piece in pieces] for pieces in lineage["shards"]]
+        yield f"{mark}\n{indent}{item}"
+        mark = ","
+    yield "[]" if mark == "[" else f"\n{indent[:-1]}]"

@@ -10,21 +10,21 @@ from functools import partial
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from tar2tf_cli.conversion.lineage import Lineage, origins_of
+from tar2tf_cli.conversion.lineage import Lineage, listed
+from tar2tf_cli.conversion.sharding import Origin
 from tar2tf_cli.errors import DamagedShardError, UsageError, read_failed
 from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.spec.output_path import PathTemplate
 from tar2tf_cli.stores import ObjectInfo
 
 if TYPE_CHECKING:
-    from tar2tf_cli.conversion.sharding import Origin
+    from tar2tf_cli.conversion.manifest_model import Rule
 
 __all__ = ["VERSION", "Manifest", "ShardEntry", "digest", "input_entry"]
 
 T = TypeVar("T")
 
 VERSION: Final = 1
-_PART: Final = 1 << 20
 _AT_ONCE: Final = 1000
 
 
@@ -43,9 +43,10 @@ class ShardEntry(NamedTuple):
     origins: Sequence[Origin] = ()
 
     @classmethod
-    def from_json(cls, whole: dict[str, Any], origins: Sequence[Origin] = ()) -> ShardEntry:
-        """A shard as the manifest has it, with its origins."""
-        return cls(whole["path"], whole["records"], whole["bytes"], whole["digest"], whole.get("split"), tuple(origins))
+    def from_json(cls, whole: dict[str, Any], origins: Iterable[Sequence[int]] = ()) -> ShardEntry:
+        """A shard and its origins, as the manifest has them."""
+        pieces = tuple(Origin(*piece) for piece in origins)
+        return cls(whole["path"], whole["records"], whole["bytes"], whole["digest"], whole.get("split"), pieces)
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON; without `split` if there is none, and without the origins."""
@@ -121,15 +122,8 @@ class Manifest:
         return b"".join(self.parts())
 
     def parts(self) -> Iterator[bytes]:
-        """The document in parts of about a mebibyte."""
-        pieces, size = list[str](), 0
-        for piece in self._pieces():
-            pieces.append(piece)
-            size += len(piece)
-            if size > _PART:
-                yield "".join(pieces).encode("ascii")
-                pieces, size = [], 0
-        yield "".join(pieces).encode("ascii")
+        """The document in small parts."""
+        return map(str.encode, self._pieces())
 
     def _pieces(self) -> Iterator[str]:
         """The document as `json.dumps` with an indent of 1 writes it, but for the lines of the lineage."""
@@ -138,9 +132,9 @@ class Manifest:
         if self.documents:
             rest["documents"] = self.documents
         yield f'{_indented(head)},\n "inputs": '
-        yield from _objects(map(input_entry, self.inputs))
+        yield from listed((_object(input_entry(item)) for item in self.inputs), "  ")
         yield ',\n "shards": '
-        yield from _objects(shard.to_json() for shard in self.shards)
+        yield from listed((_object(shard.to_json()) for shard in self.shards), "  ")
         yield f",{_indented(rest)[1:]}"
         if self.lineage and self.lineage.inputs:
             yield ',\n "lineage": '
@@ -162,7 +156,7 @@ class Manifest:
                 names the key that is wrong.
         """
         from tar2tf_cli.conversion.late_entries import LateEntries, divided
-        from tar2tf_cli.conversion.manifest_model import MANIFEST, lineage_agrees
+        from tar2tf_cli.conversion.manifest_model import INPUT, MANIFEST, SHARD, check, lineage_agrees
 
         large = divided(data) if late else None
         try:
@@ -176,17 +170,16 @@ class Manifest:
             message = f"is a manifest of version {str(whole['version'])[:40]}, but this tar2tf reads version {VERSION}"
             raise DamagedShardError(message, kind="manifest", shard=path, hint="upgrade tar2tf, or convert again")
         with _names_damage(path):
-            MANIFEST(whole, "")
+            check(whole, MANIFEST)
         described = whole["features"], whole["skipped"], whole.get("documents", [])
         inputs: Sequence[ObjectInfo]
         if large:
-            inputs = LateEntries(large.inputs, partial(_late, "inputs", path, _input))
-            shards = LateEntries(large.shards, partial(_late, "shards", path, ShardEntry.from_json))
+            inputs = LateEntries(large.inputs, partial(_late, "inputs", INPUT, path, _input))
+            shards = LateEntries(large.shards, partial(_late, "shards", SHARD, path, ShardEntry.from_json))
             return cls(whole["spec"], inputs, shards, *described, None, whole.get("totals", {}))
-        lineage = whole["lineage"] if lineage_agrees(whole) else None
-        origins: Iterable[Sequence[Origin]] = origins_of(lineage) if lineage else repeat(())
-        every = [ShardEntry.from_json(shard, pieces) for shard, pieces in zip(whole["shards"], origins, strict=False)]
-        given = Lineage(lineage["schemas"], lineage["inputs"]) if lineage and lineage["inputs"] else None
+        lineage: dict[str, Any] = whole["lineage"] if lineage_agrees(whole) else {"inputs": [], "shards": repeat(())}
+        every = [ShardEntry.from_json(*given) for given in zip(whole["shards"], lineage["shards"], strict=False)]
+        given = Lineage(lineage["schemas"], lineage["inputs"]) if lineage["inputs"] else None
         inputs = [*map(_input, whole["inputs"])]
         return cls(whole["spec"], inputs, every, *described, given, whole.get("totals", {}))
 
@@ -212,12 +205,12 @@ def _names_damage(path: str) -> Iterator[None]:
         raise DamagedShardError(message, kind="manifest", shard=path, hint=hint) from None
 
 
-def _late(name: str, path: str, make: Callable[[dict[str, Any]], T], entry: Any, number: int) -> T:
+def _late(name: str, rule: Rule, path: str, make: Callable[[dict[str, Any]], T], entry: Any, number: int) -> T:
     """An entry of a long list, checked."""
-    from tar2tf_cli.conversion.manifest_model import ENTRIES
+    from tar2tf_cli.conversion.manifest_model import check
 
     with _names_damage(path):
-        ENTRIES[name](entry, f"{name}[{number}]")
+        check(entry, rule, f"{name}[{number}]")
     return make(entry)
 
 
@@ -229,14 +222,10 @@ def _indented(whole: dict[str, Any]) -> str:
 _encode: Final = json.JSONEncoder(ensure_ascii=True).encode
 
 
-def _objects(items: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """A list of objects without lists or objects inside, one line for each value."""
-    mark = "[\n"
-    for item in items:
-        values = [f'   "{name}": {value if type(value) is int else _encode(value)}' for name, value in item.items()]
-        yield f"{mark}  {{\n" + ",\n".join(values) + "\n  }"
-        mark = ",\n"
-    yield "[]" if mark == "[\n" else "\n ]"
+def _object(item: dict[str, Any]) -> str:
+    """An object without lists or objects inside, one line for each value."""
+    values = [f'   "{name}": {value if type(value) is int else _encode(value)}' for name, value in item.items()]
+    return "{\n" + ",\n".join(values) + "\n  }"
 
 
 def input_entry(item: ObjectInfo) -> dict[str, Any]:

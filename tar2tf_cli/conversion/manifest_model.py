@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
-__all__ = ["ENTRIES", "MANIFEST", "contradictions", "lineage_agrees", "shape_features"]
+__all__ = ["INPUT", "MANIFEST", "SHARD", "check", "contradictions", "lineage_agrees", "shape_features"]
 
-Rule: TypeAlias = Callable[[Any, str], None]
-"""Called with a value and its path in the document, such as `shards[0].records`; raises ValueError if it is wrong."""
+
+class Value(NamedTuple):
+    """A value that is no list or object: whether one fits, and what it must be."""
+
+    fits: Callable[[Any], bool]
+    what: str
+
+
+Rule: TypeAlias = "Value | tuple[None, Rule] | list[Rule] | dict[str | type[str], Rule]"
+"""Which JSON is accepted.
+
+A value; `(None, rule)` for null or what the rule accepts; `[rule]` for a list of any length, and several rules for one
+of as many items, which all fit the first; `{str: rule}` for an object with any keys, and otherwise an object with these
+keys: a name with a question mark may be missing, and other keys are ignored.
+"""
 
 _DTYPES: Final = {
     "bytes": ("bytes",),
@@ -20,150 +33,99 @@ _DTYPES: Final = {
 """The dtypes that each encoding can hold."""
 
 
-def _show(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 40 else f"{shown[:40]}…"
+def check(value: Any, rule: Rule, path: str = "") -> None:
+    """Check that JSON is as a rule says.
+
+    Raises:
+        ValueError: when it is not; has the path of the first value that is wrong, such as `shards[0].records`.
+    """
+    if isinstance(rule, Value):
+        if not rule.fits(value):
+            _refuse(path, rule.what, value)
+    elif isinstance(rule, tuple):
+        if value is not None:
+            check(value, rule[1], path)
+    elif isinstance(rule, list):
+        if not isinstance(value, list) or len(rule) not in (1, len(value)):
+            _refuse(path, "a list" if len(rule) == 1 else f"a list of {len(rule)}", value)
+        for number, item in enumerate(value):
+            check(item, rule[0], f"{path}[{number}]")
+    else:
+        _check_object(value, rule, path)
+
+
+def _check_object(value: Any, rule: dict[str | type[str], Rule], path: str) -> None:
+    if not isinstance(value, dict):
+        _refuse(path, "an object", value)
+    dot = f"{path}." if path else ""
+    for key, inner in rule.items():
+        if key is str:
+            for name, item in value.items():
+                check(item, inner, f"{dot}{name}")
+        elif (name := str(key).removesuffix("?")) in value:
+            check(value[name], inner, f"{dot}{name}")
+        elif name == key:
+            raise ValueError(f"{dot}{name} is missing")
 
 
 def _refuse(path: str, what: str, value: Any) -> None:
-    raise ValueError(f"{path or 'the document'} must be {what}, not {_show(value)}")
+    shown = repr(value)
+    shown = shown if len(shown) <= 40 else f"{shown[:40]}…"
+    raise ValueError(f"{path or 'the document'} must be {what}, not {shown}")
 
 
-def _text(value: Any, path: str) -> None:
-    """Text that can be a file's name."""
+def _is_name(value: Any) -> bool:
+    """Whether it is text that can be a file's name."""
     try:
-        valid = isinstance(value, str) and "\0" not in value and bool(value.encode("utf-8", "surrogateescape"))
+        return isinstance(value, str) and "\0" not in value and value.encode("utf-8", "surrogateescape") is not None
     except UnicodeEncodeError:
-        valid = False
-    if not valid:
-        _refuse(path, "text", value)
+        return False
 
 
-def _below(value: Any, path: str) -> None:
-    """The path of a file in the manifest's folder or below."""
-    _text(value, path)
-    if not value or value.startswith("/") or ".." in value.split("/"):
-        _refuse(path, "a path below the manifest's folder", value)
+def _is_below(value: Any) -> bool:
+    """Whether it is the path of a file in the manifest's folder or below."""
+    return _is_name(value) and bool(value) and not value.startswith("/") and ".." not in value.split("/")
 
 
-def _word(value: Any, path: str) -> None:
-    """Any text."""
-    if not isinstance(value, str):
-        _refuse(path, "text", value)
-
-
-def _count(value: Any, path: str) -> None:
-    """A whole number that fits in 63 bits."""
-    if type(value) is not int or not 0 <= value < 2**63:
-        _refuse(path, "a whole number, 0 or more", value)
-
-
-def _matching(pattern: str, what: str) -> Rule:
+def _matching(pattern: str, what: str) -> Value:
     """Text that matches a regular expression as a whole."""
     fits = re.compile(pattern).fullmatch
-
-    def rule(value: Any, path: str) -> None:
-        if not isinstance(value, str) or not fits(value):
-            _refuse(path, what, value)
-
-    return rule
+    return Value(lambda value: isinstance(value, str) and bool(fits(value)), what)
 
 
-def _one_of(*words: str) -> Rule:
+def _one_of(*words: str) -> Value:
     return _matching("|".join(words), f"one of {', '.join(words)}")
 
 
-def _or_null(inner: Rule) -> Rule:
-    def rule(value: Any, path: str) -> None:
-        if value is not None:
-            inner(value, path)
-
-    return rule
-
-
-def _list(inner: Rule, length: int | None = None) -> Rule:
-    """A list of items that `inner` accepts, of any length or a certain one."""
-
-    def rule(value: Any, path: str) -> None:
-        if not isinstance(value, list) or length not in (None, len(value)):
-            _refuse(path, "a list" if length is None else f"a list of {length}", value)
-        for number, item in enumerate(value):
-            inner(item, f"{path}[{number}]")
-
-    return rule
-
-
-def _map(inner: Rule) -> Rule:
-    def rule(value: Any, path: str) -> None:
-        if not isinstance(value, dict):
-            _refuse(path, "an object", value)
-        for name, item in value.items():
-            inner(item, f"{path}.{name}" if path else name)
-
-    return rule
-
-
-def _object(required: dict[str, Rule], optional: dict[str, Rule] | None = None) -> Rule:
-    """An object with certain keys; other keys are ignored."""
-    known = {**required, **(optional or {})}
-
-    def rule(value: Any, path: str) -> None:
-        if not isinstance(value, dict):
-            _refuse(path, "an object", value)
-        dot = f"{path}." if path else ""
-        for name, inner in known.items():
-            if name in value:
-                inner(value[name], f"{dot}{name}")
-            elif name in required:
-                raise ValueError(f"{dot}{name} is missing")
-
-    return rule
-
-
-_NAMES: Final = list(dict.fromkeys(dtype for dtypes in _DTYPES.values() for dtype in dtypes))
-_SPEC: Final = _object(
-    {"output": _object({"path": _below}, {"compression": _one_of("none", "gzip")})},
-    {"input": _object({}, {"fields": _object({})})},
-)
-_INPUT: Final = _object({"name": _text, "size": _or_null(_count), "version": _or_null(_word)})
-_SHARD: Final = _object(
-    {
-        "path": _below,
-        "records": _count,
-        "bytes": _count,
-        "digest": _matching("crc32c:[0-9a-f]{8}", "crc32c: and eight hexadecimal digits"),
+_NAME: Final = Value(_is_name, "text")
+_TEXT: Final = Value(lambda value: isinstance(value, str), "text")
+_BELOW: Final = Value(_is_below, "a path below the manifest's folder")
+_COUNT: Final = Value(lambda value: type(value) is int and 0 <= value < 2**63, "a whole number, 0 or more")
+_DTYPE: Final = _one_of(*dict.fromkeys(dtype for dtypes in _DTYPES.values() for dtype in dtypes))
+_DIGEST: Final = _matching("crc32c:[0-9a-f]{8}", "crc32c: and eight hexadecimal digits")
+_LOOK: Final[dict[str | type[str], Rule]] = {"dtype": _DTYPE, "shape": [(None, _COUNT)], "encoding": _one_of(*_DTYPES)}
+_GAVE: Final[Rule] = {
+    "samples": _COUNT,
+    "faulty": _COUNT,
+    "skipped": {str: _COUNT},
+    "schema": _COUNT,
+    "counts": {str: _COUNT},
+}
+INPUT: Final[Rule] = {"name": _NAME, "size": (None, _COUNT), "version": (None, _TEXT)}
+SHARD: Final[Rule] = {"path": _BELOW, "records": _COUNT, "bytes": _COUNT, "digest": _DIGEST, "split?": _NAME}
+MANIFEST: Final[Rule] = {
+    "spec": {
+        "output": {"path": _BELOW, "compression?": _one_of("none", "gzip")},
+        "input?": {"fields?": {}},
     },
-    {"split": _text},
-)
-_LOOK: Final = {"dtype": _one_of(*_NAMES), "shape": _list(_or_null(_count)), "encoding": _one_of(*_DTYPES)}
-_TOTALS: Final = _object({}, dict.fromkeys(("inputs", "shards", "records", "bytes"), _count))
-_SKIPPED: Final = _object({"samples": _count, "members": _map(_count)})
-_GAVE: Final = _object(
-    {"samples": _count, "faulty": _count, "skipped": _map(_count), "schema": _count, "counts": _map(_count)}
-)
-_LINEAGE: Final = _object(
-    {
-        "schemas": _list(_map(_object(_LOOK))),
-        "inputs": _list(_GAVE),
-        "shards": _list(_list(_list(_count, 4))),
-    }
-)
-
-MANIFEST: Final = _object(
-    {
-        "spec": _SPEC,
-        "inputs": _list(_INPUT),
-        "shards": _list(_SHARD),
-        "features": _map(_object(_LOOK, {"count": _count})),
-        "skipped": _SKIPPED,
-    },
-    {"totals": _TOTALS, "documents": _list(_below), "lineage": _LINEAGE},
-)
-"""The whole document; raises ValueError with the path of the first value that is wrong."""
-
-
-ENTRIES: Final = {"inputs": _INPUT, "shards": _SHARD}
-"""One entry of each of the long lists."""
+    "inputs": [INPUT],
+    "shards": [SHARD],
+    "features": {str: {**_LOOK, "count?": _COUNT}},
+    "skipped": {"samples": _COUNT, "members": {str: _COUNT}},
+    "totals?": {"inputs?": _COUNT, "shards?": _COUNT, "records?": _COUNT, "bytes?": _COUNT},
+    "documents?": [_BELOW],
+    "lineage?": {"schemas": [{str: _LOOK}], "inputs": [_GAVE], "shards": [[[_COUNT] * 4]]},
+}
 
 
 def lineage_agrees(whole: dict[str, Any]) -> bool:
