@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Any, Final
@@ -274,10 +273,6 @@ def _note_lost_field(terminal: Terminal, path: str) -> None:
         terminal.note(f"note: the output path ends with {path[-1]!r}; quote a <>, as in -o '{path}<>.record'")
 
 
-_PATHS: Final = ("bucket", "path", "labels")
-"""Options whose ~ is expanded here: a path with <> must be quoted, and then the shell does not expand it."""
-
-
 def _conversion(context: click.Context) -> Conversion:
     """The conversion that the options describe: flags override the environment, which overrides the spec file."""
     from tar2tf_cli.spec.conversion import Conversion
@@ -290,7 +285,6 @@ def _conversion(context: click.Context) -> Conversion:
             value = context.params.get(field.name)
             default = context.get_parameter_source(field.name) in (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
             if value not in (None, ()) and not default:
-                value = os.path.expanduser(value) if field.name in _PATHS else value
                 flags.get(section, flags)[key] = field.check(value, labels[field.name])
     path = context.params["spec_path"]
     return read(path, flags) if path else build(flags)

@@ -29,8 +29,9 @@ def as_recorded(bucket: str) -> str:
     """Return a bucket as in the manifest: without secrets, and the same for `shards`, `./shards` and `shards/`."""
     if is_remote(bucket):
         return without_secrets(bucket).rstrip("/")
-    parts = [part for part in bucket.split("/") if part not in ("", ".")]
-    return ("/" if bucket.startswith("/") else "") + "/".join(parts) or "."
+    plain = "/".join(part for part in bucket.split("/") if part not in ("", ".")) or "."
+    root = "/" if bucket.startswith("/") else "./" if bucket.startswith("./") and plain[0] in "~-" else ""
+    return root + plain
 
 
 def check_url(url: str) -> None:

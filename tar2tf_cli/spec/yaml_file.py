@@ -14,6 +14,7 @@ retry_for, remote_exec and etl. Each key means the same as the flag of that name
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -27,6 +28,8 @@ __all__ = ["IDENTITY", "SECTIONS", "SpecError", "build", "load", "overlaid", "pr
 SECTIONS: Final[dict[Any, type]] = {"input": Input, "output": Output}
 IDENTITY: Final = ("digest", "fields")
 """Additional keys in a manifest's input, which show whether labels or the example class changed."""
+_PATHS: Final = ("bucket", "path", "labels")
+"""Keys whose ~ is expanded: no shell sees those in a file, and on the command line a path with <> must be quoted."""
 
 
 class SpecError(UsageError):
@@ -121,6 +124,10 @@ def build(document: Mapping[str, Any]) -> Conversion:
         )
     if not sections["output"].get("path"):
         raise UsageError("no output is given", hint="name it with -o, or as output: {path: ...} in the spec")
+    for name in _PATHS:
+        for section in sections.values():
+            if isinstance(value := section.get(name), str):
+                section[name] = os.path.expanduser(value)
     parts = {name: kind(**sections[name]) for name, kind in SECTIONS.items()}
     return Conversion(**{**_known(Conversion, document), **parts})
 

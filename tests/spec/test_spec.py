@@ -19,6 +19,7 @@ from tar2tf_cli.errors import SourceError, Tar2tfError, UsageError
 from tar2tf_cli.spec import yaml_file as specfile
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.fields import size as parse_size
+from tar2tf_cli.spec.urls import as_recorded
 
 
 def written(folder: Path, text: str) -> str:
@@ -430,3 +431,29 @@ def test_a_one_liner_and_its_spec_file_are_the_same_conversion(tmp_path: Path) -
     convert("--spec", written(tmp_path, text), cwd=tmp_path)
     assert tree(tmp_path / "a") == tree(tmp_path / "b")
     assert len(examples(tmp_path / "a" / "x.record")) == 24
+
+
+def test_a_tilde_is_the_home_folder_in_a_file_as_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    (tmp_path / "spec.yaml").write_text("input: {bucket: ~/in}\noutput: {path: ~/out/<>.record}\n")
+    conversion = specfile.read(str(tmp_path / "spec.yaml"))
+    assert (conversion.input.bucket, conversion.output.path) == ("/home/me/in", "/home/me/out/<>.record")
+
+
+@pytest.mark.parametrize(
+    ("bucket", "recorded"),
+    [
+        ("./a//b/.", "a/b"),
+        ("/a/", "/a"),
+        ("../a", "../a"),
+        ("./", "."),
+        ("./-", "./-"),
+        ("./~a", "./~a"),
+        ("-", "-"),
+        ("s3://a/b/", "s3://a/b"),
+    ],
+)
+def test_a_bucket_is_recorded_in_its_shortest_spelling(bucket: str, recorded: str) -> None:
+    assert as_recorded(bucket) == recorded
