@@ -46,7 +46,6 @@ SMALL: Final = 1 << 18
 
 Bodies: TypeAlias = "Generator[Body | None, None, None] | None"
 Inputs: TypeAlias = list[ObjectInfo]
-Found: TypeAlias = dict[str, ObjectInfo]
 T = TypeVar("T")
 
 
@@ -219,9 +218,7 @@ class ObjectSource(Source):
         if not templates and (only := self._only()):
             return [only]
         templates = [self._store.dialect(template) for template in templates]
-        found: Found = {}
-        names = [name for template in templates for name in expand(template) if self._may_be_literal(name)]
-        self._look_up(names, found)
+        found = self.find([name for template in templates for name in expand(template) if self._may_be_literal(name)])
 
         def listing(prefix: str) -> Iterator[str]:
             for item in self._listing(prefix):
@@ -236,7 +233,7 @@ class ObjectSource(Source):
                 error.hint = "check the URL"
             raise error.at(shard=self.bucket) from None
         if not self._store.lists_versions:
-            self._look_up([name for name in chosen if found[name].version is None], found)
+            found |= self.find([name for name in chosen if found[name].version is None])
         return [found[name] for name in chosen]
 
     def open(self, item: ObjectInfo) -> ByteStream:
@@ -265,7 +262,8 @@ class ObjectSource(Source):
         small = [item for item in items if item.size is not None and item.size <= SMALL]
         self._bodies = self._fetch_each(small)
         self._small.extend(small if self._bodies else ())
-        self._expected = {item: self._stream(item) for item in items if item not in self._small}
+        others = set(items) - set(self._small)
+        self._expected = {item: self._stream(item) for item in items if item in others}
         self._coming = iter([*self._expected.values()])
         for _ in range(_IN_FLIGHT):
             self._begin_next()
@@ -287,11 +285,16 @@ class ObjectSource(Source):
         """Return a reader of ranges of the objects."""
         return ObjectRanges(self._store)
 
-    def find(self, names: Sequence[str]) -> Found:
+    def find(self, names: Sequence[str]) -> dict[str, ObjectInfo]:
         """Return those of the names that exist, in as few requests as possible."""
-        found: Found = {}
-        self._look_up(names, found)
-        return found
+        if self._store.can_list and self._store.lists_versions and len(names) > _LIST_FROM:
+            wanted = set(names)
+            prefix = os.path.commonprefix(names)  # noqa: RUF071 - of names, not of paths
+            return {item.name: item for item in self._listing(prefix) if item.name in wanted}
+        if not names:
+            return {}
+        first = self._store.look_up(names[0])  # alone: it has AIStore tell its nodes of a bucket behind it
+        return {item.name: item for item in (first, *self._store.head_each(names[1:])) if item}
 
     def locate(self, name: str) -> str:
         """Return the object's URL."""
@@ -314,16 +317,6 @@ class ObjectSource(Source):
             hint = "check the URL, or name the shards in a folder with braces, such as 'train-{0000..0146}.tar'"
             raise SourceError("there is no such file", shard=folder.locate(name), hint=hint)
         return item
-
-    def _look_up(self, names: Sequence[str], found: Found) -> None:
-        if self._store.can_list and self._store.lists_versions and len(names) > _LIST_FROM:
-            wanted = set(names)
-            prefix = os.path.commonprefix(names)  # noqa: RUF071 - of names, not of paths
-            found.update((item.name, item) for item in self._listing(prefix) if item.name in wanted)
-        elif names:
-            first = self._store.look_up(names[0])  # alone: it has AIStore tell its nodes of a bucket behind it
-            items = [first, *self._store.head_each(names[1:])]
-            found.update((item.name, item) for item in items if item)
 
     def _listing(self, prefix: str) -> Inputs:
         return self._store.persist(lambda: [*self._store.listing(prefix)], shard=self.bucket)
