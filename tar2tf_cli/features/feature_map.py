@@ -151,6 +151,8 @@ def _by_value(value: Any) -> bytes | Feature:
         return bytes(value)
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return _array(value)
+    if value is None:
+        raise TypeError("it is null")
     raise TypeError(f"a feature cannot be a {type(value).__name__}; select a part of it")
 
 
@@ -216,11 +218,14 @@ def _typed(value: Any, kind: TypeName) -> bytes | StoredBytes | Feature:
     value = whole(value)
     if kind == "bytes_list":
         return bytes_list([_as_bytes(item) for item in (value if isinstance(value, (list, tuple)) else [value])])
-    numbers = _numbers(value)
+    numbers, whole_ones = _numbers(value), kind.startswith("int64")
     try:
-        feature = int64_list(map(_integer, numbers)) if kind.startswith("int64") else float_list(map(float, numbers))
+        feature = int64_list(map(_integer, numbers)) if whole_ones else float_list(map(float, numbers))
     except ValueError as error:
-        raise ValueError(_PYTHONS_WORDS.sub(r"\1 is not a number", str(error))) from None
+        what = "a whole number" if whole_ones else "a number"
+        raise ValueError(_PYTHONS_WORDS.sub(rf"\1 is not {what}", str(error))) from None
+    except OverflowError:
+        raise OverflowError(f"a value does not fit in {'64 bits' if whole_ones else 'a float32'}") from None
     if kind.endswith("_list"):
         return feature
     if len(numbers) != 1:

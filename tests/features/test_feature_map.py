@@ -138,7 +138,7 @@ def test_a_python_value_comes_back_as_a_tensor(value: Any, dtype: str, expected:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (None, "NoneType"),
+        (None, "it is null"),
         ({}, "dict"),
         (object(), "object"),
         ([], "empty list"),

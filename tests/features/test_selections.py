@@ -140,7 +140,7 @@ def test_a_path_survives_being_written_down(path: Any, bucket: Path) -> None:
         ({"x": "cls:a"}, ["'cls'", "'a'"]),
         ({"x": "jpg:a"}, ["'jpg'", "JSON"]),
         ({"x": "txt:a"}, ["'txt'", "JSON"]),
-        ({"x": "json:none"}, ["'x'", "NoneType"]),
+        ({"x": "json:none"}, ["'x'", "null"]),
         ({"x": "json:size"}, ["'x'", "dict"]),
         ({"x": "json:annotations"}, ["'x'"]),
         ({"x": "json:empty"}, ["'x'", "empty list", "--type"]),
@@ -256,10 +256,10 @@ def test_selected_values_take_the_type_they_are_given(source: str, kind: str, va
         ("json:none", "float", "null"),
         ("json:size", "bytes", "dict"),
         ("json:words", "bytes", "list"),
-        ("json:words", "int64_list", "'one' is not a number"),
+        ("json:words", "int64_list", "'one' is not a whole number"),
+        ("json:score", "int64", "0.5 is not a whole number"),
         ("jpg", "int64", "utf-8"),
         ("txt", "float", "is not a number"),
-        ("json:score", "int64", "0.5"),
     ],
 )
 def test_a_value_that_is_not_of_its_type_is_an_error_naming_both(
@@ -267,6 +267,20 @@ def test_a_value_that_is_not_of_its_type_is_an_error_naming_both(
 ) -> None:
     with pytest.raises(SampleError, match=rf"sample 0001.*'x' is not of type {kind}.*{word}"):
         chosen(bucket, {"x": source}, [f"x={kind}"])
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "words"),
+    [
+        (b"1e39", "float", "a value does not fit in a float32"),
+        (b"9223372036854775808", "int64_list", "a value does not fit in 64 bits"),
+        (b"1.5", "int64", "'1.5' is not a whole number"),
+    ],
+)
+def test_text_that_its_type_cannot_hold_says_why(text: bytes, kind: str, words: str, tmp_path: Path) -> None:
+    write_tar(tmp_path / "in" / "a.tar", [("1", {"cls": text})])
+    with pytest.raises(SampleError, match=words):
+        chosen(tmp_path / "in", {"x": "cls"}, [f"x={kind}"])
 
 
 def test_a_type_for_a_feature_that_is_not_selected_is_an_error(bucket: Path) -> None:
