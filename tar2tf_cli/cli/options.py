@@ -195,7 +195,20 @@ class _NewFile(click.ParamType):  # type: ignore[type-arg]
         folder = os.path.dirname(value)
         if self._folder_is_there and folder and not os.path.isdir(folder):
             self.fail(f"there is no folder {folder!r}", param, ctx)
+        if os.path.isfile(value) and not _is_text(value):
+            self.fail(f"{value!r} is there, and it is not text; name another file", param, ctx)
         return str(value)
+
+
+def _is_text(path: str) -> bool:
+    """Whether a file is text, as all are that such options write, and no shards are."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return "\0" not in file.read(512)
+    except UnicodeDecodeError:
+        return False
+    except OSError:  # which writing it will name
+        return True
 
 
 new_file, new_file_in_output = _NewFile(), _NewFile(folder_is_there=False)

@@ -10,9 +10,12 @@ from pathlib import Path
 import click
 import pytest
 
+from checked import framed
 from shards import (
     convert,
+    samples,
     tar2tf,
+    write_tar,
 )
 from tar2tf_cli.cli import all_commands, cli
 from tar2tf_cli.ops import OPS
@@ -240,6 +243,27 @@ def test_wrong_usage_looks_like_every_other_error(
     assert all(line.startswith("  ") for line in rest)
     if hint is not None:
         assert hint in rest[0]
+
+
+@pytest.mark.parametrize("option", ["--errors", "--report", "--html"])
+def test_shards_are_never_replaced_by_a_report(option: str, tmp_path: Path) -> None:
+    """Such as those of `tar2tf inspect --html a.tar b.tar`."""
+    tar = write_tar(tmp_path / "a.tar", samples(3))
+    record = tmp_path / "b.record"
+    record.write_bytes(framed(bytes(ord("{"))))
+    command = {
+        "--errors": ["convert", tar, "-o", tmp_path / "x.record", "--overwrite"],
+        "--report": ["verify", tar],
+        "--html": ["inspect", tar],
+    }[option]
+    for shard in (tar, record):
+        before = shard.read_bytes()
+        done = tar2tf(*command, option, shard)
+        assert done.returncode == 2
+        assert f"{option}: '{shard}' is there, and it is not text" in done.stderr
+        assert shard.read_bytes() == before
+    for _ in range(2):
+        assert tar2tf(*command, option, tmp_path / "report").returncode == 0
 
 
 def test_an_environment_variable_that_is_wrong_is_named_with_its_option() -> None:
