@@ -185,7 +185,7 @@ SHELLS: Final[dict[str, type[_Shell]]] = {shell.name: add_completion_class(shell
 """Every shell by name, with its script."""
 
 
-@click.command("completion", cls=Command)
+@click.command("completion", cls=Command, short_help="Print the script for the Tab key in a shell.")
 @click.argument("shell", type=Words(("bash", "zsh", "fish")))
 def command(shell: str) -> int:
     """Print the script that makes a shell complete paths, options, ops, presets and types.

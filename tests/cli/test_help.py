@@ -60,3 +60,7 @@ def test_the_examples_of_an_op_are_such_ops(op: type) -> None:
 def test_a_command_with_one_group_calls_it_options() -> None:
     assert "Options:" in help_of("schema")
     assert "Running:" not in help_of("schema")
+
+
+def test_the_list_of_commands_cuts_no_sentence_short() -> None:
+    assert "..." not in CliRunner().invoke(cli, ["--help"]).output.partition("Commands:")[2]
