@@ -15,7 +15,7 @@ from tar2tf_cli.formats.blake2 import blake2b
 __all__ = ["Differences", "Place", "compare", "digest_of"]
 
 _SIZE: Final = 8
-_AT_ONCE: Final = 1 << 20
+_AT_ONCE: Final = 1 << 17
 """How many digests are compared at once; each takes about 60 bytes of memory then."""
 
 _Numbers: TypeAlias = NDArray[Any]
@@ -61,7 +61,7 @@ def compare(first: Sequence[str], second: Sequence[str], limit: int | None = Non
         limit: how many records of the first set count, from the beginning; None for all.
     """
     sides = _load(first, limit), _load(second)
-    groups = 1 + sum(len(digests) for side in sides for digests in side) // _AT_ONCE
+    groups = 1 << (sum(len(digests) for side in sides for digests in side) // _AT_ONCE).bit_length()
     found = Differences()
     for group in range(groups):
         (wanted, wanted_at), (there, there_at) = (_group(side, group, groups) for side in sides)
@@ -89,7 +89,7 @@ def _group(files: Sequence[_Numbers], group: int, groups: int) -> tuple[_Numbers
     """The digests of one group, and the place of each."""
     digests, places = [np.empty(0, np.uint64)], [np.empty((0, 2), np.int64)]
     for file, every in enumerate(files):
-        numbers = np.flatnonzero(every % np.uint64(groups) == group)
+        numbers = np.flatnonzero(every & np.uint64(groups - 1) == group)
         digests.append(every[numbers])
         places.append(np.column_stack([np.full_like(numbers, file), numbers]))
     return np.concatenate(digests), np.concatenate(places)

@@ -17,7 +17,7 @@ from tar2tf_cli.spec.urls import is_remote
 
 __all__ = ["Salvage", "SalvagePart", "Salvaged"]
 
-_BLOCK: Final = 1 << 24
+_BLOCK: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

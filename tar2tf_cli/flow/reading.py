@@ -12,7 +12,7 @@ from tar2tf_cli.flow.missing import MissingFeatures
 from tar2tf_cli.flow.sample_flow import Faults, Steps, context_of, feature_map_of, flow
 from tar2tf_cli.formats.compression import open_stream
 from tar2tf_cli.formats.example import Encoder, Features, Part
-from tar2tf_cli.formats.stored import whole_sample
+from tar2tf_cli.formats.stored import IN_PLACE, whole_sample
 from tar2tf_cli.formats.tfrecord import FRAMING, frame
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
@@ -250,7 +250,8 @@ class _Tar(TarSamples):
             if loaded
             else open_stream(source.open(item), source.locate(item.name), on_bytes)
         )
-        super().__init__(source, item, self._opened, rules, fault, on_bytes=on_bytes, loaded=loaded, **options)
+        options |= {"on_bytes": on_bytes, "loaded": loaded, "least": IN_PLACE}
+        super().__init__(source, item, self._opened, rules, fault, **options)
 
     @property
     def offset(self) -> int:

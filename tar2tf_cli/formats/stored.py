@@ -10,6 +10,7 @@ from tar2tf_cli.errors import SampleError, SourceError, changed, write_errors
 
 __all__ = [
     "DEFAULT_MAX_PIXELS",
+    "IN_PLACE",
     "LARGE",
     "MAX_ENTRY_SIZE",
     "PIECE",
@@ -21,6 +22,9 @@ __all__ = [
 
 LARGE: Final = 8 << 20
 """Values of this size or more are not held in memory, unless something needs them whole."""
+
+IN_PLACE: Final = 2 << 20
+"""The same where the file is the tar itself, and values are mostly copied to records."""
 
 MAX_ENTRY_SIZE: Final = 512 << 20
 """The default size in bytes of the largest entry that is held in memory as a whole."""
@@ -114,6 +118,8 @@ class LargeEntries:
         descriptor: returns a descriptor of the tar, if members are at their offsets there; None to copy members.
         most: the size above which an entry may not be held in memory as a whole.
         heads_only: whether only the first mebibyte of a copied member will be used.
+        least: the size from which members are ranges of the tar itself.
+        on_bytes: called with the number of bytes of the tar that need not be read, as others read them.
 
     Attributes:
         least: the size from which members are stored.
@@ -127,6 +133,8 @@ class LargeEntries:
         most: int = MAX_ENTRY_SIZE,
         *,
         heads_only: bool = False,
+        least: int = LARGE,
+        on_bytes: Callable[[int], None] | None = None,
     ) -> None:
         self._shard = shard
         self._descriptor = descriptor
@@ -134,7 +142,8 @@ class LargeEntries:
         self._heads_only = heads_only
         self._file: _File | None = None
         self._owner = -1  # the sample whose members the temporary file holds
-        self.least = min(LARGE, most + 1)
+        self.least = min(LARGE, least if descriptor else LARGE, most + 1)
+        self.on_bytes = on_bytes
         self.begin: Callable[[], int] = int
         self.in_place = descriptor is not None
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from io import BytesIO
 from typing import Final
 
 from tar2tf_cli.errors import AGAIN, DamagedShardError, Tar2tfError
 from tar2tf_cli.formats.bytestream import Readable
-from tar2tf_cli.formats.stored import LargeEntries, StoredBytes
+from tar2tf_cli.formats.stored import LARGE, PIECE, LargeEntries, StoredBytes
 from tar2tf_cli.formats.tar_header import BLOCK
 from tar2tf_cli.formats.tfrecord import MAX_RECORD
 
@@ -81,7 +82,7 @@ class Blocks:
         chunks = [self._buffer[self._position :]]
         have = len(chunks[0])
         while have < size:
-            chunk = self._stream.read(min(max(self._chunk, size - have), 16 * self.CHUNK))
+            chunk = self._stream.read(min(max(self._chunk, size - have), 4 * self.CHUNK))
             if not chunk:
                 break
             chunks.append(chunk)
@@ -112,7 +113,14 @@ class Blocks:
 
     def _take(self, size: int, name: str, offset: int) -> bytes:
         """That many bytes; what follows them in the last chunk stays buffered."""
-        return b"".join(self._pieces(size, name, offset))
+        if not PIECE <= size < LARGE:
+            return b"".join(self._pieces(size, name, offset))
+        data = BytesIO()  # which needs no memory for a copy
+        data.seek(size - 1)
+        data.write(b"\0")  # gets all memory at once
+        data.seek(0)
+        data.writelines(self._pieces(size, name, offset))
+        return data.getvalue()
 
     def _pieces(self, size: int, name: str, offset: int) -> Iterator[bytes]:
         left = size + (-size & 511)
@@ -124,7 +132,7 @@ class Blocks:
             left -= len(chunk)
             if not left:
                 return
-            data = self._stream.read(min(max(self._chunk, left), 16 * self.CHUNK))
+            data = self._stream.read(min(max(self._chunk, left), 4 * self.CHUNK))
             if not data:
                 raise self._cut(name, offset)
             self._base += len(self._buffer)
@@ -140,6 +148,8 @@ class Blocks:
                 self._seek(end - 1)  # one byte early, so that a cut at the member's end shows
             except (OSError, OverflowError):  # no file is that long
                 raise self._cut(name, offset - BLOCK) from None
+            if self._large and self._large.on_bytes:
+                self._large.on_bytes(end - 1 - self._base - len(self._buffer))
             self._base, self._buffer, self._position = end - 1, b"", 0
         while end > self._base + len(self._buffer):
             self._position = len(self._buffer)

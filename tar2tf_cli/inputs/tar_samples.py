@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from tar2tf_cli.errors import DamagedShardError, NotAdjacentError
 from tar2tf_cli.formats.bytestream import ByteStream, Peeked, Readable
 from tar2tf_cli.formats.compression import PlainStream
-from tar2tf_cli.formats.stored import MAX_ENTRY_SIZE, LargeEntries
+from tar2tf_cli.formats.stored import LARGE, MAX_ENTRY_SIZE, LargeEntries
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.inputs.links import EntryLinks
 from tar2tf_cli.inputs.seekable_tar import FileView, SeekableTar
@@ -66,6 +66,7 @@ class TarSamples:
             plain local tar, or by that many bytes of any other. A key that appears again after them is a fault.
         most: the size above which an entry may not be held in memory as a whole.
         heads_only: whether only the first mebibyte of large entries will be used.
+        least: the size from which an entry of a plain local tar stays there until it is used.
         on_bytes: called with the number of bytes after each read of a tar that is regrouped.
         loaded: the stream is that of `Source.load`.
 
@@ -89,6 +90,7 @@ class TarSamples:
         ahead: int = 0,
         most: int = MAX_ENTRY_SIZE,
         heads_only: bool = False,
+        least: int = LARGE,
         on_bytes: OnBytes = None,
         loaded: bool = False,
     ) -> None:
@@ -115,7 +117,14 @@ class TarSamples:
         self._scanned = False
         self._lost = False
         in_place = self._whole.descriptor if self._whole else stream.fileno if isinstance(stream, PlainStream) else None
-        self._large = LargeEntries(name, in_place if self.seekable or regroup else None, most, heads_only=heads_only)
+        self._large = LargeEntries(
+            name,
+            in_place if self.seekable or regroup else None,
+            most,
+            heads_only=heads_only,
+            least=least,
+            on_bytes=self._on_bytes,
+        )
         self._large.begin = lambda: grouper.begin
         self._tar = TarReader(
             self._whole.view() if self._whole else stream,
