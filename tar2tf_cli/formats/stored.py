@@ -20,7 +20,7 @@ __all__ = [
     "whole_sample",
 ]
 
-LARGE: Final = 8 << 20
+LARGE: Final = 6 << 20
 """Values of this size or more are not held in memory, unless something needs them whole."""
 
 IN_PLACE: Final = 2 << 20
@@ -33,7 +33,7 @@ DEFAULT_MAX_PIXELS: Final = 2**27
 """Height x width above which an image is not decoded: 402 MB of RGB bytes."""
 
 PIECE: Final = 1 << 20
-_MOST_HELD: Final = 48 << 20  # of one sample in memory
+_MOST_HELD: Final = 16 << 20  # of one sample in memory
 
 
 class _File:
