@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["ReadInputs", "Worker", "spooled"]
 
 _LARGE_RECORD: Final = 8192
-_PROBE: Final = 64
+_PROBE: Final = 16
 _LOADED: Final = 1 << 17  # up to this size, reading an input again costs more than copying it
 
 
