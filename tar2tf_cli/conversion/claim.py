@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard
+from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.conversion.writing import ShardReport
 from tar2tf_cli.errors import DamagedShardError, UsageError
 from tar2tf_cli.sinks import Sink, open_sink
@@ -35,78 +35,56 @@ JournalEntry: TypeAlias = list[Any]
 NO_MANIFEST: Final = "--update needs the manifest of the last run, and a stream or a generator of paths has none"
 
 
-@dataclass(eq=False, repr=False)
 class Claim:
     """The files that a conversion will write, as known before anything is written.
 
-    Attributes:
+    Args:
         plan: the conversion and its inputs.
         sink: where the shards are published.
         overwrite: whether files that this conversion does not claim may be replaced.
         update: whether the output of the same spec from other inputs is brought up to date.
         own: the manifest's path if it is not the one that follows from the template.
+
+    Attributes:
+        template: the path template of the shards, relative to the sink.
+        manifest: the manifest's path.
+        where: the same, or its URL, as shown to users.
+        prefix: the prefix of all shard paths that is omitted in the manifest.
+        root: the manifest's folder.
+        begins: the common prefix of the paths of manifest, documents and shards.
+        documents: paths of the files to be written beside the manifest.
+        with_index: whether each shard has an `--index`.
+        by_total: whether the shards' paths are known only once all shards are written.
+        resumable: whether the inputs are known to be the same as in an interrupted run.
     """
 
-    plan: Plan
-    sink: Sink
-    overwrite: bool = False
-    update: bool = False
-    own: str | None = None
-
-    @cached_property
-    def template(self) -> PathTemplate:
-        """The path template of the shards, relative to the sink."""
-        return PathTemplate.parse(self.sink.inside(self.plan.conversion.output.template.text))
+    def __init__(
+        self, plan: Plan, sink: Sink, *, overwrite: bool = False, update: bool = False, own: str | None = None
+    ) -> None:
+        output = plan.conversion.output
+        self.plan = plan
+        self.sink = sink
+        self.overwrite = overwrite
+        self.update = update
+        self.template = PathTemplate.parse(sink.inside(output.template.text))
+        self.manifest = own or self.template.manifest()
+        self.where = sink.locate(self.manifest)
+        self.prefix = self.manifest[: -len(os.path.basename(self.manifest))]
+        self.root = self.prefix or "."
+        self.begins = os.path.commonprefix([self.manifest, self.template.text]).rstrip("-")  # noqa: RUF071 - of names
+        self.documents = [sink.inside(name) for name in plan.documents()]
+        self.with_index = output.index
+        self.by_total = "total" in self.template.fields
+        self.resumable = plan.source.resumable
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         """What the conversion is (`Manifest.identity`)."""
         return self.plan.manifest().identity()
 
-    @property
-    def documents(self) -> list[str]:
-        """Paths of the files to be written beside the manifest."""
-        return [self.sink.inside(name) for name in self.plan.documents()]
-
-    @property
-    def resumable(self) -> bool:
-        """Whether the inputs are known to be the same as in an interrupted run."""
-        return self.plan.source.resumable
-
-    @cached_property
-    def manifest(self) -> str:
-        """The manifest's path."""
-        return self.own or self.template.manifest()
-
-    @property
-    def where(self) -> str:
-        """Path or URL of the manifest, as shown to users."""
-        return self.sink.locate(self.manifest)
-
-    @cached_property
-    def prefix(self) -> str:
-        """The prefix of all shard paths that is omitted in the manifest."""
-        return self.manifest[: -len(os.path.basename(self.manifest))]
-
-    @property
-    def root(self) -> str:
-        """The manifest's folder."""
-        return self.prefix or "."
-
-    @property
-    def begins(self) -> str:
-        """The common prefix of the paths of manifest, documents and shards."""
-        return os.path.commonprefix([self.manifest, self.template.text]).rstrip("-")  # noqa: RUF071 - of names
-
-    @property
-    def with_index(self) -> bool:
-        """Whether each shard has an `--index`."""
-        return self.plan.conversion.output.index
-
-    @property
-    def by_total(self) -> bool:
-        """Whether the shards' paths are known only once all shards are written."""
-        return "total" in self.template.fields
+    def working_folder(self) -> WorkingFolder:
+        """The folder in which the output is made; it may not be there yet."""
+        return WorkingFolder(self.sink.prepare(self.manifest, self.begins), self.where)
 
     def other_options(self, spec: dict[str, Any]) -> list[str]:
         """Keys that differ in another conversion's spec, except those that only list its inputs."""
@@ -187,17 +165,18 @@ def make_claim(
     conversion, path = plan.conversion, plan.conversion.output.path
     endpoint = endpoint_for(path, conversion.input.bucket, endpoint)
     sink = open_sink(path, endpoint=endpoint, retry_for=conversion.retry_for)
-    claim = Claim(plan, sink, overwrite, update)
-    return _apart(claim) if apart else claim
+    claim = Claim(plan, sink, overwrite=overwrite, update=update)
+    if apart and _is_taken(claim):
+        return Claim(plan, sink, overwrite=overwrite, update=update, own=claim.template.own_manifest())
+    return claim
 
 
-def _apart(claim: Claim) -> Claim:
-    """The claim, with another manifest if there is one already, or that of the template lists only other files."""
-    own = claim.template.own_manifest()
-    if claim.sink.exists(own, now=True):
-        return replace(claim, own=own)
+def _is_taken(claim: Claim) -> bool:
+    """Whether the name of the manifest is that of other files' manifest; if so once, there is one with its own name."""
+    if claim.sink.exists(claim.template.own_manifest(), now=True):
+        return True
     with contextlib.suppress(DamagedShardError):
         previous, ours = previous_of(claim), claim.template.regex()
-        if previous and previous.files and not any(ours.match(claim.prefix + path) for path in previous.files):
-            return replace(claim, own=own)
-    return claim
+        if previous and previous.files:
+            return not any(ours.match(claim.prefix + path) for path in previous.files)
+    return False

@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from tar2tf_cli.conversion.claim import NO_MANIFEST, finished, make_claim
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.takeover import Takeover
-from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.errors import OutputExistsError, UsageError
 from tar2tf_cli.features.feature_map import MissingFeatureError
 from tar2tf_cli.flow.reading import Reading
@@ -42,7 +41,7 @@ def outcome(plan: Plan, **options: Any) -> Outcome:
         return Outcome("new")
     try:
         claim = make_claim(plan, **options)
-        folder = WorkingFolder(claim.sink.prepare(claim.manifest, claim.begins), claim.where)
+        folder = claim.working_folder()
         if finished(claim):
             return Outcome("up to date", "up to date: nothing would be done")
         takeover = Takeover(claim, folder)

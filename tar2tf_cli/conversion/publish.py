@@ -16,7 +16,6 @@ from tar2tf_cli.conversion.claim import Claim, finished, journal_entry
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.conversion.sharding import Origin, Shard
 from tar2tf_cli.conversion.takeover import OVERWRITE, Takeover
-from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.conversion.writing import ShardReport
 from tar2tf_cli.errors import OutputExistsError, write_errors
 from tar2tf_cli.events import Events
@@ -53,8 +52,8 @@ class Publisher:
         self._claim = claim
         self._sink = claim.sink
         self._events = events
-        self.folder = self._sink.prepare(claim.manifest, claim.begins)
-        self._working_folder = WorkingFolder(self.folder, claim.where)
+        self._working_folder = claim.working_folder()
+        self.folder = self._working_folder.path
         self._entries: dict[str, dict[int, ShardReport]] = {}
         self._published: dict[str, int] = {}
         self._origins: dict[tuple[str, int], Sequence[Origin]] = {}
