@@ -12,11 +12,10 @@ import os
 import sys
 import time
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
 
 from tar2tf_cli.__main__ import _NEW_OBJECTS
-from tar2tf_cli.conversion.claim import make_claim
+from tar2tf_cli.conversion.claim import Claim
 from tar2tf_cli.conversion.group import Group
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.plan import Plan, make_plan
@@ -81,7 +80,7 @@ class Unwritten(Publisher):
 
 def publisher(plan: Plan) -> Unwritten:
     """What publishes a plan's shards."""
-    return Unwritten(replace(make_claim(plan, endpoint=None), sink=NoStore()), Events())
+    return Unwritten(Claim(plan, NoStore()), Events())
 
 
 class NoWork:
