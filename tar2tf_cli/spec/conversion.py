@@ -109,8 +109,9 @@ class Output:
     index: Exact[bool] = Checked(check.flag, False)
 
     def __post_init__(self) -> None:
-        """Refuse credentials in the path."""
+        """Refuse credentials in the path, and numbers that are written as elsewhere."""
         check_url(self.path)
+        PathTemplate.check(self.path)
 
     @property
     def is_stream(self) -> bool:

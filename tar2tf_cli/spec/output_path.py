@@ -18,6 +18,7 @@ DEFAULT_SHARD_SIZE: Final = 256 * 1024 * 1024
 
 _FIELD: Final = re.compile(r"<([^<>/]*)>|\{\}")
 _NAMED: Final = ("total", "split", "input")
+_COUNTED: Final = re.compile(r"%0?(\d*)d|\{(\d+)\.\.\d+\}")
 
 
 class PathTemplate(NamedTuple):
@@ -61,6 +62,18 @@ class PathTemplate(NamedTuple):
         start = None if not numbers else int(numbers[0]) if numbers[0] else 1
         fields = {name for name in names if name in _NAMED} | ({"number"} if numbers else set())
         return cls(text, start, len(numbers[0]) if numbers else 0, frozenset(fields))
+
+    @staticmethod
+    def check(text: str) -> None:
+        """Check that a path does not count in the way of printf, as webdataset's ShardWriter does, or of a shell.
+
+        Raises:
+            UsageError: for `%05d` or `{0000..0146}`, which would be part of the name; it says what to write.
+        """
+        if match := _COUNTED.search(text):
+            number = match[2] or "0".zfill(int(match[1] or 1))
+            hint = f"such as {text.replace(match[0], f'<{number}>')!r}"
+            raise UsageError(f"the output path {text!r} has {match[0]} for the shard's number", hint=hint)
 
     def path(self, shard: int, *, total: int | None = None, split: str = "", stem: str = "") -> str:
         """Return a shard's path by its number, from 0; `total` is required if the template has that field."""

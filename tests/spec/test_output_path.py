@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tar2tf_cli.errors import UsageError
+from tar2tf_cli.spec.conversion import Output
 from tar2tf_cli.spec.output_path import DEFAULT_SHARD_SIZE, PathTemplate
 
 literals = st.text("ab.-_0/ {<", max_size=5)
@@ -116,6 +117,19 @@ def test_a_template_that_cannot_be_carried_out_is_refused_with_what_to_write(tem
         PathTemplate.parse(template, numbered=numbered)
     assert message in str(caught.value)
     assert repr(template) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "right"),
+    [
+        ("out/train-%05d.record", "out/train-<00000>.record"),
+        ("out/train-%d.record", "out/train-<0>.record"),
+        ("out/train-{0001..0146}.record", "out/train-<0001>.record"),
+    ],
+)
+def test_numbers_written_as_elsewhere_are_refused_with_what_to_write(path, right):
+    with pytest.raises(UsageError, match=f"for the shard's number; such as '{right}'"):
+        Output(path)
 
 
 def test_fields_are_told_by_name():
