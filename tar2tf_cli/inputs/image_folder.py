@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import stat
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -11,7 +12,7 @@ from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, rea
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.inputs.base import ListSource, divided, shuffled
-from tar2tf_cli.inputs.labels import Labels, load_labels, number_classes, to_bytes
+from tar2tf_cli.inputs.labels import FORMS, Labels, load_labels, number_classes, to_bytes
 from tar2tf_cli.samples.names import KEY, Sample
 from tar2tf_cli.spec.templates import resolve
 from tar2tf_cli.stores.base import ObjectInfo, OnBytes, OnFault, Placed
@@ -29,6 +30,8 @@ IMAGE_SUFFIXES: Final = frozenset(
 
 SPLITS: Final = frozenset(["train", "training", "val", "valid", "validation", "test", "testing", "eval"])
 """Names of folders that hold the classes of a split, in either case; a class never has such a name."""
+
+_DANGLING: Final = "is a link to a file that is not there"
 
 
 class _File(NamedTuple):
@@ -63,7 +66,9 @@ class ImageFolderSource(ListSource):
     ) -> None:
         if not os.path.isdir(bucket):
             hint = "image folders are read from a local disk" if "://" in bucket else None
-            raise SourceError("no such directory", shard=bucket, hint=hint)
+            raise SourceError(
+                "is not a folder" if os.path.exists(bucket) else "no such directory", shard=bucket, hint=hint
+            )
         super().__init__(bucket)
         self.classes: list[str] = []
         self._labels_path = labels
@@ -120,7 +125,8 @@ class ImageFolderSource(ListSource):
                 on_bytes(len(data))
             sample = self._sample(name, data)
             if image.sniff(data) is None:
-                message = f"its content is not an image: {_beginning(data)}"
+                missing = not data and not os.path.exists(os.path.join(self.bucket, name))
+                message = _DANGLING if missing else f"its content is not an image: {_beginning(data)}"
                 fault(SampleError(message, key=sample[KEY], member=name))
             else:
                 yield {"member": name}, sample
@@ -159,6 +165,8 @@ class ImageFolderSource(ListSource):
             with open(path, "rb", buffering=0) as file:
                 return file.read()
         except OSError as error:
+            if _is_dangling(path, error):
+                return b""
             raise read_failed(path, error) from None
 
     def _known(self, path: str, names: Sequence[str]) -> Labels:
@@ -168,7 +176,8 @@ class ImageFolderSource(ListSource):
         if unknown:
             self._check_classes([name for name in names if _class(name) in unknown])
             more = f" and {len(unknown) - 3:,} more" if len(unknown) > 3 else ""
-            hint = "add them, or name the folders to convert with a template such as 'n01*/*'"
+            some = "add them, or name the folders to convert with a template such as 'n01*/*'"
+            hint = FORMS if labels.keys().isdisjoint(map(_class, names)) else some
             message = f"the label map does not have {', '.join(unknown[:3])}{more}, which are folders of {self.bucket}"
             raise UsageError(message, shard=path, hint=hint)
         return labels
@@ -202,8 +211,19 @@ class ImageFolderSource(ListSource):
             try:
                 status = entry.stat()
             except OSError as error:
-                raise read_failed(entry.path, error) from None
-            yield _File(relative + entry.name, status.st_size, status.st_mtime_ns)
+                if not _is_dangling(entry.path, error):
+                    raise read_failed(entry.path, error) from None
+                yield _File(relative + entry.name, 0, 0)
+                return
+            if stat.S_ISREG(status.st_mode):
+                yield _File(relative + entry.name, status.st_size, status.st_mtime_ns)
+            else:
+                self.skipped["pipe or device"] += 1
+
+
+def _is_dangling(path: str, error: OSError) -> bool:
+    """Whether a file cannot be read as it is a link to one that is not there."""
+    return isinstance(error, FileNotFoundError) and os.path.islink(path)
 
 
 def _class(name: str) -> str:

@@ -20,6 +20,7 @@ from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.formats.magic import GZIP_MAGIC
 
 __all__ = [
+    "FORMS",
     "IMAGENET",
     "Label",
     "Labels",
@@ -29,6 +30,9 @@ __all__ = [
     "parse_labels",
     "to_bytes",
 ]
+
+FORMS: Final = 'write JSON, {"CLASS": {"label": N, "human_labels": "TEXT"}}, or lines of CLASS or CLASS<TAB>TEXT'
+"""How a label map is written."""
 
 IMAGENET: Final = "imagenet"
 """Stands for the map of ImageNet-1k instead of a path; a file of this name is written `./imagenet`."""
@@ -85,17 +89,16 @@ def load_labels(path: str | os.PathLike[str]) -> Labels:
     except UnicodeDecodeError:
         raise UsageError("is not a label map: it is not UTF-8", shard=name) from None
     except ValueError as error:
-        hint = 'write JSON, {"CLASS": {"label": N, "human_labels": "TEXT"}}, or lines of CLASS or CLASS<TAB>TEXT'
-        raise UsageError(str(error), shard=name, hint=hint) from None
+        raise UsageError(str(error), shard=name, hint=FORMS) from None
 
 
 def parse_labels(text: str) -> Labels:
-    """Parse a map: JSON if it begins with a brace, otherwise lines.
+    """Parse a map: JSON if it begins with a brace or a bracket, otherwise lines.
 
     Raises:
         ValueError: when it is invalid; says which line or class is wrong.
     """
-    labels = _from_json(text) if text.lstrip().startswith("{") else _from_lines(text)
+    labels = _from_json(text) if text.lstrip().startswith(("{", "[")) else _from_lines(text)
     if not labels:
         raise ValueError("the label map has no classes")
     return labels
@@ -108,6 +111,8 @@ def _from_json(text: str) -> Labels:
         raise ValueError(f"the label map is not JSON: line {error.lineno}: {error.msg}") from None
     except RecursionError:
         raise ValueError("the label map is nested too deep") from None
+    if not isinstance(items, dict):
+        raise ValueError("the label map is a JSON list, not an object")
     return {name: _label(name, item) for name, item in items.items()}
 
 

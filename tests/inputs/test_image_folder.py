@@ -154,6 +154,18 @@ def test_links_to_folders_are_followed_but_never_in_circles(photos, tmp_path):
     assert len(examples(tmp_path / "t.record")) == 24
 
 
+def test_pipes_are_skipped_and_dangling_links_are_faulty_samples(photos, tmp_path):
+    os.mkfifo(photos / "n01" / "pipe.jpg")
+    (photos / "n01" / "gone.jpg").symlink_to("nowhere.jpg")
+    command = ["convert", "--from", "imagefolder", photos, "-o", tmp_path / "t.record"]
+    done = tar2tf(*command)
+    assert (done.returncode, "n01/gone.jpg: is a link to a file that is not there" in done.stderr) == (3, True)
+    done = tar2tf(*command, "--on-error", "skip")
+    assert (done.returncode, "1 sample skipped" in done.stderr) == (1, True)
+    assert "1 member skipped: pipe or device" in done.stderr
+    assert len(examples(tmp_path / "t.record")) == 18
+
+
 def test_a_template_chooses_files_without_numbering_classes_anew(photos, tmp_path):
     run(photos, "n10/*", "-o", tmp_path / "t.record")
     found = examples(tmp_path / "t.record")
@@ -170,6 +182,8 @@ def test_a_folder_without_folders_of_images_is_an_error(tmp_path):
     done = tar2tf("convert", "--from", "imagefolder", tmp_path / "nowhere", "-o", tmp_path / "t.record")
     assert done.returncode == 3
     assert "no such directory" in done.stderr
+    done = tar2tf("convert", "--from", "imagefolder", tmp_path / "photos" / "a.jpg", "-o", tmp_path / "t.record")
+    assert (done.returncode, "a.jpg: is not a folder" in done.stderr) == (3, True)
 
 
 def test_names_that_are_no_unicode_come_through(tmp_path):
@@ -242,6 +256,13 @@ def test_a_folder_that_the_map_does_not_know_is_an_error(photos, tmp_path):
     run(photos, "n0*/**/*", "-o", tmp_path / "o" / "t.record", "--labels", path)
 
 
+def test_a_label_map_of_another_form_says_how_it_is_written(photos, tmp_path):
+    (tmp_path / "labels.csv").write_text("n01,0\nn02,1\nn10,2\n")
+    options = ("-o", tmp_path / "t.record", "--labels", tmp_path / "labels.csv")
+    done = tar2tf("convert", "--from", "imagefolder", photos, *options)
+    assert (done.returncode, "or lines of CLASS or CLASS<TAB>TEXT" in done.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
@@ -254,6 +275,7 @@ def test_a_folder_that_the_map_does_not_know_is_an_error(photos, tmp_path):
         ('{"a": {"label": 1}, "a": {"label": 2}}', "has 'a' twice"),
         ('{"a": {"label": 1, "human_labels": 5}}', "not text"),
         ('{"a": \n}', "line 2"),
+        ('["a", "b"]', "is a JSON list, not an object"),
     ],
 )
 def test_a_faulty_label_map_says_what_is_wrong(tmp_path, text, fault):
