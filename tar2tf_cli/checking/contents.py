@@ -108,11 +108,10 @@ class Stats:
         for kind, (short, long) in other.seconds.items():
             self._lengthen(kind, short, long)
 
-    def to_json(self, missing: int = 0) -> dict[str, Any]:
-        """As plain JSON, with the number of samples that lack the entry, if any do."""
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
         return {
             "count": self.count,
-            **({"missing": missing} if missing else {}),
             "kind": self.kind,
             "unit": self.unit,
             "min": self.least,

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from tar2tf_cli.checking.show import RawSample, features_of
+from tar2tf_cli.checking.show import RawSample, values_of
 from tar2tf_cli.errors import NothingFoundError, OutputExistsError, UsageError, write_errors
+from tar2tf_cli.formats.example_parser import ParsedFeature
 from tar2tf_cli.formats.record_file import WholeFile
 from tar2tf_cli.formats.stored import StoredBytes
 from tar2tf_cli.samples.names import KEY
@@ -54,21 +55,15 @@ def _check(key: str) -> None:
 
 
 def _entries(sample: RawSample) -> Iterator[tuple[str, bytes | StoredBytes]]:
-    if isinstance(sample.content, dict):
-        yield from ((name, data) for name, data in sample.content.items() if name != KEY)
-        return
-    features = features_of(sample.content)
-    if features is None:
-        yield "record", sample.content
-        return
-    for name, feature in features.items():
+    for name, value in values_of(sample.content).items():
         if name == KEY:
             continue
-        if feature.kind == "bytes":
-            parts = feature.parts()
-            yield from ((name if len(parts) == 1 else f"{number}.{name}", part) for number, part in enumerate(parts))
-        elif feature.kind:
-            yield f"{name}.txt", "".join(f"{value}\n" for value in feature.values()).encode("ascii")
+        if not isinstance(value, ParsedFeature):
+            yield name, value
+        elif value.kind == "bytes":
+            yield from ((f"{number}.{name}", part) for number, part in enumerate(value.parts()))
+        elif value.kind:
+            yield f"{name}.txt", "".join(f"{number}\n" for number in value.values()).encode("ascii")
 
 
 def _write(folder: str, name: str, data: bytes | StoredBytes) -> str:

@@ -20,7 +20,7 @@ from tar2tf_cli.checking.files import FileContext, FileTask, read_files
 from tar2tf_cli.checking.look import shortened
 from tar2tf_cli.checking.manifests import open_shards
 from tar2tf_cli.checking.record_digests import digest_of
-from tar2tf_cli.checking.show import contents_of, features_of
+from tar2tf_cli.checking.show import contents_of, values_of
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.example_parser import ParsedFeature
@@ -117,26 +117,11 @@ def _read_page(pictures: int, item: ObjectInfo, context: FileContext) -> ShardPa
         if shard.format == "tfrecord" and not shard.damage:
             read = (record for _, record in RecordReader(shard, shard.name).undamaged())
         for number, content in enumerate(read):
-            _add(page, number, _values(content), chance, pictures)
+            _add(page, number, values_of(content), chance, pictures)
     return page
 
 
-_Values = dict[str, Any]
-
-
-def _values(content: dict[str, Any] | bytes) -> _Values:
-    """The values of a sample: bytes, stored bytes, or features of numbers."""
-    if isinstance(content, dict):
-        return content
-    features = features_of(content)
-    return {"record": content} if features is None else {name: _value(item) for name, item in features.items()}
-
-
-def _value(feature: ParsedFeature) -> Any:
-    return feature.parts()[0] if feature.kind == "bytes" and feature.count == 1 else feature
-
-
-def _add(page: ShardPage, number: int, values: _Values, chance: random.Random, most: int) -> None:
+def _add(page: ShardPage, number: int, values: dict[str, Any], chance: random.Random, most: int) -> None:
     size = sum(_size(value) for name, value in values.items() if name != KEY)
     page.sizes[int(log2(max(size, 1)) * STEPS_PER_DOUBLING)] += 1
     label = _label(values)
@@ -160,12 +145,12 @@ def _is_image(data: bytes) -> bool:
     return kind.startswith("image/") and len(data) > 26
 
 
-def _key(values: _Values, number: int) -> str:
+def _key(values: dict[str, Any], number: int) -> str:
     key = values.get(KEY, str(number))
     return key.decode("utf-8", "replace") if isinstance(key, bytes) else str(key)
 
 
-def _label(values: _Values) -> str | None:
+def _label(values: dict[str, Any]) -> str | None:
     """The value of the entry or feature that is named like a label, if it is short."""
     for name in _LABELS:
         value = values.get(name)
@@ -178,7 +163,7 @@ def _label(values: _Values) -> str | None:
     return None
 
 
-def _parts(values: _Values) -> Iterator[bytes]:
+def _parts(values: dict[str, Any]) -> Iterator[bytes]:
     for name in sorted(values):
         if name != KEY:
             value = values[name]

@@ -11,7 +11,7 @@ from tar2tf_cli.checking.contents import ShardContents, Stats
 from tar2tf_cli.checking.inspect import add_record, add_sample, not_a_shard
 from tar2tf_cli.checking.look import example_of
 from tar2tf_cli.checking.manifests import open_shards
-from tar2tf_cli.formats.example_parser import ParsedFeature, parse
+from tar2tf_cli.formats.example_parser import parse
 from tar2tf_cli.formats.magic import foreign
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard, list_files, nothing_found
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tar2tf_cli.spec.reach import Reach
 
-__all__ = ["RawSample", "contents_of", "features_of", "read_samples"]
+__all__ = ["RawSample", "contents_of", "read_samples", "values_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,8 @@ class RawSample:
     @property
     def key(self) -> str | None:
         """The key; None for a record without a `__key__`."""
-        if isinstance(self.content, dict):
-            return str(self.content[KEY])
-        feature = (features_of(self.content) or {}).get(KEY)
-        return example_of(feature.parts()[0]) if feature and feature.kind == "bytes" and feature.count else None
+        key = values_of(self.content).get(KEY)
+        return key if isinstance(key, str) else example_of(key) if isinstance(key, bytes) else None
 
     @property
     def entries(self) -> dict[str, Stats]:
@@ -69,12 +67,19 @@ class RawSample:
         return {"path": self.path, "number": self.number, "key": self.key, "entries": values}
 
 
-def features_of(record: bytes) -> dict[str, ParsedFeature] | None:
-    """The features of a tf.train.Example, or of the context of a SequenceExample; None for any other record."""
+def values_of(content: Sample | bytes) -> dict[str, Any]:
+    """The entries of a sample; or the features of a record, those of one bytes value as bytes.
+
+    Of a tf.train.SequenceExample, they are those of its context; a record of another kind is the only value, `record`.
+    """
+    if isinstance(content, dict):
+        return content
     try:
-        return parse(record, sequence=True)
+        features = parse(content, sequence=True)
     except ValueError:
-        return None
+        return {"record": content}
+    single = {name: item.parts()[0] for name, item in features.items() if (item.kind, item.count) == ("bytes", 1)}
+    return {**features, **single}
 
 
 def read_samples(

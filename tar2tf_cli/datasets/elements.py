@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tar2tf_cli.errors import SampleError, UsageError
+from tar2tf_cli.features.presets import INTEGER_ENTRIES
 from tar2tf_cli.ops import Func, Op, Rename, Resize, SelectDict, Selection, SelectList
 from tar2tf_cli.samples.names import Sample
 
@@ -13,9 +14,6 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 __all__ = ["as_leaf", "as_structure", "entries_of_fixed_size", "fixed_leaves", "given_spec", "picked", "tensor_spec"]
-
-_INTEGER_ENTRIES: Final = frozenset(["cls", "cls2", "class", "count", "index", "inx", "id"])
-"""Entries that hold an integer as text, as in webdataset's default decoder."""
 
 
 def entries_of_fixed_size(ops: Sequence[Op]) -> set[str]:
@@ -60,7 +58,7 @@ def picked(selection: Selection, sample: Sample) -> Any:
     if isinstance(selection, SelectList):
         return tuple(picked(item, sample) for item in selection.selections)
     value = selection.select(sample)
-    if isinstance(value, bytes) and selection.ext_name in _INTEGER_ENTRIES:
+    if isinstance(value, bytes) and selection.ext_name in INTEGER_ENTRIES:
         return _Number(value)
     return as_structure(value)
 

@@ -16,7 +16,7 @@ from tar2tf_cli.ops.identity import called
 from tar2tf_cli.ops.identity import label as name_of
 from tar2tf_cli.samples.names import KEY, Sample
 
-__all__ = ["IMAGE_ENTRIES", "LABEL_ENTRIES", "PRESETS", "Make", "Preset", "find_preset", "of_record_to_example"]
+__all__ = ["INTEGER_ENTRIES", "PRESETS", "Make", "Preset", "find_preset", "of_record_to_example"]
 
 Make: TypeAlias = Callable[[Sample, OpContext], dict[str, Any]]
 """Makes features from a sample, or from the values that `select` took from it."""
@@ -44,11 +44,14 @@ class Preset(NamedTuple):
         return self.names or (None if selected is None else [*selected, KEY])
 
 
-IMAGE_ENTRIES: Final = ("image", "jpg", "jpeg", "png", "bmp", "img")
+_IMAGE_ENTRIES: Final = ("image", "jpg", "jpeg", "png", "bmp", "img")
 """Entries for the image of a preset; the first that is present is used."""
 
-LABEL_ENTRIES: Final = ("label", "cls", "class")
+_LABEL_ENTRIES: Final = ("label", "cls", "class")
 """Entries for the label of a preset; the first that is present is used."""
+
+INTEGER_ENTRIES: Final = ("cls", "cls2", "class", "count", "index", "inx", "id")
+"""Entries that hold an integer as text, as in webdataset's basic decoder."""
 
 
 def image_label(sample: Sample, context: OpContext) -> dict[str, Any]:
@@ -93,7 +96,7 @@ def imagenet_tensor(sample: Sample, context: OpContext) -> dict[str, Any]:
 
     from tar2tf_cli.formats import image
 
-    value = _first(sample, IMAGE_ENTRIES, "image")
+    value = _first(sample, _IMAGE_ENTRIES, "image")
     pixels = image.decode(value, 3, max_pixels=context.max_pixels) if isinstance(value, bytes) else value
     if not isinstance(pixels, np.ndarray) or pixels.ndim != 3:
         raise SampleError(f"the preset imagenet-tensor needs an image, not {type(pixels).__name__}")
@@ -140,7 +143,7 @@ def _json_only(value: bytes) -> bytes:
 
 
 _BASIC: Final[dict[str, Callable[[bytes], Any]]] = {
-    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), int),
+    **dict.fromkeys(INTEGER_ENTRIES, int),
     **dict.fromkeys(("txt", "text", "transcript"), _text_only),
     **dict.fromkeys(("json", "jsn"), _json_only),
     "npy": read_array,
@@ -216,7 +219,7 @@ def _first(sample: Sample, names: Sequence[str], what: str) -> Any:
 
 
 def _encoded(sample: Sample, preset: str) -> bytes:
-    value = _first(sample, IMAGE_ENTRIES, "image")
+    value = _first(sample, _IMAGE_ENTRIES, "image")
     if not isinstance(value, bytes):
         raise SampleError(
             f"the preset {preset} stores the encoded image, but this one is decoded",
@@ -226,7 +229,7 @@ def _encoded(sample: Sample, preset: str) -> bytes:
 
 
 def _label(sample: Sample) -> int:
-    label = _first(sample, LABEL_ENTRIES, "label")
+    label = _first(sample, _LABEL_ENTRIES, "label")
     try:
         if not isinstance(label, (str, bytes)) and label != int(label):
             raise ValueError
@@ -243,5 +246,5 @@ def _text(sample: Sample, name: str) -> bytes:
 def _filename(sample: Sample) -> bytes:
     """Return the image's file name without folders, as in the member's name."""
     base = sample[KEY].rpartition("/")[2]
-    extension = next((name for name in IMAGE_ENTRIES if name in sample), "")
+    extension = next((name for name in _IMAGE_ENTRIES if name in sample), "")
     return (f"{base}.{extension}" if extension not in ("", "image", "img") else base).encode("utf-8", "surrogateescape")
