@@ -23,7 +23,7 @@ from tar2tf_cli.datasets.stream import Stream
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.stored import MAX_ENTRY_SIZE
-from tar2tf_cli.ops import Convert, Decode, Op, Resize, Select, SelectDict, Selection
+from tar2tf_cli.ops import Convert, Decode, Op, Resize, Select, SelectDict, Selection, SelectList
 from tar2tf_cli.ops.select import flatten, to_selection
 from tar2tf_cli.samples.names import Sample
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
@@ -127,7 +127,8 @@ class Dataset:
             if max_shard_size is not None or record_to_example is not None:
                 raise UsageError("max_shard_size and record_to_example are only for TFRecord files: also give a path")
             conversion = self._conversion(template, remotely, max_entry_size=max_entry_size)
-            stream = self._stream(conversion, self._selections, num_workers, shuffle=shuffle_tar)
+            make = self._selections[0] if len(self._selections) == 1 else SelectList(*self._selections)
+            stream = self._stream(conversion, make, num_workers, shuffle=shuffle_tar)
             return stream.dataset(output_types, output_shapes)
         if isinstance(path, (str, os.PathLike)):
             output, target = Output(os.fspath(path), max_shard_size), None
@@ -149,7 +150,9 @@ class Dataset:
         TensorFlow keeps all generators until then.
         """
         plan = make_plan(conversion, endpoint=self._endpoint)
-        wanted = None if callable(make) else {name: name for item in make for name in _entries(item)}
+        wanted = None
+        if not callable(make):
+            wanted = {plain.ext_name: plain.ext_name for plain in flatten("", make).values()}
         until_the_end = contextlib.ExitStack()
         atexit.register(until_the_end.close)
         read = where_records_are_made(plan._replace(conversion=replace(conversion, select=wanted)), Events(), workers)
@@ -227,11 +230,6 @@ def _bucket(name: str | os.PathLike[str], proxy_url: str | None) -> str:
     path = os.fspath(name)
     is_path = path != name or path.startswith(("/", "./", "../", "-"))
     return path if not proxy_url or is_path or "://" in path else f"ais://{path}"
-
-
-def _entries(selection: Selection) -> set[str]:
-    """The names of the entries that a selection is made of."""
-    return {plain.ext_name for plain in flatten("", selection).values()}
 
 
 def _features(selections: Sequence[Selection]) -> dict[str, Selection]:

@@ -41,7 +41,7 @@ class Stream:
 
     Args:
         plan: gives the inputs and the ops.
-        make: the selections that make up an element, or a function from a sample to an element.
+        make: the selection that makes an element, or a function from a sample to an element.
         workers: how many samples are converted at once.
         shuffle: whether the samples of each shard are shuffled, 1,000 at a time.
         source: where to read; if it is not the plan's, the ops were applied to its samples.
@@ -50,7 +50,7 @@ class Stream:
     def __init__(
         self,
         plan: Plan,
-        make: Sequence[Selection] | Callable[[Sample], Any],
+        make: Selection | Callable[[Sample], Any],
         workers: int,
         *,
         source: Source,
@@ -105,11 +105,7 @@ class Stream:
         leaves = tf.nest.flatten(element)
         fixed = [False] * len(leaves)
         if not callable(self._make):
-            parts = [element] if len(self._make) == 1 else element
-            sized = entries_of_fixed_size(self._plan.conversion.ops)
-            fixed = [
-                flag for item, part in zip(self._make, parts, strict=True) for flag in fixed_leaves(item, part, sized)
-            ]
+            fixed = fixed_leaves(self._make, element, entries_of_fixed_size(self._plan.conversion.ops))
         specs = [tensor_spec(value, flag, key) for value, flag in zip(leaves, fixed, strict=True)]
         if types is not None:
             given = tf.nest.flatten(types)
@@ -138,10 +134,7 @@ class Stream:
 
     def _element(self, sample: Sample) -> Any:
         sample = whole_sample(sample)
-        if callable(self._make):
-            return as_structure(called(self._make, sample))
-        parts = tuple(picked(item, sample) for item in self._make)
-        return parts[0] if len(parts) == 1 else parts
+        return as_structure(called(self._make, sample)) if callable(self._make) else picked(self._make, sample)
 
 
 def _chunk_length(leaves: Sequence[tf.TensorSpec]) -> int:

@@ -22,22 +22,8 @@ from tar2tf_cli.ops.identity import called, is_identified, label, source_digest
 from tar2tf_cli.ops.names import NameRule, keep, move_first, names_with
 from tar2tf_cli.samples.names import Sample
 
-__all__ = [
-    "as_transformation",
-    "by_example_f",
-    "by_key",
-    "by_key_value",
-    "by_prefix",
-    "by_sample_f",
-    "by_substring",
-    "by_suffix",
-    "example_f",
-    "id",
-    "rename",
-    "sample_f",
-    "select",
-    "unknown_in",
-]
+__all__ = ["by_example_f", "by_key", "by_key_value", "by_prefix", "by_sample_f", "by_substring", "by_suffix"]
+__all__ += ["as_transformation", "example_f", "id", "rename", "sample_f", "select", "unknown_in"]
 
 
 def by_key(key: str) -> NameRule:

@@ -15,28 +15,10 @@ if TYPE_CHECKING:
     from tar2tf_cli.ops.image import Cast, CenterCrop, Convert, Decode, Encode, Resize, Rotate
     from tar2tf_cli.ops.select import Select, SelectDict, Selection, SelectJSON, SelectList
 
-__all__ = [
-    "OPS",
-    "Cast",
-    "CenterCrop",
-    "Convert",
-    "Decode",
-    "DropEmpty",
-    "Encode",
-    "Func",
-    "Keep",
-    "Op",
-    "OpContext",
-    "Rename",
-    "Resize",
-    "Rotate",
-    "Select",
-    "SelectDict",
-    "SelectJSON",
-    "SelectList",
-    "Selection",
-    "parse_op",
-]
+__all__ = ["OPS", "Op", "OpContext", "parse_op"]
+__all__ += ["Cast", "CenterCrop", "Convert", "Decode", "Encode", "Resize", "Rotate"]
+__all__ += ["DropEmpty", "Func", "Keep", "Rename"]
+__all__ += ["Select", "SelectDict", "SelectJSON", "SelectList", "Selection"]
 
 _MODULES: Final = ("base", "image", "fields", "func", "select")
 
