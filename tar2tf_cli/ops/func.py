@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
@@ -47,22 +48,28 @@ class Func(Op):
         """The function."""
         return [self.func]
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the function: by its location if that was given, else by cloudpickle, which also supports lambdas.
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: the function's location if that was given, else the function, which may be a lambda.
 
         The source of a file travels along, as another machine may not have the file.
         """
         if self._where:
-            return _located, (self._where, self._digest, source_of(self._where))
+            return {**vars(self), "func": source_of(self._where)}
         import cloudpickle
 
         try:
-            return _unpickled, (cloudpickle.dumps(self.func), self.label, self._digest)
+            return {**vars(self), "func": cloudpickle.dumps(self.func)}
         except Exception as error:
             raise UsageError(
                 f"the function {self.label} cannot be pickled: {error}",
                 hint="use one worker, or a function of a module",
             ) from None
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if self._where:
+            receive(self._where, state["func"])
+        self.func = load_object(self._where) if self._where else pickle.loads(state["func"])
 
     @classmethod
     def from_value(cls, value: Any) -> Op:
@@ -109,23 +116,6 @@ class Func(Op):
         return SampleError(f"the function {self.label} {what}", key=key)
 
 
-def _located(where: str, digest: str | None, source: UserSource | None) -> Func:
-    receive(where, source)
-    return _made(load_object(where), where, where, digest)
-
-
-def _unpickled(data: bytes, name: str, digest: str | None) -> Func:
-    import pickle
-
-    return _made(pickle.loads(data), name, None, digest)
-
-
-def _made(*attributes: Any) -> Func:
-    op = Func.__new__(Func)
-    op.func, op.label, op._where, op._digest = attributes
-    return op
-
-
 loaded: set[str] = set()
 """Modules and files of the user that were imported."""
 
@@ -166,49 +156,32 @@ _received: dict[str, UserSource] = {}
 def source_of(where: str) -> UserSource | None:
     """Return what another process needs to load `path/file.py:name`; None if it is `package.module:name`."""
     place = where.rpartition(":")[0]
-    if not place.endswith(".py") or place in _received:
-        return _received.get(place)
-    path = str(_load_file(place).__file__)
-    with open(path, "rb") as file:
-        return UserSource(path, file.read())
+    return _source(place) if place.endswith(".py") else None
 
 
 def receive(where: str, source: UserSource | None) -> None:
     """Make a later `load_object` of this location use a source that was sent with it."""
-    if source is None:
-        return
-    name = _module_name(source.path)
+    if source:
+        _received[where.rpartition(":")[0]] = source
+
+
+def _source(path: str) -> UserSource:
+    if path in _received:
+        return _received[path]
+    resolved = os.path.realpath(path, strict=True)
+    with open(resolved, "rb") as file:
+        return UserSource(resolved, file.read())
+
+
+def _load_file(path: str) -> ModuleType:
+    """Import a file as a module, under a name by which pickled objects can find it."""
+    resolved, source = _source(path)
+    name = f"tar2tf_user_{blake2b(os.fsencode(resolved), digest_size=8).hexdigest()}"
     if name not in sys.modules:
         module = sys.modules[name] = ModuleType(name)
-        module.__file__ = source.path
+        module.__file__ = resolved
         try:
-            exec(compile(source.source, source.path, "exec"), vars(module))
-        except BaseException:
-            del sys.modules[name]
-            raise
-    _received[where.rpartition(":")[0]] = source
-
-
-def _module_name(resolved: str) -> str:
-    return f"tar2tf_user_{blake2b(os.fsencode(resolved), digest_size=8).hexdigest()}"
-
-
-def _load_file(path: str) -> Any:
-    """Import a file as a module, under a name by which pickled objects can find it."""
-    from importlib.util import module_from_spec, spec_from_file_location
-
-    if path in _received:
-        return sys.modules[_module_name(_received[path].path)]
-    resolved = os.path.realpath(path, strict=True)
-    name = _module_name(resolved)
-    if name not in sys.modules:
-        spec = spec_from_file_location(name, resolved)
-        if spec is None or spec.loader is None:
-            raise ImportError("not a Python file")
-        module = module_from_spec(spec)
-        sys.modules[name] = module
-        try:
-            spec.loader.exec_module(module)
+            exec(compile(source, resolved, "exec"), vars(module))
         except BaseException:
             del sys.modules[name]
             raise
