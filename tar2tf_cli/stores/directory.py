@@ -45,11 +45,17 @@ class DirectorySource(Source):
         return [self._input(name) for name in self._names(templates)]
 
     def list_anyway(self, templates: Sequence[str]) -> Sequence[ObjectInfo]:
-        """List the same files, and dangling links and other files whose state cannot be read."""
-        names = self._names(templates)
-        return [
-            self._input(name) if os.path.exists(self.locate(name)) else ObjectInfo(name, None, None) for name in names
-        ]
+        """List the same files, and dangling links and other files whose state cannot be read; no pipes and sockets."""
+        found = []
+        for name in self._names(templates):
+            path = self.locate(name)
+            if os.path.isfile(path):
+                found.append(self._input(name))
+            elif not os.path.exists(path):
+                found.append(ObjectInfo(name, None, None))
+            elif os.path.isdir(path) or self._only is not None or name in templates:
+                self._input(name)  # which says what it is instead
+        return found
 
     def open(self, item: ObjectInfo) -> ByteStream:
         """Open a file, unbuffered; it must be the file that was listed, and the same one still when it is closed."""

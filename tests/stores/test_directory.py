@@ -15,7 +15,7 @@ from sources import SourceSuite
 from tar2tf_cli import convert, inspect, verify
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.bytestream import ByteStream
-from tar2tf_cli.spec.conversion import Conversion
+from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.stores import ObjectInfo, open_source
 from tar2tf_cli.stores.directory import DirectorySource
 
@@ -141,3 +141,15 @@ def meddle(monkeypatch: pytest.MonkeyPatch, path: Path, change: Callable[[Path],
 
     for name in ("open", "load"):
         monkeypatch.setattr(DirectorySource, name, meddled(getattr(DirectorySource, name)))
+
+
+def test_a_pipe_does_not_keep_the_files_beside_it_from_being_read(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", samples(3))
+    os.mkfifo(tmp_path / "b.tar")
+    assert inspect(str(tmp_path)).samples == 3
+    assert verify(str(tmp_path), ["*.tar"]).ok
+    for arguments in ((str(tmp_path / "b.tar"),), (str(tmp_path), ["b.tar"])):
+        with pytest.raises(SourceError, match="is not a regular file"):
+            verify(*arguments)
+    with pytest.raises(SourceError, match="is not a regular file"):
+        convert(Conversion(Input(str(tmp_path)), Output(str(tmp_path / "x.record"))))
