@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +17,7 @@ from typing import Any
 
 import pytest
 
+import forked
 import properties  # noqa: F401 - how many examples there are
 from checked import Ran, convert
 from etl import EtlCluster, etl_cluster_in
@@ -120,6 +124,27 @@ SPREAD = (
 once."""
 
 
+MEMORY, MOST_BYTES = "/dev/shm", 4 << 30
+"""Where folders of tests lie if there is room: a disk would take an eighth of all time."""
+
+ON_DISK = (
+    "tests/conversion/test_resume.py::test_a_full",
+    "tests/conversion/test_resume.py::test_a_run_killed_at_random",
+    "tests/conversion/test_resume.py::test_what",
+    "tests/formats/test_record_file.py",
+    "tests/pipeline/test_shards_again.py",
+    "tests/stores/test_directory.py",
+    "tests/whole/",
+)
+"""Tests whose folders lie on the disk nevertheless: of files that are written past the cache, killed runs, memory."""
+
+
+def pytest_configure() -> None:
+    with suppress(OSError):
+        if shutil.disk_usage(MEMORY).free >= MOST_BYTES and os.access(MEMORY, os.W_OK):
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)
+
+
 @cache
 def group_of(nodeid: str) -> str:
     """The group of a test."""
@@ -131,6 +156,15 @@ def group_of(nodeid: str) -> str:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """More than two processes for each core, since tests wait for servers and killed runs half of the time."""
     return min(5 * (os.cpu_count() or 1) // 2, 8)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(specs: list[Any]) -> None:
+    """Fork all processes from one that has imported TensorFlow, which would take each 2.4 s."""
+    python = forked.share()
+    for spec in specs:
+        if spec.popen:
+            spec.python = python
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -175,6 +209,16 @@ def pytest_collection_finish() -> None:
     """From now on, the collector of garbage leaves alone what is there now: thousands of tests, and TensorFlow."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """An empty folder."""
+    if not request.node.nodeid.startswith(ON_DISK):
+        yield request.getfixturevalue("tmp_path")
+        return
+    with tempfile.TemporaryDirectory(prefix="test-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder).resolve()
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import io
 import random
 import struct
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -89,24 +90,30 @@ def saved(kind: str, pixels: np.ndarray = PIXELS, **options: object) -> bytes:
 
 FRAMES = [Image.fromarray(PIXELS[..., channel]) for channel in range(3)]
 OTHERS = {
-    "gif": saved("GIF"),
-    "gif, one colour": saved("GIF", PIXELS[:1, :1]),
-    "gif, interlaced": saved("GIF", PIXELS[..., 0], interlace=1),
-    "gif, frames": saved("GIF", PIXELS[..., 0], save_all=True, append_images=FRAMES),
-    "gif, photograph": saved("GIF", data.astronaut()),
-    "webp": saved("WEBP"),
-    "webp, lossless": saved("WEBP", lossless=True),
-    "tiff": saved("TIFF"),
-    "tiff, gray": saved("TIFF", PIXELS[..., 0]),
-    "tiff, lzw": saved("TIFF", compression="tiff_lzw"),
-    "tiff, deflate": saved("TIFF", data.astronaut(), compression="tiff_adobe_deflate"),
-    "tiff, pages": saved("TIFF", save_all=True, append_images=FRAMES),
+    "gif": lambda: saved("GIF"),
+    "gif, one colour": lambda: saved("GIF", PIXELS[:1, :1]),
+    "gif, interlaced": lambda: saved("GIF", PIXELS[..., 0], interlace=1),
+    "gif, frames": lambda: saved("GIF", PIXELS[..., 0], save_all=True, append_images=FRAMES),
+    "gif, photograph": lambda: saved("GIF", data.astronaut()),
+    "webp": lambda: saved("WEBP"),
+    "webp, lossless": lambda: saved("WEBP", lossless=True),
+    "tiff": lambda: saved("TIFF"),
+    "tiff, gray": lambda: saved("TIFF", PIXELS[..., 0]),
+    "tiff, lzw": lambda: saved("TIFF", compression="tiff_lzw"),
+    "tiff, deflate": lambda: saved("TIFF", data.astronaut(), compression="tiff_adobe_deflate"),
+    "tiff, pages": lambda: saved("TIFF", save_all=True, append_images=FRAMES),
 }
+
+
+@cache
+def other(name: str) -> bytes:
+    """An image, made when it is first wanted."""
+    return OTHERS[name]()
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_gif_webp_and_tiff_are_whole_or_cut_short(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    whole = OTHERS[name]
+    whole = other(name)
     cuts = [whole[: len(whole) * part // 9] for part in range(3, 9)]
     path = write(tmp_path / "x", framed(*[an_example(image=value) for value in (whole, *cuts, whole)]))
     found = check(path, decode=True)
@@ -118,7 +125,7 @@ def test_gif_webp_and_tiff_are_whole_or_cut_short(name: str, tmp_path: Path, cap
 def test_a_gif_is_refused_whenever_tensorflow_refuses_it() -> None:
     noise = random.Random(1)
     for number in range(300):
-        changed = bytearray(OTHERS[noise.choice(["gif", "gif, one colour", "gif, interlaced", "gif, frames"])])
+        changed = bytearray(other(noise.choice(["gif", "gif, one colour", "gif, interlaced", "gif, frames"])))
         for _ in range(1 + number % 3):
             changed[noise.randrange(13, len(changed))] = noise.randrange(256)
         try:
@@ -129,10 +136,10 @@ def test_a_gif_is_refused_whenever_tensorflow_refuses_it() -> None:
 
 
 def test_a_gif_without_the_byte_that_ends_it_is_whole() -> None:
-    check_gif(OTHERS["gif, frames"][:-1])
+    check_gif(other("gif, frames")[:-1])
     for data_, words in {
-        OTHERS["gif, frames"][:-2]: "cut short in frame 2",
-        OTHERS["gif"][:13]: "cut short",
+        other("gif, frames")[:-2]: "cut short in frame 2",
+        other("gif")[:13]: "cut short",
         b"GIF89a\1\0\1\0\0\0\0;": "no frame",
     }.items():
         with pytest.raises(ValueError, match=words):
@@ -166,7 +173,7 @@ def test_a_tiff_of_an_uncommon_kind_is_not_called_damaged(tmp_path: Path) -> Non
     CMYK.save(file, "TIFF", compression="jpeg")
     found = check(write(tmp_path / "x", framed(an_example(t=file.getvalue()))), decode=True)
     assert not found.faults
-    bomb = bytearray(OTHERS["tiff"])
+    bomb = bytearray(other("tiff"))
     place = bomb.index(struct.pack("<HHI", 256, 4, 1)) + 8
     bomb[place : place + 4] = struct.pack("<I", 1 << 30)
     (fault,) = check(write(tmp_path / "y", framed(an_example(t=bytes(bomb)))), decode=True).faults

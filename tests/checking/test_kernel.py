@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checked import an_example, framed
-from kernels import built
+from kernels import built, needs_compiler
 from tar2tf_cli.checking.check_tfrecord import check_tfrecord
 from tar2tf_cli.checking.example_checker import Checker
 from tar2tf_cli.checking.faults import FileReport
@@ -24,7 +24,7 @@ from tar2tf_cli.formats import kernel, record_usual
 from tar2tf_cli.formats.record_usual import reader_of_the_rest
 from wire import encoded, features_of_any_kind, hand_encoded_examples
 
-pytestmark = pytest.mark.skipif(built() is None, reason="no C compiler")
+pytestmark = needs_compiler
 
 
 def outcome(data: bytes, *, native: Any, size: int = 1 << 18, **schema: Any) -> tuple[Any, int]:

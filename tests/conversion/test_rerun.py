@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from shards import (
     wait_until,
     write_tar,
 )
+from tar2tf_cli.conversion import working_folder
 
 # --- 7. A finished run, changed inputs, changed spec ---
 
@@ -269,11 +271,23 @@ def test_the_same_command_twice_at_once_comes_to_the_same_bytes(
     assert tree(tmp_path) == undisturbed("direct")
 
 
+IN_A_HURRY = """
+import sys
+from tar2tf_cli.cli import main
+from tar2tf_cli.conversion import working_folder
+working_folder._LOCK_SECONDS = 0.3
+main(sys.argv[1:])
+"""
+
+
 def test_a_second_run_on_an_output_that_is_being_written_says_so(small: Path, tmp_path: Path) -> None:
+    assert working_folder._LOCK_SECONDS == 5
     tar = write_tar(tmp_path / "in.tar", samples(100))
     with reading_stdin(tar, "-o", tmp_path / "out" / "x.record") as process:
-        done = tar2tf("convert", small, "-o", tmp_path / "out" / "x.record")
+        began = time.monotonic()
+        done = tar2tf("convert", small, "-o", tmp_path / "out" / "x.record", code=IN_A_HURRY)
         assert done.returncode == 3
+        assert time.monotonic() - began > 0.3
         host = os.uname().nodename
         assert f"another tar2tf (process {process.pid} on {host}) is writing this output" in done.stderr
         assert process.poll() is None

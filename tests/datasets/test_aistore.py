@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from servers import ais_cluster
+from servers import ais_cluster, private_network
 from shards import keys, samples, write_tar
 from tar2tf_cli import AisDataset, Dataset
 
@@ -21,12 +23,14 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     sdk = pytest.importorskip("aistore.sdk", reason="no AIStore SDK: pip install aistore")
     folder = tmp_path_factory.mktemp("clusters")
     try:
-        with ais_cluster(folder / "a", targets=1) as first, ais_cluster(folder / "b", targets=1) as second:
-            for url, count in ((first, 10), (second, 20)):
+        with ExitStack() as stack, ThreadPoolExecutor() as pool:
+            stack.enter_context(private_network())
+            started = pool.map(lambda name: stack.enter_context(ais_cluster(folder / name, targets=1)), "ab")
+            for url, count in zip(urls := list(started), (10, 20), strict=True):
                 tar = write_tar(folder / f"{count}.tar", samples(count))
                 bucket = sdk.Client(url).bucket(BUCKET).create()
                 bucket.object("a.tar").get_writer().put_content(tar.read_bytes())
-            yield [first, second]
+            yield urls
     except (FileNotFoundError, PermissionError) as error:
         pytest.skip(str(error))
 

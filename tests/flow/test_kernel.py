@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import built
+from kernels import built, needs_compiler
 from makers import END, File, files_of, long_name, member, padded, pax, tar_of
 from properties import example_count
 from tar2tf_cli.errors import Tar2tfError
@@ -25,7 +25,7 @@ from tar2tf_cli.samples.plain import PlainSamples
 from tar2tf_cli.spec.conversion import Conversion, Input
 from tar2tf_cli.stores import open_source
 
-pytestmark = pytest.mark.skipif(built() is None, reason="no C compiler")
+pytestmark = needs_compiler
 
 
 def outcome(

@@ -16,13 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checked import an_example, framed
-from kernels import SOURCE, built
+from kernels import SOURCE, built, needs_compiler
 from makers import files_of, member, tar_of
 from shards import records, tar2tf
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.kernel.build import build
-
-needs_compiler = pytest.mark.skipif(built() is None, reason="no C compiler")
 
 
 @needs_compiler

@@ -245,7 +245,7 @@ class Kube:
         self.set_state(pod, "Running", {"running": {"startedAt": begin}})
         probe = ctr.get("readinessProbe", {}).get("handler", {}).get("httpGet")
         while proc.poll() is None and probe and not healthy(port, probe.get("path", "/")):
-            time.sleep(0.2)
+            time.sleep(0.05)
         if proc.poll() is None:
             self.set_state(pod, "Running", {"running": {"startedAt": begin}}, ready=True)
         code = proc.wait()
@@ -257,7 +257,7 @@ class Kube:
 
 
 class Handler(BaseHTTPRequestHandler):
-    protocol_version, kube = "HTTP/1.1", None
+    protocol_version, disable_nagle_algorithm, kube = "HTTP/1.1", True, None
 
     def answer(self, body, code=200, kind="application/json", otherwise=404):
         if body is None:
@@ -454,7 +454,7 @@ def serve(args):
             {"metadata": {"name": pod_of(i)}, "spec": pod_spec(d), "status": {"phase": "Running", "hostIP": HOST}},
         )
         nodes.append(start_node(args, i, env))
-        waiting.append((base + 10 * i, "/v1/health?readiness=true" if i else "/v1/health?prr=true"))
+        waiting.append((base + 10 * i, "/v1/health?readiness=true"))
         while i == 0 and nodes[0].poll() is None and not healthy(base, "/v1/health") and not done.wait(0.1):
             pass
     while not done.wait(0.2):

@@ -3,7 +3,8 @@
 `run` behaves as `subprocess.run` of `python -m tar2tf_cli` does, or of `python` itself. The processes are forked from a
 server, this file run as a script, which has imported what the command imports. It has imported TensorFlow only if that
 is asked for, which saves 2.6 s of CPU each time, and hides it until the process imports it. What a test wants to know
-of the start itself (imports, closed streams, terminals, memory) needs a real process.
+of the start itself (imports, closed streams, terminals, memory) needs a real process. The processes of pytest-xdist are
+forked in the same way, and share the servers of the one that starts them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 import types
 from importlib.machinery import ModuleSpec
@@ -36,6 +38,10 @@ HEAVY = {"tensorflow", "aistore", "obstore", "boto3"}
 LATER = ("difflib", "humanfriendly", "importlib.metadata", "isal.isal_zlib", "simplejpeg", "ruamel.yaml", "braceexpand")
 """What many commands import while they run."""
 
+CLIENT = Path(__file__).with_name("forked_client.py")
+
+START_SECONDS = 60
+
 
 # --- The side of the tests ---
 
@@ -45,25 +51,12 @@ class _Server:
 
     def __init__(self, tensorflow: bool) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="forked-")
-        self.path = str(Path(self.folder.name) / "s")
+        self.path = os.path.join(self.folder.name, "s")
         self.owner = os.getpid()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         command = [sys.executable, __file__, self.path, *(["tensorflow"] if tensorflow else [])]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, start_new_session=True)
         atexit.register(self.end)
-
-    def connect(self) -> socket.socket:
-        while True:
-            connection = socket.socket(socket.AF_UNIX)
-            try:
-                connection.connect(self.path)
-            except (FileNotFoundError, ConnectionRefusedError):
-                connection.close()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self.process.wait(0.02)
-                    raise RuntimeError("the server of processes ended") from None
-            else:
-                return connection
 
     def end(self) -> None:
         if os.getpid() == self.owner:
@@ -71,28 +64,58 @@ class _Server:
             self.folder.cleanup()
 
 
+def _connect(path: str) -> socket.socket:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            connection.close()
+            if time.monotonic() > deadline:
+                raise RuntimeError("the server of processes did not start, or ended") from None
+            time.sleep(0.02)
+        else:
+            return connection
+
+
+def share() -> str:
+    """Have all processes that begin with this one's environment use its servers; the command of a `python` of them."""
+    for tensorflow in (True, False):
+        os.environ[_shared(tensorflow)] = _server(tensorflow)
+    run(["-c", ""], env={}, python=True, tensorflow=True)  # it listens now
+    return f"{sys.executable} -ISs {CLIENT} {_server(tensorflow=True)} 1"
+
+
 def script(*, python: bool = False) -> str:
     """A shell script that is `tar2tf`, or a `python` beside TensorFlow, whose processes are forked."""
     run(["-c", ""] if python else ["--version"], env={**os.environ}, python=python, tensorflow=python)  # it listens now
-    server, client = _server(tensorflow=python), Path(__file__).with_name("forked_client.py")
-    return f'#!/bin/sh\nexec {sys.executable} -ISs {client} {server.path} {int(python)} "$@"\n'
+    return f'#!/bin/sh\nexec {sys.executable} -ISs {CLIENT} {_server(tensorflow=python)} {int(python)} "$@"\n'
 
 
-_servers: dict[tuple[int, str, bool], _Server] = {}
+_servers: dict[tuple[int, str], _Server] = {}
 _lock = threading.Lock()
 
 
-def _server(tensorflow: bool) -> _Server:
-    """The server of this process and its network, which `private_network` changes."""
+def _shared(tensorflow: bool) -> str:
+    """The variable that names the shared server in this process's network, which `private_network` changes."""
     try:
         network = os.readlink("/proc/thread-self/ns/net")
     except FileNotFoundError:  # no Linux
         network = ""
+    return f"FORKED_{'TENSORFLOW' if tensorflow else 'PLAIN'}_{network}"
+
+
+def _server(tensorflow: bool) -> str:
+    """Where the server listens that processes of this one in its network are forked from."""
+    variable = _shared(tensorflow)
+    if path := os.environ.get(variable):
+        return path
     with _lock:
-        key = os.getpid(), network, tensorflow
+        key = os.getpid(), variable
         if key not in _servers:
             _servers[key] = _Server(tensorflow)
-        return _servers[key]
+        return _servers[key].path
 
 
 def run(
@@ -120,7 +143,7 @@ def run(
         subprocess.TimeoutExpired: when it takes longer; it is killed.
     """
     with contextlib.ExitStack() as stack:
-        out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+        out, err = (stack.enter_context(open(os.memfd_create("stream"), "r+b")) for _ in range(2))
         writer = None
         if input is not None:
             reader, writer = os.pipe()
@@ -144,7 +167,7 @@ def run(
 
 def _ask(streams: tuple[int, ...], *, tensorflow: bool, **asked: Any) -> socket.socket:
     """Have a process started with these streams, which are closed here; the answers are its pid, and how it ended."""
-    connection = _server(tensorflow).connect()
+    connection = _connect(_server(tensorflow))
     socket.send_fds(connection, [b"."], list(streams))
     for stream in streams:
         os.close(stream)
@@ -301,8 +324,12 @@ class _Unseen:
 
 
 def _import_unseen(name: str) -> None:
-    before = set(sys.modules)
+    before, stderr = set(sys.modules), os.dup(2)
+    with open(os.devnull, "w") as null:
+        os.dup2(null.fileno(), 2)  # TensorFlow writes there what it found
     importlib.import_module(name)
+    os.dup2(stderr, 2)
+    os.close(stderr)
     sys.meta_path.insert(0, _Unseen({name: sys.modules.pop(name) for name in sys.modules.keys() - before}))
 
 
@@ -378,7 +405,7 @@ def _execute(code: str) -> None:
 
 def _interpret(arguments: list[str]) -> None:
     """Do what `python` does with these arguments: run code (-c), a module (-m), a script, or standard input."""
-    kind, *rest = arguments or ["-"]
+    kind, *rest = arguments[arguments[:1] == ["-u"] :] or ["-"]
     sys.argv = [kind, *rest]
     if kind == "-":
         _execute(sys.stdin.read())

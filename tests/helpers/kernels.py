@@ -11,8 +11,12 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.kernel.build import build
+
+needs_compiler = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 
 SOURCE = Path(kernel.__file__).with_name("kernel.c")
 

@@ -38,15 +38,22 @@ START_SECONDS = 60
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nothing listens on now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    """Ports that nothing listens on now, and that nobody else in this process was given."""
+    ports: list[int] = []
+    sockets = []
+    while len(ports) < count:
+        sockets.append(socket.socket())
+        sockets[-1].bind(("127.0.0.1", 0))
+        port = sockets[-1].getsockname()[1]
+        if port not in _given:
+            _given.add(port)
+            ports.append(port)
+    for one in sockets:
+        one.close()
+    return ports
+
+
+_given: set[int] = set()
 
 
 def wait_for(ready: Any, process: subprocess.Popen[bytes] | None = None, seconds: float = START_SECONDS) -> None:
@@ -283,12 +290,11 @@ def _own_cluster(
             if number == 0:
                 wait_for(lambda: ask(f"{url}/v1/health").ok, nodes[0].process)
         wait_for(lambda: len(ask(f"{url}/v1/daemon", what="smap").json()["tmap"]) == targets, nodes[0].process)
-        wait_for(lambda: ask(f"{url}/v1/health", prr="true").ok, nodes[0].process)
+        wait_for(lambda: all(ask(f"{node.url}/v1/health", readiness="true").ok for node in nodes), nodes[0].process)
         yield url
     finally:
-        for node in reversed(nodes):
-            if node.process:
-                end(node.process)
+        for node in nodes:
+            node.kill()
 
 
 def ais_token(signing_key: str, seconds: float, **claims: Any) -> str:
@@ -325,7 +331,7 @@ def _ais_command(
     }
     (node / "ais.json").write_text(json.dumps(whole))
     (node / "local.json").write_text(json.dumps(local))
-    role = ["-role=proxy", f"-ntargets={targets}"] if number == 0 else ["-role=target"]
+    role = ["-role=proxy", f"-ntargets={targets}", "-skip_startup"] if number == 0 else ["-role=target"]
     return [binary, f"-config={node / 'ais.json'}", f"-local_config={node / 'local.json'}", *role]
 
 
@@ -463,10 +469,19 @@ def cutting_proxy(port: int, cuts: list[tuple[int, str]]) -> Iterator[int]:
         listener.close()
 
 
-class Forwarder(BaseHTTPRequestHandler):
-    """Passes requests on to another server, and its answers back."""
+class QuietHandler(BaseHTTPRequestHandler):
+    """Says nothing on standard error, and sends a body at once, not when the client has acknowledged the headers."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Forwarder(QuietHandler):
+    """Passes requests on to another server, and its answers back."""
+
     url = ""
     dropped = ("expect",)
 
@@ -506,9 +521,6 @@ class Forwarder(BaseHTTPRequestHandler):
 
     def send_body(self, body: bytes) -> None:
         self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 @contextmanager
@@ -694,8 +706,7 @@ class FaultyServer:
         return None
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(QuietHandler):
     server: Any
 
     def setup(self) -> None:
@@ -708,9 +719,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self._answer(body=True)
-
-    def log_message(self, *_: object) -> None:
-        pass
 
     def _answer(self, body: bool) -> None:
         state: FaultyServer = self.server.state

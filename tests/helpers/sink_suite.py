@@ -250,8 +250,8 @@ class RemoteSinkSuite(SinkSuite):
 
     def killed_while_the_total_is_unknown(self, place: str, shards: Path, cache: Path) -> list[str]:
         """The command, which was killed when ten parts were in the bucket."""
-        slow = cache.parent / "slow.py"
-        slow.write_text("import time\n\ndef down(sample):\n    time.sleep(0.005)\n    return sample\n")
+        slow, fast = cache.parent / "slow.py", cache.parent / "fast"
+        slow.write_text(SLOW.format(fast=str(fast)))
         command = ["convert", str(shards), "-o", f"{place}/t-<000>-of-<total>.record", "-j", "1"]
         command += ["--op", f"func:{slow}:down"]
         limit = ["--records-per-shard", "6"]
@@ -264,6 +264,7 @@ class RemoteSinkSuite(SinkSuite):
         assert process.poll() is None, "it was too quick to be killed"
         process.kill()
         process.wait()
+        fast.touch()
         assert max(waiting) < 12  # four are uploaded at once
         assert not self.objects(place, required=False)
         return command
@@ -345,6 +346,14 @@ class RemoteSinkSuite(SinkSuite):
         failed = tar2tf(place, fault, str(most), *command, "--retry-for", "0.3", code=REFUSED_UPLOAD)
         self.assert_the_same_command_continues(failed, place, shards, tmp_path, words, f"{place}/t-")
 
+
+SLOW = """
+import os, time
+def down(sample):
+    if not os.path.exists({fast!r}):
+        time.sleep(0.005)
+    return sample
+"""
 
 FULL_DISK = """
 import errno, os, sys

@@ -216,6 +216,7 @@ def test_the_same_program_continues_after_a_kill(tmp_path: Path, own: str, worke
             end(process)
 
     def again() -> str:
+        (tars / "fast").touch()
         done = python(*command)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
@@ -236,9 +237,10 @@ def test_the_same_program_continues_after_a_kill(tmp_path: Path, own: str, worke
     assert tar2tf("verify", out / "train-manifest.json").returncode == 0
 
 
-def test_an_interruption_ends_the_run_and_the_next_one_continues(small: Path, tmp_path: Path) -> None:
+def test_an_interruption_ends_the_run_and_the_next_one_continues(tmp_path: Path) -> None:
+    tars = small_shards(tmp_path / "in")
     (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
-    command = [tmp_path / "program.py", small, tmp_path / "out" / "train-<>.record", "ops", "2", "0.01"]
+    command = [tmp_path / "program.py", tars, tmp_path / "out" / "train-<>.record", "ops", "2", "0.01"]
     process = start_python(*command, stderr=subprocess.PIPE)
     try:
         wait_until(lambda: shards_in(tmp_path / "out"), "a shard")
@@ -247,5 +249,6 @@ def test_an_interruption_ends_the_run_and_the_next_one_continues(small: Path, tm
     finally:
         end(process)
     assert not list((tmp_path / "out").glob("*manifest.json"))
+    (tars / "fast").touch()
     assert python(*command).returncode == 0
     assert (tmp_path / "out" / "train-manifest.json").exists()

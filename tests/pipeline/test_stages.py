@@ -7,7 +7,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 
 import tar2tf_cli.pipeline
 from pipelines import made_of
+from servers import QuietHandler
 from shards import examples, records, samples, write_tar
 from tar2tf_cli.pipeline import (
     Pipeline,
@@ -49,7 +50,7 @@ class Service:
         lock = threading.Lock()
         service = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             def do_POST(self) -> None:
                 with lock:
                     service.at_once += 1
@@ -63,9 +64,6 @@ class Service:
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data[::-1])
-
-            def log_message(self, *args: Any) -> None:
-                pass
 
         class Server(ThreadingHTTPServer):
             request_queue_size = 64

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from servers import QuietHandler, serving
 from shards import PHOTOS, tar2tf
 from tar2tf_cli import Events
 from tar2tf_cli.errors import RemoteError, SourceError, UsageError
@@ -24,10 +23,9 @@ from tar2tf_cli.stores.ais_etl import Transformers
 OBJECT = ObjectInfo("a.tar", 10_000_000, "1")
 
 
-class Cluster(BaseHTTPRequestHandler):
+class Cluster(QuietHandler):
     """A proxy that gives the answers of a test, by method and path; each is asked for as often as it has to be."""
 
-    protocol_version = "HTTP/1.1"
     answers: dict[str, tuple[int, Any]]
     asked: list[tuple[str, Any]]
 
@@ -46,19 +44,11 @@ class Cluster(BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_DELETE = do_POST = _answer
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Cluster)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(Cluster) as url:
+        yield url
 
 
 @pytest.fixture

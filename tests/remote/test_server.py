@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import pytest
 import requests
 
 from checked import a_tar, some_members
+from servers import QuietHandler
 from shards import PHOTOS
 from tar2tf_cli.errors import DamagedShardError, SampleError, UsageError
 from tar2tf_cli.remote.object_files import MOUNT_PATHS
@@ -49,8 +50,7 @@ class Node(ThreadingHTTPServer):
         self.answers: list[tuple[int, bytes, dict[str, str]]] = []
 
 
-class _Requests(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Requests(QuietHandler):
     server: Node
 
     def do_GET(self) -> None:
@@ -68,9 +68,6 @@ class _Requests(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data)
-
-    def log_message(self, *_: Any) -> None:
-        pass
 
 
 @pytest.fixture(scope="module")

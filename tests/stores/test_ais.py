@@ -9,7 +9,6 @@ import os
 import random
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from servers import (
     AWS_MISSING,
     Forwarder,
     Node,
+    QuietHandler,
     ais_cluster,
     faulty_server,
     free_ports,
@@ -70,7 +70,7 @@ def client(endpoint: str) -> Any:
     return Client(endpoint)
 
 
-class _Guard(BaseHTTPRequestHandler):
+class _Guard(QuietHandler):
     status: int
     message: str
 
@@ -81,21 +81,13 @@ class _Guard(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @pytest.fixture
-def guard() -> Iterator[Any]:
+def guard() -> Iterator[str]:
     """A proxy that answers every request in the same words."""
     _Guard.status, _Guard.message = 401, "token expired"
-    server = HTTPServer(("127.0.0.1", 0), _Guard)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(_Guard) as url:
+        yield url
 
 
 PASSING = [
@@ -368,10 +360,10 @@ class TestOutages:
         assert next(turns) >= 6
 
     @pytest.mark.parametrize("message", PASSING)
-    def test_what_a_cluster_says_while_it_starts_is_repeated_when_time_is_up(self, guard: Any, message: str) -> None:
+    def test_what_a_cluster_says_while_it_starts_is_repeated_when_time_is_up(self, guard: str, message: str) -> None:
         _Guard.status, _Guard.message = 400, message
         with pytest.raises(SourceError, match="gave up after 1 attempt"):
-            open_source("ais://b", endpoint=f"http://127.0.0.1:{guard.server_port}", retry_for=0).list(["*.tar"])
+            open_source("ais://b", endpoint=guard, retry_for=0).list(["*.tar"])
 
 
 class TestErrors:
@@ -449,17 +441,17 @@ def test_uris_are_read_as_the_cluster_reads_them(bucket: str, where: tuple[str, 
 class TestTokens:
     """What a cluster of its own does not show; `test_ais_tokens` has the rest."""
 
-    def refused(self, guard: Any) -> None:
+    def refused(self, guard: str) -> None:
         with pytest.raises(SourceError, match=r"401.*token expired") as caught:
-            open_source("ais://b", endpoint=f"http://127.0.0.1:{guard.server_port}").list(["*.tar"])
+            open_source("ais://b", endpoint=guard).list(["*.tar"])
         assert "ais auth login" in (caught.value.hint or "")
 
-    def test_a_token_that_the_cluster_repeats_is_not_shown(self, guard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_token_that_the_cluster_repeats_is_not_shown(self, guard: str, monkeypatch: pytest.MonkeyPatch) -> None:
         token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhZG1pbiJ9.1T72A80d-OuO_aKVUcZk"
         monkeypatch.setenv("AIS_AUTHN_TOKEN", token)
         _Guard.message = f'invalid token from header "Authorization": token expired [err: token revoked]: {token}'
         with pytest.raises(SourceError, match=r"\[err: token revoked\]") as caught:
-            open_source("ais://b", endpoint=f"http://127.0.0.1:{guard.server_port}").list(["*.tar"])
+            open_source("ais://b", endpoint=guard).list(["*.tar"])
         assert not any(part in str(caught.value) for part in token.split("."))
 
     def test_a_token_file_that_is_not_there_is_a_usage_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -468,7 +460,7 @@ class TestTokens:
         with pytest.raises(UsageError, match="which does not exist"):
             open_source("ais://b", endpoint="http://127.0.0.1:1").list(["*.tar"])
 
-    def test_the_sdk_writes_nothing_to_standard_error(self, guard: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    def test_the_sdk_writes_nothing_to_standard_error(self, guard: str, capfd: pytest.CaptureFixture[str]) -> None:
         self.refused(guard)
         assert capfd.readouterr() == ("", "")
 

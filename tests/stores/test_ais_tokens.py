@@ -157,13 +157,21 @@ def test_why_the_cluster_does_not_make_records(
 def test_a_token_that_expires_during_the_run_is_told_and_a_new_one_continues(
     command: Command, bucket: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "slow.py").write_text("import time\n\ndef down(sample):\n    time.sleep(0.15)\n    return sample\n")
+    (tmp_path / "slow.py").write_text(
+        "import os, time\n\n"
+        "def down(sample):\n"
+        f"    late = int(sample['__key__']) >= 20 and not os.path.exists({str(tmp_path / 'fast')!r})\n"
+        "    time.sleep(max(0, float(os.environ['EXPIRES']) - time.time()) if late else 0)\n"
+        "    return sample\n"
+    )
     run = ("convert", f"{bucket}/in", "-o", tmp_path / "out/t-<>.record", "--records-per-shard", "10", "-j", "1")
     run = (*run, "--op", f"func:{tmp_path / 'slow.py'}:down")
-    done = command(*run, AIS_AUTHN_TOKEN=token(5, admin=True))
+    lifetime = 4
+    done = command(*run, AIS_AUTHN_TOKEN=token(lifetime, admin=True), EXPIRES=str(time.time() + lifetime))
     assert_refused(done, "expired")
     made = sorted(path.name for path in (tmp_path / "out").glob("*.record"))
     assert 0 < len(made) < 6
+    (tmp_path / "fast").touch()
     done = command(*run, AIS_AUTHN_TOKEN=token(600, admin=True))
     assert done.returncode == 0, done.stderr
     assert f"{len(made)} shards" in done.stderr

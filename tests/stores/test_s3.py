@@ -8,14 +8,13 @@ import socket
 import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from servers import Forwarder, cutting_proxy, free_ports, serving
+from servers import Forwarder, QuietHandler, cutting_proxy, free_ports, serving
 from sources import BIG, SourceSuite, read_all
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.stores import cloud_credentials, open_source, open_store
@@ -199,7 +198,7 @@ class TestS3(SourceSuite):
             open_source("s3://b", endpoint=endpoint, retry_for=0).list(["*.tar"])
 
 
-class _Refusal(BaseHTTPRequestHandler):
+class _Refusal(QuietHandler):
     status, code, asked = 403, "AccessDenied", 0
 
     def do_GET(self) -> None:
@@ -212,9 +211,6 @@ class _Refusal(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     do_HEAD = do_GET
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 @pytest.mark.usefixtures("s3", "hurry")
@@ -234,16 +230,8 @@ class _Refusal(BaseHTTPRequestHandler):
 )
 def test_a_refusal_of_s3_is_one_clear_error(status: int, code: str, words: str, attempts: int) -> None:
     handler = type("Handler", (_Refusal,), {"status": status, "code": code, "asked": 0})
-    server = HTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        with pytest.raises(SourceError, match=words) as caught:
-            open_source("s3://b", endpoint=f"http://127.0.0.1:{server.server_port}").list(["*.tar"])
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(handler) as url, pytest.raises(SourceError, match=words) as caught:
+        open_source("s3://b", endpoint=url).list(["*.tar"])
     assert caught.value.shard == "s3://b"
     assert handler.asked == attempts or (not attempts and handler.asked > 2)
 
