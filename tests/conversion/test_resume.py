@@ -187,7 +187,7 @@ def test_a_run_killed_at_random_moments_continues_to_the_same_bytes(
     shutil.rmtree(out)
     moments = random.Random(way)
     kills = resumed = 0
-    while kills < (20 if kill is kill_group else 8):
+    while kills < (20 if kill is kill_group else 8) or not resumed:
         process = start(*command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -122,6 +122,37 @@ KEYS = ["a", "b", "c", "d/e", "d/f", "a.b", "ü", "._x", "__meta__", "", "k" * 9
 EXTENSIONS = ["jpg", "cls", "JPG", "jpg.x", "__key__", "ä", "", "e" * 10, "a/b", "png"]
 
 
+def odd_members(name: bytes, data: bytes) -> list[bytes]:
+    """Members of a name, and few that are plain."""
+    return [
+        member(name[:100], data),
+        member(name[:100], data, magic=b"ustar  \0"),
+        member(name[:100], data, prefix=b"p"),
+        member(name[:100], data, checksum="{:07o}\0"),
+        member(name[:100], data, checksum=" {:o}\0"),
+        member(name[:100], data, signed=True),
+        member(name[:100], data, size=b"%11o " % len(data)),
+        member(name[:100], data, size=b"\x80" + len(data).to_bytes(11, "big")),
+        member(name[:100], b"", b"5"),
+        member(name[:100], b"", b"2"),
+        member(name[:100], b"", b"1"),
+        member(name[:100], data, b"\0"),
+        member(name[:100], data, b"7"),
+        member(name[:100], data, b"Z"),
+        member(b"\xff" + name[:90], data),
+        pax({"path": name.decode()}) + member(b"short", data),
+        pax({"comment": "global"}, b"g"),
+        pax({"mtime": "1.5", "size": "3"}) + member(b"000.b", data),
+        pax({"mtime": "1.5"}) + pax({"path": "000.d"}) + member(b"000.c", data),
+        pax({"ntime": "1.5"}) + member(b"000.c", data),
+        pax({}) + member(name[:100], data),
+        member(b"x", b"28 mtime=1795323705.8820155\n" + data[:3], b"x") + member(b"0.c"),
+        long_name(name) + member(name[:100], data),
+        padded(END),
+        b"",
+    ]
+
+
 @st.composite
 def some_members(draw: st.DrawFn) -> list[bytes]:
     """Members of a tar, most of them plain and in order, as bytes with their headers."""
@@ -139,36 +170,7 @@ def some_members(draw: st.DrawFn) -> list[bytes]:
         )
         name = f"{key}.{extension}".encode()
         data = draw(st.binary(max_size=600))
-        odd = draw(
-            st.sampled_from(
-                [
-                    member(name[:100], data),
-                    member(name[:100], data, magic=b"ustar  \0"),
-                    member(name[:100], data, prefix=b"p"),
-                    member(name[:100], data, checksum="{:07o}\0"),
-                    member(name[:100], data, checksum=" {:o}\0"),
-                    member(name[:100], data, signed=True),
-                    member(name[:100], data, size=b"%11o " % len(data)),
-                    member(name[:100], data, size=b"\x80" + len(data).to_bytes(11, "big")),
-                    member(name[:100], b"", b"5"),
-                    member(name[:100], b"", b"2"),
-                    member(name[:100], b"", b"1"),
-                    member(name[:100], data, b"\0"),
-                    member(name[:100], data, b"7"),
-                    member(name[:100], data, b"Z"),
-                    member(b"\xff" + name[:90], data),
-                    pax({"path": name.decode()}) + member(b"short", data),
-                    pax({"comment": "global"}, b"g"),
-                    pax({"mtime": "1.5", "size": "3"}) + member(b"000.b", data),
-                    pax({"mtime": "1.5"}) + pax({"path": "000.d"}) + member(b"000.c", data),
-                    pax({"ntime": "1.5"}) + member(b"000.c", data),
-                    member(b"x", b"28 mtime=1795323705.8820155\n" + draw(st.binary(max_size=3)), b"x") + member(b"0.c"),
-                    long_name(name) + member(name[:100], data),
-                    padded(END),
-                    b"",
-                ]
-            )
-        )
+        odd = draw(st.sampled_from(odd_members(name, data)))
         members.insert(draw(st.integers(0, len(members))), odd)
     return members
 
@@ -230,6 +232,29 @@ def test_a_member_that_is_skipped_within_a_sample_does_not_end_it(name: bytes, t
     for place in (1, 2, 7):
         path.write_bytes(b"".join([*plain[:place], member(name, b"x"), *plain[place:]]) + END)
         same(path, on_error="skip")
+
+
+ODD_NAMES = [
+    b"003.JPG",
+    b"003.b.c",
+    b"d/._003.jpg",
+    b"._003.b",
+    b"003.__key__",
+    b"003.cls",
+    b"003.",
+    b"e.f/3.jpg",
+    b"003",
+]
+
+
+@pytest.mark.parametrize("key_split", ["first", "last"])
+def test_an_odd_member_is_treated_alike_between_plain_ones(key_split: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    plain = [member(b"%03d.%s" % (number, extension), b"x") for number in range(6) for extension in (b"cls", b"jpg")]
+    for odd in [*odd_members(b"003.b", b"12345"), *(member(name, b"12345") for name in ODD_NAMES)]:
+        for place in (7, 8):
+            path.write_bytes(b"".join([*plain[:place], odd, *plain[place:]]) + END)
+            same(path, on_error="skip", key_split=key_split)
 
 
 def test_errors_behind_a_batch_name_the_same_offset(tmp_path: Path) -> None:

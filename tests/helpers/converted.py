@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,8 +20,5 @@ MAKERS: dict[str, Callable[[Path], object]] = {
     "large": large_shards,
     "mixed": mixed_shards,
     "one": lambda folder: write_tar(folder / "one.tar", samples(40, 5000)),
-    "photos": lambda folder: [
-        os.link(path, folder / path.name) if not folder.mkdir(exist_ok=True) else None
-        for path in PHOTOS.glob("photos-*")
-    ],
+    "photos": lambda folder: shutil.copytree(PHOTOS, folder, ignore=shutil.ignore_patterns("[!p]*")),
 }

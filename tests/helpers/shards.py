@@ -264,9 +264,9 @@ def tree(folder: Path) -> dict[str, bytes]:
 def shards_in(folder: Path, pattern: str = "*.record") -> list[Path]:
     """Output shards in number order."""
 
-    def number(path: Path) -> tuple[str, int]:
+    def number(path: Path) -> tuple[str, int, str]:
         digits = "".join(character for character in path.stem if character.isdigit())
-        return str(path.parent), int(digits or 0)
+        return str(path.parent), int(digits or 0), path.name
 
     return sorted(folder.glob(pattern), key=number)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import socket
 import ssl
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from shards import tar2tf
 from sources import BIG, SourceSuite, read_all, tar_of
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.inputs.open_shard import list_files
-from tar2tf_cli.stores import ObjectInfo, Source, network, open_source, transfer
+from tar2tf_cli.stores import ObjectInfo, Source, network, open_source, retries, transfer
 
 
 class TestHttp(SourceSuite):
@@ -75,7 +77,11 @@ class TestAFaultyServer:
         assert caught.value.shard == f"{web.url}/b/x.tar"
         assert caught.value.offset == 600_000
 
-    def test_progress_earns_more_attempts(self, web: FaultyServer, source: Source, item: ObjectInfo) -> None:
+    def test_progress_earns_more_attempts(
+        self, web: FaultyServer, source: Source, item: ObjectInfo, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seconds = itertools.count(step=0.09)  # at each failure; without progress, the fifth is one too many
+        monkeypatch.setattr(retries, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
         for _ in range(4):
             web.fail("GET b/x", "truncate", times=1, after=1_300_000)
         web.fail("GET b/x", "truncate", times=3, after=0)
