@@ -343,7 +343,8 @@ def test_a_record_that_is_not_an_example_can_be_read_raw(tmp_path: Path, data: b
         (gzip.compress(framed(b"x"), mtime=0), "is compressed with gzip, so that .* --compression"),
         ((PHOTOS / "photos-0.tar").read_bytes()[:2000], "is a tar, not a TFRecord; convert it"),
         (b"PK\x03\x04" + b"z" * 40, "is a zip archive, not a TFRecord"),
-        (b"# What is here\n" * 9, "is not a TFRecord, or its first bytes are damaged; name only the shards"),
+        (b"# What is here\n" * 9, "is text that begins with '# What is here .*, not a TFRecord"),
+        (bytes(range(128, 256)), "is not a TFRecord, or its first bytes are damaged; name only the shards"),
     ],
 )
 def test_other_files_are_refused_with_what_to_do(tmp_path: Path, data: bytes, words: str) -> None:

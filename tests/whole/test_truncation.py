@@ -250,7 +250,7 @@ def test_the_command_finds_a_cut_on_standard_input(data, tmp_path):
     command = [*COMMAND, "convert", "-", "-o", str(tmp_path / "x-<>.record")]
     done = subprocess.run(command, input=data, capture_output=True, timeout=SECONDS)
     assert done.returncode == 3
-    assert re.search(rb"^error: <stdin>, offset \d+: ", done.stderr)
+    assert re.search(rb"^error: <stdin>, sample a, offset \d+: ", done.stderr)
     assert list(tmp_path.glob("x*")) == []
 
 
@@ -261,5 +261,5 @@ def test_a_cut_shard_among_whole_ones_leaves_no_manifest(tmp_path):
         (bucket / f"s{number}.tar").write_bytes(data)
     done = tar2tf("convert", bucket, "-o", tmp_path / "out/x-<>.record", "--max-shard-size", "1GB")
     assert done.returncode == 3
-    assert "s2.tar, offset" in done.stderr
+    assert "s2.tar, sample 0069, offset 143360: " in done.stderr
     assert [path.name for path in (tmp_path / "out").iterdir() if path.name[0] != "."] == []
