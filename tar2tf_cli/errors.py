@@ -48,6 +48,7 @@ __all__ = [
     "WorkerError",
     "changed",
     "meant",
+    "not_installed",
     "read_failed",
     "write_errors",
     "write_failed",
@@ -233,6 +234,13 @@ def write_failed(path: str, error: OSError) -> SinkError:
     room = "make room or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
     hint = f"{room}choose another place, then run the same command"
     return SinkError(f"cannot be written: {error.strerror or error}", shard=path, hint=hint)
+
+
+def not_installed(error: ModuleNotFoundError) -> UsageError:
+    """Make the error for a missing package, as after an installation without dependencies."""
+    package = (error.name or str(error)).partition(".")[0]
+    hint = "install it; pip install tar2tf-cli installs everything that tar2tf itself needs"
+    return UsageError(f"the Python package {package!r} is not installed", hint=hint)
 
 
 @contextmanager

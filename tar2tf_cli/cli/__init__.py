@@ -145,7 +145,7 @@ def main(args: list[str] | None = None) -> NoReturn:
 
     If the reader of the output is gone, it exits with 141 and prints nothing, as other tools do.
     """
-    from tar2tf_cli.errors import Interrupted, ReaderGoneError, SinkError, Tar2tfError
+    from tar2tf_cli.errors import Interrupted, ReaderGoneError, SinkError, Tar2tfError, not_installed
 
     _fill_standard_streams()
     failure: Tar2tfError
@@ -161,6 +161,8 @@ def main(args: list[str] | None = None) -> NoReturn:
         sys.exit(ReaderGoneError.exit_code)
     except Tar2tfError as error:
         failure = error
+    except ModuleNotFoundError as error:
+        failure = not_installed(error)
     except io.UnsupportedOperation:
         failure = SinkError("standard output is closed")
     except OSError as error:

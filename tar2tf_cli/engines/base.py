@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, NamedTuple, Protocol
 
-from tar2tf_cli.errors import Tar2tfError, UsageError, WorkerError
+from tar2tf_cli.errors import Tar2tfError, UsageError, WorkerError, not_installed
 
 __all__ = ["Engine", "Outcome", "Task", "TaskContext", "attempt", "keep_memory", "pickled"]
 
@@ -65,6 +65,8 @@ def attempt(task: Task, context: TaskContext) -> Outcome:
         raise
     except OSError as error:
         return Outcome(task, error=WorkerError(f"{type(error).__name__}: {error}"))
+    except ModuleNotFoundError as error:
+        return Outcome(task, error=not_installed(error))
     except Exception as error:
         import traceback
 

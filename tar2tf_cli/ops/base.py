@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
-from tar2tf_cli.errors import ProblemsError, SampleError, UsageError, meant
+from tar2tf_cli.errors import ProblemsError, SampleError, UsageError, meant, not_installed
 from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS, whole, whole_sample
 from tar2tf_cli.ops.rules import JsonSchema, Rule
 from tar2tf_cli.samples.names import Sample
@@ -220,12 +220,15 @@ def apply_ops(sample: Sample, ops: Sequence[Op], context: OpContext) -> Iterator
 
     Raises:
         SampleError: when an op fails.
+        UsageError: when a package is missing.
     """
     for position, op in enumerate(ops):
         try:
             result = op.apply(sample if op.by_name else whole_sample(sample), context)
         except SampleError:
             raise
+        except ModuleNotFoundError as error:  # which no other sample would be spared
+            raise not_installed(error) from error
         except Exception as error:
             raise SampleError(f"{op.name} failed: {type(error).__name__}: {error}") from error
         if result is None:

@@ -83,7 +83,7 @@ class CloudStore(Store):
             if path:
                 client["root_certificate"] = Path(path).read_bytes()
             return self.make(obstore_store(), client_options={**client, **timeouts}, retry_config={"max_retries": 0})
-        except Tar2tfError:
+        except (Tar2tfError, ModuleNotFoundError):
             raise
         except Exception as error:
             raise UsageError(sentence(error), shard=self.bucket, hint=self.login) from None
@@ -174,7 +174,7 @@ class CloudStore(Store):
         """Convert obstore's exceptions to `Transient` or one of our errors."""
         try:
             yield
-        except (Tar2tfError, Transient):
+        except (Tar2tfError, Transient, ModuleNotFoundError):
             raise
         except Exception as error:
             raise_as_ours(error, where, without_secrets(self._endpoint or self.cloud), self.login, offset)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from shards import (
+    PHOTOS,
     contents,
     convert,
     samples,
@@ -178,3 +181,23 @@ def test_hidden_files_and_other_kinds_are_no_shards(tmp_path: Path) -> None:
         write_tar(tmp_path / name, samples(3))
     document = json.loads(convert(tmp_path, "-o", tmp_path / "out" / "x", "--json").stdout)
     assert document["inputs"] == 1
+
+
+@pytest.mark.parametrize(
+    ("package", "words"),
+    [
+        ("ruamel.yaml", ["convert", "--spec", "-"]),
+        ("obstore", ["inspect", "s3://bucket"]),
+        (
+            "simplejpeg",
+            ["convert", PHOTOS, "-o", "x", "--op", "decode:jpg", "--on-error", "skip"],
+        ),
+    ],
+)
+def test_a_missing_package_is_named(package: str, words: list[str], tmp_path: Path) -> None:
+    program = f"import sys; sys.modules[{package!r}] = None; from tar2tf_cli.cli import main; main()"
+    command = [sys.executable, "-c", program, *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    first, second = done.stderr.splitlines()
+    assert (done.returncode, done.stdout, "pip install" in second) == (2, "", True)
+    assert first.endswith(f"the Python package {package.partition('.')[0]!r} is not installed")
