@@ -20,7 +20,7 @@ from tar2tf_cli.samples.batches import Batch
 from tar2tf_cli.samples.names import KEY, Sample
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source
-from tar2tf_cli.stores.base import OnBytes, OnFault, Placed
+from tar2tf_cli.stores.base import OnBytes, OnFault
 
 __all__ = ["Making", "Reading"]
 
@@ -113,37 +113,53 @@ class Reading:
         making = making or Making(conversion, source)
         self.steps, self._make, self._plain, self._encoder = making.steps, making.make, making.plain, making.encoder
         self._note = self.report.schema.add_plain if self._plain else self.report.schema.add
-        samples = source.samples(item, self.report, self._fault, on_bytes)
-        self._input: _Tar | _List
-        if samples is None:
-            options = {"sizes_only": sizes_only, "trusted": trusted, "most": conversion.max_entry_size}
+        self._place: Mapping[str, Any] = {}  # where the current sample of a list came from
+        self._tar: TarSamples | None = None
+        self._listed = source.samples(item, self.report, self._fault, on_bytes)
+        if self._listed is None:
             spec = conversion.input
             rules = TarRules(spec.key_split, True if regroup else spec.regroup, spec.ignore_missing_end)
-            look = _AHEAD if ahead else 0
             loaded = small and not rules.regroup
-            self._input = _Tar(rules, source, item, self._fault, on_bytes, loaded=loaded, ahead=look, **options)
-        else:
-            self._input = _List(samples)
-        self.seekable = self._input.seekable
-        self.regroups = self._input.regroups
+            self._stream = (
+                open_stream(source.load(item), self.name, on_bytes, first=item.size or 1)
+                if loaded
+                else open_stream(source.open(item), self.name, on_bytes)
+            )
+            self._tar = TarSamples(
+                source,
+                item,
+                self._stream,
+                rules,
+                self._fault,
+                sizes_only=sizes_only,
+                trusted=trusted,
+                ahead=_AHEAD if ahead else 0,
+                most=conversion.max_entry_size,
+                on_bytes=on_bytes,
+                loaded=loaded,
+                least=IN_PLACE,
+            )
+        self.seekable = bool(self._tar and self._tar.seekable)
+        self.regroups = bool(self._tar and self._tar.regroups)
 
     @property
     def count(self) -> int | None:
         """The number of samples, if they are put together; known once the first one is read."""
-        return self._input.count
+        return self._tar.count if self._tar else None
 
     @property
     def offset(self) -> int:
         """The offset in the tar at which the current sample begins."""
-        return self._input.offset
+        return self._tar.grouper.offset if self._tar else 0
 
     def where(self) -> dict[str, Any]:
         """Where the last sample read came from: its shard and, in a tar, its offset."""
-        return {"shard": self.name, **self._input.place}
+        return {"shard": self.name, **({"offset": self.offset} if self._tar else self._place)}
 
     def seek(self, offset: int) -> None:
         """Start at a sample's offset instead of the beginning; only if `seekable`."""
-        self._input.seek(offset)
+        assert self._tar
+        self._tar.seek(offset)
 
     def samples(self) -> Iterator[Sample]:
         """The samples; if faults are skipped, also those that follow damage to the shard itself."""
@@ -151,11 +167,17 @@ class Reading:
         while reads_on:
             reads_on = False
             try:
-                yield from self._input.samples()
-                self._input.check_end()
+                yield from self._tar.samples() if self._tar else self._of_list()
+                if self._tar:
+                    self._tar.check_end()
             except DamagedShardError as error:
-                reads_on = self._skip and self._input.resume(error)
+                reads_on = self._skip and self._tar is not None and self._tar.resume(error)
                 self._fault(error)
+
+    def _of_list(self) -> Iterator[Sample]:
+        for place, sample in self._listed or ():
+            self._place = place
+            yield sample
 
     def whole_samples(self) -> Iterator[Sample]:
         """The same samples with all entries in memory; one with an entry that is too large for that is faulty."""
@@ -174,8 +196,8 @@ class Reading:
             take: called with each batch, if any are made: where entries are stored as they are, and nothing needs to
                 be known of each sample.
         """
-        if take and self._plain and self._threads == 1:
-            self._input.make_batches(partial(self._taken, take))
+        if take and self._tar and self._plain and self._threads == 1:
+            self._tar.grouper.take = partial(self._taken, take)
         return self._flow(lambda key, parts, size: (key, frame(parts, size), size + FRAMING))
 
     def _taken(self, take: Callable[[Batch], None], batch: Batch) -> None:
@@ -224,89 +246,16 @@ class Reading:
 
     def __exit__(self, *exception: object) -> None:
         """Close the input; the report is now complete."""
-        self._input.finish(self.report)
-        del self._input  # breaks a reference cycle that would keep the buffers until garbage collection
+        if self._listed:
+            self._listed.close()
+        elif tar := self._tar:
+            tar.close()
+            self._stream.close()
+            report = self.report
+            report.skipped, report.archives, report.not_adjacent = tar.skipped, tar.archives, tar.not_adjacent
+            report.split_differs = tar.grouper.split_differs
+            report.errors.sort(key=lambda error: error["offset"] or 0)  # threads report their errors later
+            self._tar = None  # breaks a reference cycle that would keep the buffers until garbage collection
 
     def _fault(self, error: SampleError | DamagedShardError) -> None:
         self._on_fault(error.at(**self.where()))
-
-
-class _Tar(TarSamples):
-    """A tar as samples: entries are its members."""
-
-    def __init__(
-        self,
-        rules: TarRules,
-        source: Source,
-        item: ObjectInfo,
-        fault: OnFault,
-        on_bytes: Callable[[int], None] | None,
-        *,
-        loaded: bool,
-        **options: Any,
-    ) -> None:
-        self._opened = (
-            open_stream(source.load(item), source.locate(item.name), on_bytes, first=item.size or 1)
-            if loaded
-            else open_stream(source.open(item), source.locate(item.name), on_bytes)
-        )
-        options |= {"on_bytes": on_bytes, "loaded": loaded, "least": IN_PLACE}
-        super().__init__(source, item, self._opened, rules, fault, **options)
-
-    @property
-    def offset(self) -> int:
-        return self.grouper.offset
-
-    @property
-    def place(self) -> Mapping[str, Any]:
-        """Where the current sample came from."""
-        return {"offset": self.grouper.offset}
-
-    def make_batches(self, take: Callable[[Batch], None]) -> None:
-        self.grouper.take = take
-
-    def finish(self, report: InputReport) -> None:
-        self.close()
-        self._opened.close()
-        report.skipped = self.skipped
-        report.archives = self.archives
-        report.not_adjacent = self.not_adjacent
-        report.split_differs = self.grouper.split_differs
-        report.errors.sort(key=lambda error: error["offset"] or 0)  # threads report their errors later
-
-
-class _List:
-    """Part of a list of files or rows as samples, or the output of a pipeline's stages.
-
-    Attributes:
-        place: where the current sample came from.
-    """
-
-    seekable = False
-    regroups = False
-    count = None
-    offset = 0
-
-    def __init__(self, samples: Placed) -> None:
-        self.place: Mapping[str, Any] = {}
-        self._samples = samples
-
-    def seek(self, offset: int) -> None:
-        raise NotImplementedError
-
-    def make_batches(self, take: Callable[[Batch], None]) -> None:
-        """A list has none."""
-
-    def check_end(self) -> None:
-        """A list may be empty."""
-
-    def resume(self, error: DamagedShardError) -> bool:
-        return False
-
-    def samples(self) -> Iterator[Sample]:
-        for place, sample in self._samples:
-            self.place = place
-            yield sample
-
-    def finish(self, report: InputReport) -> None:
-        self._samples.close()
