@@ -260,7 +260,7 @@ class AisStore(WebStore):
         if status == 416:
             raise changed(where)
         login = LOGIN if status in (401, 403) else None
-        check_status(status, message, where, login, server=node, headers=response.headers)
+        check_status(status, message, where, login, server=node, after=response.retry_after)
 
     def _no_cluster(self, why: str) -> SourceError:
         hint = "check --endpoint or AIS_ENDPOINT"

@@ -157,6 +157,7 @@ class Response:
 
     Attributes:
         status: the HTTP status.
+        retry_after: how many seconds the server asks to wait (RFC 9110, 10.2.3); known when nothing more is received.
     """
 
     def __init__(
@@ -173,6 +174,7 @@ class Response:
         on_end: Callable[[], object],
     ) -> None:
         self.status = 0
+        self.retry_after = 0
         self._wire = wire
         self._easy: Any = easy
         self._url = url
@@ -270,7 +272,7 @@ class Response:
     def close(self) -> None:
         """Close the connection, unless all of the body was received."""
         if self._easy:
-            self._url = self._last_url()
+            self._url, self.retry_after = self._last_url(), self._easy.getinfo(pycurl.RETRY_AFTER)
             self._wire.end(self._easy)
             self._easy = None
             self._on_end()

@@ -109,7 +109,9 @@ class HttpStore(WebStore):
             text = text_of(response)
             said = text if HTTP_TO_HTTPS.search(text) else ""  # other servers answer with pages of HTML
             hint = _LOGIN if response.status == 401 else None
-            check_status(response.status, said, self.locate(name), hint, server=self._server, headers=response.headers)
+            check_status(
+                response.status, said, self.locate(name), hint, server=self._server, after=response.retry_after
+            )
 
 
 def _version(headers: Mapping[str, str]) -> str | None:

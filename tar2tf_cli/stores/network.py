@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import os
 import re
-import time
-from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
 
 from tar2tf_cli.errors import SourceError, UsageError
@@ -57,7 +53,7 @@ def check_status(
     hint: str | None = None,
     *,
     server: str = "",
-    headers: Mapping[str, str] | None = None,
+    after: float = 0,
 ) -> None:
     """Raise the error for an HTTP status; return if it is a success.
 
@@ -67,7 +63,7 @@ def check_status(
         where: the object or bucket.
         hint: what to do when the server refuses.
         server: the server, if the object's URL does not name it.
-        headers: the response's headers, which may tell when to come back.
+        after: how many seconds the server asks to wait before the next request.
 
     Raises:
         Transient: for failures that a retry may fix.
@@ -78,23 +74,11 @@ def check_status(
         return
     words = f": {message}" if message else ""
     if status in _TRANSIENT:
-        after = _seconds((headers or {}).get("Retry-After"))
         raise Transient(f"the server answered {status}{words}", server, after)
     if status == 400 and HTTP_TO_HTTPS.search(message):
         raise wrong_scheme(server or where, "https")
     kind = NoSuchObject if status in (404, 410) else SourceError
     raise kind(f"{_MEANING.get(status, f'the server answered {status}')}{words}", shard=where, hint=hint)
-
-
-def _seconds(retry_after: str | None) -> float:
-    """Parse a Retry-After header, seconds or a date (RFC 9110, 10.2.3); 0 if there is none."""
-    if not retry_after:
-        return 0
-    with contextlib.suppress(ValueError):
-        if retry_after.strip().isdecimal():
-            return float(retry_after)
-        return max(0, parsedate_to_datetime(retry_after).timestamp() - time.time())
-    return 0
 
 
 def wrong_scheme(server: str, speaks: str) -> SourceError:
