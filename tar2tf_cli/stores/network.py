@@ -95,8 +95,8 @@ def file_of(variable: str) -> str | None:
     Raises:
         UsageError: when there is no such file or folder.
     """
-    path = os.environ.get(variable)
-    if path and not os.path.exists(os.path.expanduser(path)):
+    path = os.path.expanduser(os.environ.get(variable, ""))
+    if path and not os.path.exists(path):
         raise UsageError(f"{variable} is set to {path}, which does not exist")
     return path or None
 

@@ -5,8 +5,10 @@ import socket
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from email.utils import formatdate
 from pathlib import Path
 
 import pytest
@@ -147,6 +149,17 @@ def test_some_responses_have_no_body_whatever_they_announce(status: bytes) -> No
         client = WebClient()
         assert client.send("GET", server.url).read() == b""
         assert body(client, server.url) == b"bytes"
+
+
+@pytest.mark.parametrize(
+    ("value", "least", "most"),
+    [("7", 7, 7), (formatdate(time.time() + 3000, usegmt=True), 1000, 3000), ("soon", 0, 0)],
+)
+def test_a_server_says_when_to_come_back(value: str, least: int, most: int) -> None:
+    with scripted([f"HTTP/1.1 503 Busy\r\nRetry-After: {value}\r\nContent-Length: 0\r\n\r\n".encode()]) as server:
+        response = WebClient().send("GET", server.url)
+        assert (response.status, response.read()) == (503, b"")
+        assert least <= response.retry_after <= most
 
 
 def test_a_header_cannot_hold_another_one() -> None:
