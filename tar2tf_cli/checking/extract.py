@@ -17,6 +17,7 @@ from tar2tf_cli.samples.names import KEY
 __all__ = ["extract"]
 
 _UNSAFE: Final = re.compile(r"[/\0]")
+_HERE: Final = re.compile(r"^(\./)+")  # as in `tar cf x.tar -C FOLDER .`
 
 
 def extract(samples: Iterable[RawSample], keys: Sequence[str], folder: str) -> Iterator[str]:
@@ -40,7 +41,7 @@ def extract(samples: Iterable[RawSample], keys: Sequence[str], folder: str) -> I
         key = sample.key if sample.key is not None else str(sample.number)
         if key in wanted:
             for name, data in _entries(sample):
-                yield _write(folder, f"{key}.{_UNSAFE.sub('_', name)}", data)
+                yield _write(folder, f"{_HERE.sub('', key)}.{_UNSAFE.sub('_', name)}", data)
             wanted.discard(key)
             if not wanted:
                 return
@@ -50,7 +51,8 @@ def extract(samples: Iterable[RawSample], keys: Sequence[str], folder: str) -> I
 
 
 def _check(key: str) -> None:
-    if os.path.isabs(key) or not key or any(part in ("", ".", "..") for part in key.split("/")) or "\0" in key:
+    parts = _HERE.sub("", key).split("/")
+    if os.path.isabs(key) or any(part in ("", ".", "..") for part in parts) or "\0" in key:
         raise UsageError(f"the key {key!r} is not a path inside a folder, so it cannot be extracted")
 
 

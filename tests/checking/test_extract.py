@@ -49,7 +49,15 @@ def test_features_of_a_record_are_extracted(tmp_path: Path, run_inspect: Callabl
     }
 
 
-@pytest.mark.parametrize("key", ["../evil", "/tmp/evil", "a/../../evil", "", "a//b", "."])
+def test_a_sample_of_a_tar_of_the_current_folder_is_extracted(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
+    path = write(tmp_path / "x.tar", a_tar([("./d/a.jpg", b"picture"), ("./d/a.cls", b"1")]))
+    ran = run_inspect(path, "--extract", "./d/a", "--to", tmp_path / "to")
+    assert ran.code == 0, ran.err
+    assert sorted(ran.out.split()) == [f"{tmp_path}/to/d/a.{name}" for name in ("cls", "jpg")]
+    assert (tmp_path / "to" / "d" / "a.jpg").read_bytes() == b"picture"
+
+
+@pytest.mark.parametrize("key", ["../evil", "/tmp/evil", "a/../../evil", "", "a//b", ".", "./../evil", ".//evil"])
 def test_nothing_is_written_outside_of_the_folder(tmp_path: Path, run_inspect: Callable[..., Ran], key: str) -> None:
     path = write(tmp_path / "in" / "x", framed(an_example(__key__=key.encode(), x=b"evil")))
     ran = run_inspect(path, "--extract", key, "--to", tmp_path / "to")
