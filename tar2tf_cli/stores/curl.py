@@ -157,6 +157,7 @@ class Response:
 
     Attributes:
         status: the HTTP status.
+        headers: the headers by name, which is not case-sensitive.
         retry_after: how many seconds the server asks to wait (RFC 9110, 10.2.3); known when nothing more is received.
     """
 
@@ -183,8 +184,7 @@ class Response:
         self._follows = follows
         self._tls_hint = tls_hint
         self._on_end = on_end
-        self._headers = _Headers()
-        self._lines: list[bytes] = []  # of headers that were not looked at
+        self.headers = _Headers()
         self._pieces: deque[bytes] = deque()
         self._held = 0  # bytes in the pieces
         self._begun = False
@@ -231,14 +231,6 @@ class Response:
     def _last_url(self) -> str:
         redirected = self._easy and self._easy.getinfo(pycurl.REDIRECT_COUNT)
         return str(self._easy.getinfo(pycurl.EFFECTIVE_URL)) if redirected else self._url
-
-    @property
-    def headers(self) -> _Headers:
-        """The headers by name, which is not case-sensitive."""
-        for line in self._lines:
-            self._headers.add(line)
-        self._lines.clear()
-        return self._headers
 
     def read(self, size: int | None = None) -> bytes:
         """Return `size` bytes of the body as it was sent, or all of it; less at its end, or where it breaks off.
@@ -300,12 +292,12 @@ class Response:
     def _take_header(self, line: bytes) -> None:
         if line.startswith(b"HTTP/"):
             self.status = int(line.split(None, 2)[1])
-            self._headers, self._lines = _Headers(), []
+            self.headers = _Headers()
         elif line in (b"\r\n", b"\n"):
             self._moved = time.monotonic()
             self._begun = self.status >= 200 and not (self._follows and self._redirects())
         else:
-            self._lines.append(line)
+            self.headers.add(line)
 
     def _redirects(self) -> bool:
         return 300 <= self.status < 400 and bool(self.headers.get("Location"))
