@@ -191,7 +191,7 @@ class _NewFile(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value == "-":
-            self.fail("- is not the name of a file; /dev/stdout is standard output", param, ctx)
+            self.fail("- is not the name of a file, and standard output has other text", param, ctx)
         folder = os.path.dirname(value)
         if self._folder_is_there and folder and not os.path.isdir(folder):
             self.fail(f"there is no folder {folder!r}", param, ctx)

@@ -62,7 +62,7 @@ def write_whole(path: str, parts: Iterable[bytes], *, lasting: bool = True) -> N
         SinkError: when it cannot be written.
     """
     if is_stream(path):
-        with write_errors(path), open(path, "wb") as stream:
+        with write_errors(path), open(path, "ab") as stream:
             stream.writelines(parts)
         return
     with WholeFile(path, lasting=lasting) as file:
