@@ -10,23 +10,14 @@ from typing import Final
 
 from tar2tf_cli.conversion.spool_index import Lengths, SpoolIndex
 from tar2tf_cli.formats.blake2 import blake2b
-from tar2tf_cli.formats.record_file import crc32c_of_file
 from tar2tf_cli.samples.batches import Batch
 from tar2tf_cli.sinks import RecordFile
 from tar2tf_cli.spec.conversion import Conversion
 
-__all__ = ["Spool", "gzip_stream", "spool_is_whole"]
+__all__ = ["Spool", "gzip_stream"]
 
 _GZIP_LEVEL: Final = 6
 _GZIP_BLOCK: Final = 1 << 20
-
-
-def spool_is_whole(path: str, crc: int) -> bool:
-    """Whether a spool exists and its CRC-32C is the one reported when it was written."""
-    try:
-        return crc32c_of_file(path) == crc
-    except FileNotFoundError:
-        return False
 
 
 def gzip_stream(chunks: Iterable[tuple[Iterable[bytes], int]]) -> Iterator[tuple[list[bytes], int]]:

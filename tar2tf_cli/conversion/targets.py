@@ -229,10 +229,9 @@ class FilesTarget(_WithoutManifest):
                 os.replace(Shard("", number).part(self.folder), path)
         for folder in {os.path.dirname(path) for path in paths}:
             sync(folder)
-        reports = [self._reports[number] for number in range(len(names))]
         return [
-            ShardEntry(name, report.records, report.size, digest(report.crc), None)
-            for name, report in zip(names, reports, strict=True)
+            ShardEntry(names[number], report.records, report.size, digest(report.crc))
+            for number, report in sorted(self._reports.items())
         ]
 
 

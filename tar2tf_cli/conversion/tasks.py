@@ -19,11 +19,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tar2tf_cli.conversion.group import FileKind, Group, group_file, load_group, save_group
-from tar2tf_cli.conversion.spool import Spool, spool_is_whole
+from tar2tf_cli.conversion.spool import Spool
 from tar2tf_cli.conversion.spool_index import SpoolIndex
 from tar2tf_cli.errors import NotAdjacentError, Tar2tfError
 from tar2tf_cli.flow.reading import Making, Reading
-from tar2tf_cli.formats.record_file import WholeFile
+from tar2tf_cli.formats.record_file import WholeFile, crc32c_of_file
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.tar_samples import put_together
 from tar2tf_cli.spec.conversion import Conversion
@@ -127,7 +127,7 @@ class ReadInputs(NamedTuple):
 def _has_spool(worker: Worker, group: Group) -> bool:
     """Whether nothing is wrong with a group's spool, which is gone if all its records are in whole shards."""
     path = worker.path(group.number, "spool")
-    return group.spool_crc is None or not os.path.exists(path) or spool_is_whole(path, group.spool_crc)
+    return group.spool_crc is None or not os.path.exists(path) or crc32c_of_file(path) == group.spool_crc
 
 
 def _may_be_direct(worker: Worker, numbers: tuple[int, ...]) -> bool:

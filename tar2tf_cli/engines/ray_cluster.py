@@ -57,7 +57,7 @@ class RayCluster(Place):
             WorkerError: when there is no cluster at the address.
         """
         self._connect()
-        return max(1, *(int(node["Resources"].get("CPU", 0)) for node in self._nodes()), self._total())
+        return max(1, int(self.ray.cluster_resources().get("CPU", 0)))
 
     def threads(self, wanted: int) -> int:
         """How many threads a task may have, so that there is a node for it."""
@@ -130,9 +130,6 @@ class RayCluster(Place):
 
     def _nodes(self) -> list[dict[str, Any]]:
         return [node for node in self.ray.nodes() if node["Alive"]]
-
-    def _total(self) -> int:
-        return int(self.ray.cluster_resources().get("CPU", 0))
 
     def _connect(self) -> None:
         if self.ray.is_initialized():

@@ -20,7 +20,7 @@ from tar2tf_cli.errors import SampleError, Tar2tfError
 from tar2tf_cli.features.feature_map import FeatureMap
 from tar2tf_cli.features.presets import find_preset, of_record_to_example
 from tar2tf_cli.features.tf_example import TFExample, key_of, transform
-from tar2tf_cli.flow.threads import CHUNK, in_threads
+from tar2tf_cli.flow.threads import CHUNK, work_in_threads
 from tar2tf_cli.formats.stored import whole_sample
 from tar2tf_cli.ops.base import Op, OpContext, apply_ops
 from tar2tf_cli.samples.names import KEY, Sample
@@ -149,12 +149,17 @@ def flow(
         SampleError: raised by `on_fault`.
     """
     if threads > 1:
-        yield from in_threads(
-            ((item, key_of(item) or "", where()) for item in items), steps, on_fault, finish, threads, chunk
-        )
+        placed = ((item, key_of(item) or "", where()) for item in items)
+        for result, key, place in work_in_threads(placed, steps, threads, chunk):
+            try:
+                if isinstance(result, SampleError):
+                    raise result
+                yield finish(key, result)
+            except SampleError as error:
+                on_fault(error.at(key=key, **place))
         return
     for item in items:
-        key: str = item[KEY] if type(item) is dict else key_of(item) or ""
+        key = item[KEY] if type(item) is dict else key_of(item) or ""
         results: Iterator[Any] | None = None
         left = True
         while left:  # an error in one result does not stop the others

@@ -12,7 +12,7 @@ from tar2tf_cli.formats.example import Feature
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["CHUNK", "Placed", "in_threads", "work_in_threads"]
+__all__ = ["CHUNK", "Placed", "work_in_threads"]
 
 CHUNK: Final = 8  # items passed to a thread at once; passing one can cost more than processing it
 _WEIGHT: Final = 1 << 16  # a chunk of this many bytes gets no further items; decoded, they may be ten times as large
@@ -22,24 +22,6 @@ Placed: TypeAlias = "tuple[Any, str, Mapping[str, Any]]"
 """An item, or one of its results or errors, with the item's key and place."""
 
 Steps: TypeAlias = Callable[[Any], Iterable[Any]]
-
-
-def in_threads(
-    items: Iterator[Placed],
-    steps: Steps,
-    on_fault: Callable[[SampleError], None],
-    finish: Callable[[str, Any], Any],
-    threads: int,
-    most: int,
-) -> Iterator[Any]:
-    """Like `flow`, but runs `steps` in several threads; items are read, and results finished, in the calling thread."""
-    for result, key, place in work_in_threads(items, steps, threads, most):
-        try:
-            if isinstance(result, SampleError):
-                raise result
-            yield finish(key, result)
-        except SampleError as error:
-            on_fault(error.at(key=key, **place))
 
 
 def work_in_threads(items: Iterator[Placed], steps: Steps, threads: int, most: int = CHUNK) -> Iterator[Placed]:
