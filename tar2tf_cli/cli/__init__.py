@@ -166,7 +166,8 @@ def main(args: list[str] | None = None) -> NoReturn:
     except io.UnsupportedOperation:
         failure = SinkError("standard output is closed")
     except OSError as error:
-        failure = SinkError(f"{error.strerror or error}", shard=error.filename or "standard output")
+        unnamed = "the current directory" if isinstance(error, FileNotFoundError) else "standard output"
+        failure = SinkError(f"{error.strerror or error}", shard=error.filename or unnamed)
         _drop_output()
     from tar2tf_cli.cli.output import print_error
 
