@@ -24,11 +24,13 @@ from tar2tf_cli.formats.example_parser import decode
 from tar2tf_cli.formats.record_file import write_whole
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.paths import PathsSource, are_paths
 from tar2tf_cli.inputs.stages import TarsSource
 from tar2tf_cli.inputs.tar_samples import TarRules, put_together
 from tar2tf_cli.samples.names import KEY
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.reach import Reach
+from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.yaml_file import build, overlaid
 from tar2tf_cli.stores import ObjectInfo, Source
 
@@ -95,10 +97,33 @@ def _compare(run: CheckRun, plan: Plan, shards: Source, reports: list[FileReport
 
 def _plan(manifest: Manifest, bucket: str, templates: Sequence[str], reach: Reach) -> Plan:
     given: dict[str, Any] = {"bucket": bucket, "no_sign_request": reach.get("no_sign_request", False)}
-    if templates:
-        given["template"] = tuple(templates)
+    own = templates or _own(manifest, bucket)
+    if own is not None:
+        given["template"] = tuple(own)
     spec = overlaid(manifest.spec, {"input": given, "retry_for": reach.get("retry_for")})
-    return make_plan(build(spec), endpoint=reach.get("endpoint"))
+    paths = PathsSource((bucket, *templates), every=False) if are_paths(bucket, templates) else None
+    return make_plan(build(spec), endpoint=reach.get("endpoint"), source=paths)
+
+
+def _own(manifest: Manifest, bucket: str) -> Sequence[str] | None:
+    """The templates of a manifest's own inputs in a bucket; None for those of its spec.
+
+    A bucket that is a file, or has a template itself, takes none. Inputs that were given as paths, such as
+    `shards/a.tar` and `shards/b.tar`, may be in another folder now, under the last parts of their names.
+    """
+    if os.path.isfile(bucket) or split_template(bucket)[1]:
+        return ()
+    spec, names = manifest.spec["input"], [item.name for item in manifest.inputs]
+    if not any(name == spec["bucket"] or name.startswith(os.path.join(spec["bucket"], "")) for name in names):
+        return None
+    return [_below(bucket, name) for name in names]
+
+
+def _below(bucket: str, name: str) -> str:
+    """The longest end of a path that is a file in a folder; its last part if there is none."""
+    parts = name.split("/")
+    ends = ["/".join(parts[start:]) for start in range(len(parts))]
+    return next((end for end in ends if os.path.isfile(os.path.join(bucket, end))), ends[-1])
 
 
 # --- The two sides ---

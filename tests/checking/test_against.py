@@ -54,6 +54,30 @@ def test_the_source_of_a_conversion_is_what_it_was_made_from(tmp_path: Path, nam
         assert (ran.code, found(ran)) == (0, [])
 
 
+def test_inputs_given_as_paths_are_found_in_their_folder_wherever_it_is(
+    tmp_path: Path, run: Callable[..., Ran]
+) -> None:
+    source = shards(tmp_path / "in")
+    write(source / "other.tar", a_tar([("other.a", b"1")]))
+    paths = sorted(source.glob("s-*.tar"))
+    assert convert(*paths, "-o", tmp_path / "out" / "x.record").code == 0
+    moved = source.rename(tmp_path / "moved")
+    there = sorted(moved.glob("s-*.tar"))
+    for arguments in ((moved,), (moved, "s-*.tar"), (f"{moved}/s-*.tar",), there):
+        ran = run(tmp_path / "out" / "x-manifest.json", "--against", *arguments, "--json")
+        assert (ran.code, found(ran)) == (0, []), arguments
+    ran = run(tmp_path / "out" / "x-manifest.json", "--against", there[0], "--json")
+    assert (ran.code, {kind for kind, _ in found(ran)}) == (1, {"unexpected"})
+
+
+def test_folders_given_as_paths_are_compared_as_paths(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    folders = [shards(tmp_path / name) for name in ("in", "more")]
+    assert convert(*folders, "-o", tmp_path / "out" / "x.record").code == 0
+    for arguments in (folders, (tmp_path,)):
+        ran = run(tmp_path / "out" / "x-manifest.json", "--against", *arguments, "--json")
+        assert (ran.code, found(ran)) == (0, []), arguments
+
+
 def test_changed_missing_and_unexpected_samples_are_found(tmp_path: Path, run: Callable[..., Ran]) -> None:
     assert (
         convert(shards(tmp_path / "in"), "-o", tmp_path / "out" / "x-<>.record", "--records-per-shard", "5").code == 0
