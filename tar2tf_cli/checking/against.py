@@ -108,15 +108,16 @@ def _plan(manifest: Manifest, bucket: str, templates: Sequence[str], reach: Reac
 def _own(manifest: Manifest, bucket: str) -> Sequence[str] | None:
     """The templates of a manifest's own inputs in a bucket; None for those of its spec.
 
-    A bucket that is a file, or has a template itself, takes none. Inputs that were given as paths, such as
-    `shards/a.tar` and `shards/b.tar`, may be in another folder now, under the last parts of their names.
+    Standard input, a file, and a bucket with a template of its own take none. Inputs that were given as paths, such
+    as `shards/a.tar`, may be in another folder now, under the last parts of their names.
     """
-    if os.path.isfile(bucket) or split_template(bucket)[1]:
+    if bucket == "-" or os.path.isfile(bucket) or split_template(bucket)[1]:
         return ()
-    spec, names = manifest.spec["input"], [item.name for item in manifest.inputs]
-    if not any(name == spec["bucket"] or name.startswith(os.path.join(spec["bucket"], "")) for name in names):
-        return None
-    return [_below(bucket, name) for name in names]
+    made_from, names = manifest.spec["input"]["bucket"], [item.name for item in manifest.inputs]
+    paths = any(name == made_from or name.startswith(os.path.join(made_from, "")) for name in names)
+    if made_from != "-" and (paths or names == [os.path.basename(made_from)]):
+        return [_below(bucket, name) for name in names]
+    return None
 
 
 def _below(bucket: str, name: str) -> str:

@@ -70,6 +70,24 @@ def test_inputs_given_as_paths_are_found_in_their_folder_wherever_it_is(
     assert (ran.code, {kind for kind, _ in found(ran)}) == (1, {"unexpected"})
 
 
+def test_one_tar_is_compared_by_itself_and_standard_input_too(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    tar = shards(tmp_path / "in") / "s-1.tar"
+    assert convert(tar, "-o", tmp_path / "out" / "x.record").code == 0
+    manifest = tmp_path / "out" / "x-manifest.json"
+    for place in (tar, tar.parent):
+        ran = run(manifest, "--against", place, "--json")
+        assert (ran.code, found(ran)) == (0, []), place
+    ran = in_a_process("verify", manifest, "--against", "-", "--json", stdin=tar.read_bytes())
+    assert (ran.code, found(ran)) == (0, [])
+    data = tar.read_bytes()
+    assert in_a_process("convert", "-", "-o", tmp_path / "out" / "y.record", stdin=data).code == 0
+    for place in ("-", tar):
+        ran = in_a_process("verify", tmp_path / "out" / "y-manifest.json", "--against", place, "--json", stdin=data)
+        assert (ran.code, found(ran)) == (0, [])
+    ran = run(tmp_path / "out" / "y-manifest.json", "--against", tar.parent, "--json")
+    assert {kind for kind, _ in found(ran)} == {"missing"}, "as of all tars of the folder"
+
+
 def test_folders_given_as_paths_are_compared_as_paths(tmp_path: Path, run: Callable[..., Ran]) -> None:
     folders = [shards(tmp_path / name) for name in ("in", "more")]
     assert convert(*folders, "-o", tmp_path / "out" / "x.record").code == 0
