@@ -174,7 +174,7 @@ def test_a_token_that_expires_during_the_run_is_told_and_a_new_one_continues(
     (tmp_path / "fast").touch()
     done = command(*run, AIS_AUTHN_TOKEN=token(600, admin=True))
     assert done.returncode == 0, done.stderr
-    assert f"{len(made)} shards" in done.stderr
+    assert f"continuing an interrupted run: {len(made)} shard" in done.stderr
     assert "60 records" in done.stderr
 
 
