@@ -76,8 +76,13 @@ def printable(text: str) -> str:
 
 
 def message(text: str) -> None:
-    """Print a line on standard error."""
-    click.echo(text, err=True, color=_colors())
+    """Print a line on standard error; where that cannot be written, it is lost, but the exit code stays true."""
+    try:
+        click.echo(text, err=True, color=_colors())
+    except BrokenPipeError:
+        raise
+    except OSError:  # a log on a full disk, or a terminal that is gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def style(text: str, **styles: Any) -> str:

@@ -121,6 +121,14 @@ def test_stdout_that_cannot_be_written_is_an_error(bucket: Path, tmp_path: Path)
         assert "No space left" in done.stderr
 
 
+@pytest.mark.parametrize(("words", "code"), [("{} -o x.record", 0), ("nowhere -o x.record", 3), ("{} -o x -j 0", 2)])
+def test_a_full_log_does_not_change_the_exit_code(words: str, code: int, bucket: Path, tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        arguments = words.format(bucket).split()
+        done = tar2tf("convert", *arguments, cwd=tmp_path, capture_output=False, stderr=full)
+    assert done.returncode == code
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_standard_streams_do_no_harm(closed: str, bucket: Path, tmp_path: Path) -> None:
     expected = tmp_path / "expected"
