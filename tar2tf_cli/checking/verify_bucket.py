@@ -11,12 +11,11 @@ from tar2tf_cli.checking.faults import Fault, FileReport, Report
 from tar2tf_cli.checking.gaps import Gap, find_gaps
 from tar2tf_cli.checking.verify_file import CheckRun
 from tar2tf_cli.inputs.open_shard import list_files, nothing_found
-from tar2tf_cli.spec.templates import SHARD_TEMPLATES, is_glob, is_numbered
+from tar2tf_cli.spec.templates import TAR_SUFFIXES, is_glob, is_numbered
 from tar2tf_cli.stores import Source
 
 __all__ = ["add_gaps", "verify_bucket"]
 
-_TAR_SUFFIXES: Final = tuple(template.removeprefix("*") for template in SHARD_TEMPLATES)
 _TFRECORD_NAME: Final = re.compile(r"\.(tf)?records?(-\d+-of-\d+)?(\.(gz|zlib|zst|bz2|xz))?$")
 _DIGITS: Final = re.compile(r"\d+")
 
@@ -66,7 +65,7 @@ def _is_marker(name: str) -> bool:
 
 
 def _has_name_of_shard(name: str) -> bool:
-    return name.lower().endswith(_TAR_SUFFIXES) or bool(_TFRECORD_NAME.search(name.lower()))
+    return name.lower().endswith(TAR_SUFFIXES) or bool(_TFRECORD_NAME.search(name.lower()))
 
 
 def _shape(name: str) -> str:

@@ -259,12 +259,12 @@ def command(ctx: click.Context, /, **options: Any) -> int:
 
 def _paths(conversion: Conversion) -> Source | None:
     """The source of the inputs if all arguments are existing paths; otherwise None."""
+    spec = conversion.input
+    if spec.kind != "tar" or not spec.template:
+        return None
     from tar2tf_cli.inputs.paths import PathsSource, are_paths
 
-    spec = conversion.input
-    if spec.kind == "tar" and are_paths(spec.bucket, spec.template):
-        return PathsSource((spec.bucket, *spec.template), every=False)
-    return None
+    return PathsSource((spec.bucket, *spec.template), every=False) if are_paths(spec.bucket, spec.template) else None
 
 
 def _note_lost_field(terminal: Terminal, path: str) -> None:

@@ -15,6 +15,7 @@ from tar2tf_cli.spec.urls import is_remote
 __all__ = [
     "MAX_NAMES",
     "SHARD_TEMPLATES",
+    "TAR_SUFFIXES",
     "expand",
     "from_aistore",
     "glob_regex",
@@ -25,7 +26,8 @@ __all__ = [
     "split_template",
 ]
 
-SHARD_TEMPLATES: Final = ("*.tar", "*.tar.gz", "*.tgz", "*.tar.zst", "*.tar.bz2", "*.tar.xz")
+TAR_SUFFIXES: Final = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
+SHARD_TEMPLATES: Final = tuple(f"*{suffix}" for suffix in TAR_SUFFIXES)
 """The default templates."""
 
 MAX_NAMES: Final = 1_000_000
@@ -209,11 +211,10 @@ def resolve(
     """
     chosen = list(templates)
     if not chosen:
-        regexes = [glob_regex(template) for template in SHARD_TEMPLATES]
         hint = "name the shards with a template"
         names = []
         for name in listing(""):
-            if any(regex.match(name) for regex in regexes):
+            if name.endswith(TAR_SUFFIXES) and not name.startswith(".") and "/" not in name:
                 names.append(name)
             else:
                 hint = next((text for suffixes, text in _ELSE if name.lower().endswith(suffixes)), hint)

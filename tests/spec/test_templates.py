@@ -16,6 +16,7 @@ from properties import example_count
 from tar2tf_cli.errors import NothingFoundError, UsageError
 from tar2tf_cli.spec.templates import (
     MAX_NAMES,
+    SHARD_TEMPLATES,
     _count,
     expand,
     glob_regex,
@@ -320,3 +321,10 @@ def test_a_file_whose_name_looks_like_a_template_is_that_file(tmp_path: Path) ->
     (tmp_path / "a[1].tar").touch()
     assert split_template(f"{tmp_path}/a[1].tar") == (f"{tmp_path}/a[1].tar", "")
     assert split_template(f"{tmp_path}/a[2].tar") == (str(tmp_path), "a[2].tar")
+
+
+@given(st.lists(st.sampled_from([".", "a", "/", "\n", ".tar", ".tgz", ".gz", ".TAR"]), max_size=4).map("".join))
+def test_without_a_template_the_names_are_those_that_the_default_ones_match(name: str) -> None:
+    matches = any(glob_regex(template).match(name) for template in SHARD_TEMPLATES)
+    found = resolve((), lambda prefix: [name, "zz.tar"], lambda name: False)
+    assert found == ([name] if matches else []) + ["zz.tar"]
