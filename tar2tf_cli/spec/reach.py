@@ -7,7 +7,7 @@ from typing import Any, Final, TypedDict
 
 from tar2tf_cli.errors import UsageError
 
-__all__ = ["Reach", "seconds", "wanted_retry_for"]
+__all__ = ["Reach", "seconds", "seconds_in", "wanted_retry_for"]
 
 _RETRY_FOR: Final = 60.0
 _VARIABLE: Final = "TAR2TF_RETRY_FOR"
@@ -38,13 +38,18 @@ def seconds(value: Any, label: str) -> float:
     return number
 
 
-def wanted_retry_for(given: float | None) -> float:
-    """Return the seconds given, else those in the environment, else 60.
+def seconds_in(variable: str, otherwise: float) -> float:
+    """Return the seconds in an environment variable, or others where it is not set.
 
     Raises:
-        UsageError: when the variable is not a number of seconds.
+        UsageError: when it is not a number of seconds.
     """
     try:
-        return seconds(os.environ.get(_VARIABLE) or _RETRY_FOR, _VARIABLE) if given is None else given
+        return seconds(os.environ.get(variable) or otherwise, variable)
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def wanted_retry_for(given: float | None) -> float:
+    """Return the seconds given, else those in the environment, else 60."""
+    return seconds_in(_VARIABLE, _RETRY_FOR) if given is None else given

@@ -7,6 +7,7 @@ import os
 from typing import Final
 
 from tar2tf_cli.errors import UsageError
+from tar2tf_cli.spec.reach import seconds_in
 from tar2tf_cli.stores import network
 
 __all__ = ["LOGIN", "TLS_HINT", "credentials", "timeouts", "tls"]
@@ -57,14 +58,5 @@ def timeouts() -> tuple[float, float]:
     Raises:
         UsageError: when a variable is not a number.
     """
-    return (
-        _seconds("AIS_CONNECT_TIMEOUT", network.CONNECT_SECONDS),
-        _seconds("AIS_READ_TIMEOUT", network.READ_SECONDS),
-    )
-
-
-def _seconds(variable: str, otherwise: float) -> float:
-    try:
-        return float(os.environ.get(variable) or otherwise)
-    except ValueError:
-        raise UsageError(f"{variable} is not a number of seconds") from None
+    connect = seconds_in("AIS_CONNECT_TIMEOUT", network.CONNECT_SECONDS)
+    return connect, seconds_in("AIS_READ_TIMEOUT", network.READ_SECONDS)

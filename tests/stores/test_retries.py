@@ -19,6 +19,8 @@ from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.spec.reach import wanted_retry_for
 from tar2tf_cli.spec.yaml_file import build
 from tar2tf_cli.stores import ObjectInfo, open_source
+from tar2tf_cli.stores.ais_login import timeouts
+from tar2tf_cli.stores.network import READ_SECONDS
 from tar2tf_cli.stores.retries import FIRST_PAUSE, LONGEST_PAUSE, Patience, Transient
 
 
@@ -147,3 +149,11 @@ def test_the_environment_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert wanted_retry_for(3) == 3
     with pytest.raises(UsageError, match="TAR2TF_RETRY_FOR must be a number of seconds"):
         wanted_retry_for(None)
+
+
+def test_the_timeouts_of_aistore_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIS_CONNECT_TIMEOUT", "2.5")
+    assert timeouts() == (2.5, READ_SECONDS)
+    monkeypatch.setenv("AIS_READ_TIMEOUT", "-1")
+    with pytest.raises(UsageError, match="AIS_READ_TIMEOUT must be a number of seconds, 0 or more, not '-1'"):
+        timeouts()
