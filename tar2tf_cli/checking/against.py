@@ -91,8 +91,7 @@ def _compare(run: CheckRun, plan: Plan, shards: Source, reports: list[FileReport
         found = compare(expected, actual, limit)
     if plan.work.limit is not None and plan.conversion.shuffle:
         found.missing.clear()  # which of them were drawn is not known
-    if found:
-        _report(found, inputs, outputs, reports)
+    _report(found, inputs, outputs, reports)
 
 
 def _plan(manifest: Manifest, bucket: str, templates: Sequence[str], reach: Reach) -> Plan:

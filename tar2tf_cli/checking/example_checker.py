@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -34,6 +35,7 @@ _LARGEST: Final = 2**31 - 1
 _NO_KIND: Final = 0  # for a feature that the kernel cannot check
 
 
+@dataclass(slots=True, eq=False)
 class _Seen:
     """What is remembered about the features with one name.
 
@@ -45,14 +47,11 @@ class _Seen:
         widths: all such numbers of bytes so far.
     """
 
-    __slots__ = ("bit", "count", "fits", "width", "widths")
-
-    def __init__(self, bit: int, count: int | None, fits: set[bytes] | None = None) -> None:
-        self.bit = bit
-        self.count = count
-        self.fits = fits
-        self.width = 0
-        self.widths: set[int] = set()
+    bit: int
+    count: int | None
+    fits: set[bytes] | None = None
+    width: int = 0
+    widths: set[int] = field(default_factory=set)
 
 
 _Head: TypeAlias = tuple[int, int, _Seen]

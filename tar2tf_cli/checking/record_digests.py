@@ -38,9 +38,6 @@ class Differences:
     unexpected: list[Place] = field(default_factory=list)
     doubled: list[Place] = field(default_factory=list)
 
-    def __bool__(self) -> bool:
-        return bool(self.missing or self.unexpected or self.doubled)
-
 
 def digest_of(parts: Iterable[bytes]) -> bytes:
     """Return the digest of a record given in parts, 64 bits."""

@@ -20,7 +20,6 @@ from tar2tf_cli.stores import open_source
 
 if TYPE_CHECKING:
     from tar2tf_cli.checking.against import Origin
-    from tar2tf_cli.checking.salvage import Salvage
     from tar2tf_cli.conversion.document import Document
     from tar2tf_cli.conversion.manifest import Manifest
 
@@ -70,7 +69,9 @@ def verify(
     if fast and (decode or salvage or against):
         raise UsageError("--fast reads no data: leave out --decode, --salvage and --against")
     reach: Reach = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
-    with closing(_salvage(salvage)) if salvage else nullcontext() as good:
+    if salvage:
+        from tar2tf_cli.checking.salvage import Salvage
+    with closing(Salvage(salvage)) if salvage else nullcontext() as good:
         run = CheckRun(rules or TarRules(), workers, events or Events(), fast, decode, good)
         if against:
             report = _verify_against(run, bucket, templates, reach, against)
@@ -134,9 +135,3 @@ def _converted_twice(manifests: Sequence[Manifest]) -> list[str]:
         kind = str({**manifest.spec, "input": manifest.spec["input"].get("bucket"), "output": None})
         seen.update((kind, item.name) for item in manifest.inputs)
     return [name for (_, name), count in seen.items() if count > 1]
-
-
-def _salvage(path: str) -> Salvage:
-    from tar2tf_cli.checking.salvage import Salvage
-
-    return Salvage(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tar2tf_cli.errors import SampleError
@@ -15,6 +16,7 @@ _Look = tuple[str, str, tuple[int | None, ...]]
 _PLAIN: Final[_Look] = ("bytes", "bytes", ())
 
 
+@dataclass(slots=True, eq=False)
 class Schema:
     """The common schema of the features of many examples.
 
@@ -24,13 +26,8 @@ class Schema:
             one bytes value may be absent.
     """
 
-    __slots__ = ("looks", "signatures")
-
-    def __init__(
-        self, signatures: Counter[tuple[str, ...]] | None = None, looks: dict[str, _Look] | None = None
-    ) -> None:
-        self.signatures = Counter() if signatures is None else signatures
-        self.looks = {} if looks is None else looks
+    signatures: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    looks: dict[str, _Look] = field(default_factory=dict)
 
     def add_plain(self, names: Iterable[str]) -> None:
         """Add an example whose features are one bytes value each."""
