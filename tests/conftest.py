@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from compileall import compile_dir
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -108,9 +109,11 @@ SERVERS = {
 
 
 SPREAD = (
+    "tests/whole/",
+    "tests/conversion/test_resume.py",
+    "tests/formats/test_example_usual.py",
     "tests/checking/test_verify_remote.py",
     "tests/conversion/test_convert.py",
-    "tests/conversion/test_resume.py",
     "tests/datasets/test_streams.py",
     "tests/features/test_feature_map.py",
     "tests/formats/test_example",
@@ -118,7 +121,6 @@ SPREAD = (
     "tests/pipeline/test_shards.py",
     "tests/recorder/",
     "tests/sinks/",
-    "tests/whole/",
 )
 """Files that would keep one process busy for long; the tests of any other file run in one, which makes their fixtures
 once."""
@@ -139,10 +141,15 @@ ON_DISK = (
 """Tests whose folders lie on the disk nevertheless: of files that are written past the cache, killed runs, memory."""
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     with suppress(OSError):
         if shutil.disk_usage(MEMORY).free >= MOST_BYTES and os.access(MEMORY, os.W_OK):
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)
+    worker = getattr(config, "workerinput", None)
+    if worker and config.args == config.getini("testpaths"):  # each process begins to compile tests at another place
+        places = sorted(map(str, Path(__file__).parent.glob("[!_]*/")))
+        first = int(worker["workerid"].removeprefix("gw")) * len(places) // worker["workercount"]
+        config.args = [*places[first:], *places[:first], *map(str, Path(__file__).parent.glob("test_*.py"))]
 
 
 @cache
@@ -161,6 +168,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(specs: list[Any]) -> None:
     """Fork all processes from one that has imported TensorFlow, which would take each 2.4 s."""
+    compile_dir(Path(forked.__file__).parent, quiet=2)  # or each of them would do it
     python = forked.share()
     for spec in specs:
         if spec.popen:
@@ -188,11 +196,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Grouped(config, log)
 
 
-def place_in_line(item: pytest.Item) -> int:
-    """Where a test stands: first groups, then what is spread, then files."""
-    places = [*GROUPS, *SPREAD]
+def place_in_line(item: pytest.Item) -> tuple[int, str]:
+    """Where a test stands: first groups, then files, then single tests, so that all processes end at the same time."""
+    places = [*GROUPS, "", *SPREAD]
     begin = next((begin for begin in SPREAD if item.nodeid.startswith(begin)), "")
-    return next((places.index(name) for name in (group_of(item.nodeid), begin) if name in places), len(places))
+    group = group_of(item.nodeid)
+    return places.index(group if group in places else begin), item.nodeid.partition("::")[0]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
