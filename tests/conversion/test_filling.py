@@ -7,6 +7,8 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ from tar2tf_cli.conversion import filling
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.sharding import Shard
 from tar2tf_cli.conversion.writing import WriteShard
-from tar2tf_cli.errors import SinkError
+from tar2tf_cli.errors import SinkError, WorkerError
 from tar2tf_cli.formats.record_file import RecordFile
 from tar2tf_cli.spec.conversion import Conversion, Output
 
@@ -93,6 +95,26 @@ def test_a_full_disk_ends_the_conversion_and_the_same_one_continues(
         with pytest.raises(SinkError, match="No space left"):
             converted(bucket, tmp_path / "out")
     assert converted(bucket, tmp_path / "out") == converted(bucket, tmp_path / "other")
+
+
+def test_what_cannot_be_read_back_ends_the_conversion(
+    bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(filling, "from_spool", broken)
+    with pytest.raises(WorkerError, match=r"OSError: .*Input/output error"):
+        converted(bucket, tmp_path / "out")
+
+
+def test_a_shard_of_which_something_is_there_is_left_to_a_task(tmp_path: Path) -> None:
+    shard: Any = SimpleNamespace(
+        size=EACH, pieces=[SimpleNamespace(spooled=True)], part=lambda folder: f"{folder}/part"
+    )
+    assert filling.Filling.suits(shard, str(tmp_path))
+    (tmp_path / "part").touch()
+    assert not filling.Filling.suits(shard, str(tmp_path))
 
 
 def test_a_conversion_that_fails_stops_writing(bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

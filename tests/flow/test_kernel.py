@@ -148,6 +148,7 @@ def odd_members(name: bytes, data: bytes) -> list[bytes]:
         pax({}) + member(name[:100], data),
         member(b"x", b"28 mtime=1795323705.8820155\n" + data[:3], b"x") + member(b"0.c"),
         long_name(name) + member(name[:100], data),
+        member(b"a.b.c", data) + member(b"d/._b.jpg", data),
         padded(END),
         b"",
     ]

@@ -1,0 +1,66 @@
+"""What shards are copied from: spools that are cut short, were written again differently, or are very many."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tar2tf_cli.conversion import writing
+from tar2tf_cli.conversion.sharding import Piece
+from tar2tf_cli.errors import SourceError
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Any:
+    """What a task knows of its conversion, as far as it is about spools."""
+
+    def path(number: int, kind: str) -> str:
+        return str(tmp_path / f"input-{number}.{kind}")
+
+    source = SimpleNamespace(locate=lambda name: f"in/{name}")
+    return SimpleNamespace(path=path, made=path, source=source, inputs=[SimpleNamespace(name="0.tar")])
+
+
+def test_a_spool_that_is_shorter_than_its_index_says_is_an_error(worker: Any) -> None:
+    Path(worker.path(0, "spool")).write_bytes(bytes(99))
+    piece = Piece(0, 0, 1, 0, 100, True)
+    descriptor = os.open(worker.path(0, "spool"), os.O_RDONLY)
+    try:
+        for read in (lambda: [*writing.from_spool(descriptor, piece)], lambda: writing._at(descriptor, 50, 50)):
+            with pytest.raises(SourceError, match="cut short") as caught:
+                read()
+            assert caught.value.hint == "run the same command again"
+    finally:
+        os.close(descriptor)
+
+
+def test_spools_are_closed_again_when_there_are_many(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "_MOST_OPEN", 3)
+    monkeypatch.setattr(writing, "_open_spool", lambda worker, group: os.open(os.devnull, os.O_RDONLY))
+    before = set(os.listdir("/proc/self/fd"))
+    with writing._Spools(worker) as spools:
+        for group in (0, 1, 2, 0, 3, 4, 4, 0):
+            os.fstat(spools[group])
+            assert len(set(os.listdir("/proc/self/fd")) - before) <= 4  # one of them is that of the folder
+    assert len(set(os.listdir("/proc/self/fd")) - before) <= 1
+
+
+@pytest.mark.parametrize("found", [None, SimpleNamespace(numbers=(0,), spool_crc=7)])
+def test_a_spool_that_is_written_again_must_be_the_one_that_was_there(
+    worker: Any, found: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def written(worker: Any, numbers: tuple[int, ...]) -> Any:
+        Path(worker.path(numbers[0], "spool")).write_bytes(b"again")
+        return SimpleNamespace(error=None, spool_crc=8)
+
+    monkeypatch.setattr(writing, "load_group", lambda path: found)
+    monkeypatch.setattr(writing, "spooled", written)
+    with pytest.raises(SourceError, match=r"in/0\.tar: changed"):
+        writing._open_spool(worker, 0)
+    Path(worker.path(0, "spool")).unlink()
+    monkeypatch.setattr(writing, "load_group", lambda path: SimpleNamespace(numbers=(0,), spool_crc=8))
+    os.close(writing._open_spool(worker, 0))
