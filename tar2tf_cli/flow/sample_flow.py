@@ -119,7 +119,8 @@ def check_most(count: int, most: int, noted: Sequence[Mapping[str, Any]]) -> Non
     """
     if count > most:
         hint = f"the first: {noted[0]['message']}" if noted else None
-        raise Tar2tfError(f"{count} samples failed, more than --max-errors {most} allows", hint=hint)
+        what = "1 sample" if count == 1 else f"{count:,} samples"
+        raise Tar2tfError(f"{what} failed, more than --max-errors {most} allows", hint=hint)
 
 
 def flow(

@@ -211,6 +211,7 @@ class TarSamples:
             self._scanned = True
         if self._lost:
             self.grouper.required = frozenset(name for name, count in runs.entries.items() if 4 * count > runs.samples)
+        self.grouper.ends_last = runs.ends_last
         large = None if self._sizes_only else self._large
         tar = TarReader(self._view(), self._name, headers_only=self._sizes_only, need_end=False, large=large)
         tar.links = self._links

@@ -35,6 +35,7 @@ class Grouper:
         begin: the same for the sample that is being put together.
         empty: whether all members were read, and none of them made a sample, not even a faulty one.
         required: entries without which a sample is faulty, as members were lost to damage.
+        ends_last: whether the last sample is that of the shard's last member, so that it may have been cut.
         take: called with each batch, in order between the samples; None if there must be none.
     """
 
@@ -65,6 +66,7 @@ class Grouper:
         self._broken: set[str] = set()  # keys of samples with a link that could not be followed
         self.empty = False
         self.required: frozenset[str] = frozenset()
+        self.ends_last = True
         self.take: Callable[[Batch], None] | None = None
 
     def resume(self, member: str | None) -> None:
@@ -213,7 +215,8 @@ class Grouper:
             self._take(others if self._is_short(held.last, missing, held.offset) else held)
         else:
             self.offset = held_offset
-            if not self._is_short(held[KEY], _missing(set(held), common, known), held_offset):
+            missing = _missing(set(held), common, known) if self.ends_last else []
+            if not self._is_short(held[KEY], missing, held_offset):
                 yield held
 
     def _is_short(self, key: str, missing: list[str], offset: int) -> bool:

@@ -39,6 +39,11 @@ class Runs:
         return len(self._scattered)
 
     @property
+    def ends_last(self) -> bool:
+        """Whether the last member is one of the last sample."""
+        return not self._owners or self._owners[-1] == self.samples - 1
+
+    @property
     def not_adjacent(self) -> int:
         """The number of samples whose members are not adjacent."""
         return sum(self._scattered)
