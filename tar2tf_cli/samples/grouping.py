@@ -35,7 +35,7 @@ class Grouper:
         begin: the same for the sample that is being put together.
         empty: whether all members were read, and none of them made a sample, not even a faulty one.
         required: entries without which a sample is faulty, as members were lost to damage.
-        ends_last: whether the last sample is that of the shard's last member, so that it may have been cut.
+        ends_last: whether the shard's last member is one of the last sample, which may have been cut then.
         take: called with each batch, in order between the samples; None if there must be none.
     """
 
@@ -215,8 +215,8 @@ class Grouper:
             self._take(others if self._is_short(held.last, missing, held.offset) else held)
         else:
             self.offset = held_offset
-            missing = _missing(set(held), common, known) if self.ends_last else []
-            if not self._is_short(held[KEY], missing, held_offset):
+            common = common if self.ends_last else None
+            if not self._is_short(held[KEY], _missing(set(held), common, known), held_offset):
                 yield held
 
     def _is_short(self, key: str, missing: list[str], offset: int) -> bool:
@@ -229,11 +229,9 @@ class Grouper:
 
     def split(self, name: str) -> tuple[str, str]:
         """Key and extension of a member; both empty when it is not an entry of a sample, which is counted."""
-        if "._" in name or "__meta__" in name:
-            reason = unwanted(name)
-            if reason:
-                self.skipped[reason] += 1
-                return "", ""
+        if ("._" in name or "__meta__" in name) and (reason := unwanted(name)):
+            self.skipped[reason] += 1
+            return "", ""
         key, extension = split_name(name, self.key_split)
         if not key:
             self.skipped["no extension"] += 1
