@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from tar2tf_cli.engines.base import Engine, Outcome, Task, TaskContext, attempt, keep_memory, pickled
 from tar2tf_cli.errors import WorkerError
+from tar2tf_cli.events import set_waiting, waiting
 
 __all__ = ["LocalEngine"]
 
@@ -86,8 +87,10 @@ class LocalEngine(Engine):
             message = _receive(process.socket)
         except (EOFError, ConnectionResetError):
             return self._died(process)
-        size, outcome = message
+        size, outcome, text = message
         self.bytes_read += size
+        if text:
+            waiting(text)
         if outcome is None:
             return None
         self._idle.append(process)
@@ -213,6 +216,7 @@ def _serve(channel: socket.socket, context: TaskContext) -> None:
     threading.Thread(target=_end_with_parent, args=(channel.fileno(),), daemon=True).start()
     progress = _Progress(channel)
     context.on_bytes = progress
+    set_waiting(progress.say)
     while True:
         try:
             task = _receive(channel)
@@ -235,6 +239,7 @@ class _Progress:
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
+        self._sending = threading.Lock()
         self._bytes = 0
         self._sent = time.monotonic()
 
@@ -245,8 +250,14 @@ class _Progress:
 
     def send(self, outcome: tuple[object, object] | None = None) -> None:
         """Send the sum so far, and the result and error of a task if that has ended."""
-        _send(self._channel, (self._bytes, outcome))
+        with self._sending:
+            _send(self._channel, (self._bytes, outcome, ""))
         self._bytes, self._sent = 0, time.monotonic()
+
+    def say(self, text: str) -> None:
+        """Send what this process waits for, from any of its threads."""
+        with self._sending:
+            _send(self._channel, (0, None, text))
 
 
 def _send(channel: socket.socket, message: object) -> None:

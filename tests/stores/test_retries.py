@@ -11,7 +11,7 @@ import pytest
 
 from checked import convert
 from servers import FaultyServer, faulty_server, free_ports
-from shards import tar2tf
+from shards import PHOTOS, tar2tf
 from sources import BIG, read_all, tar_of
 from tar2tf_cli import events
 from tar2tf_cli.cli.output import Terminal
@@ -88,6 +88,15 @@ def test_a_command_says_what_it_waits_for(quiet: bool, tmp_path: Path) -> None:
     assert done.returncode == 3
     assert done.stderr.count("trying again for") == (0 if quiet else 1), done.stderr
     assert "gave up after" in done.stderr
+
+
+def test_a_worker_that_waits_says_so_through_its_command(web: FaultyServer, tmp_path: Path) -> None:
+    web.objects["b/x.tar"] = PHOTOS.joinpath("photos-0.tar").read_bytes()
+    web.fail("GET b/x", "status", times=-1, status=503)
+    options = ["--retry-for", "2", "-j", "2", "--op", "drop_empty"]
+    done = tar2tf("convert", f"{web.url}/b/x.tar", "-o", tmp_path / "x.record", *options)
+    assert done.returncode == 3
+    assert done.stderr.count("the server answered 503; trying again for") == 1, done.stderr
 
 
 @pytest.mark.parametrize("written", ["1", None], ids=["seconds", "a date"])
