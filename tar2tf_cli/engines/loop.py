@@ -11,7 +11,7 @@ from tar2tf_cli.errors import WorkerError
 __all__ = ["Schedule", "run_tasks"]
 
 _TICK_SECONDS: Final = 0.2
-_MOST_PENDING: Final = 4  # with more of them, no task is begun, or they could fill memory or disk
+_MOST_PENDING: Final = 4  # beyond them, one must finish before more tasks begin, or they could fill memory or disk
 
 
 class Schedule(Protocol):
