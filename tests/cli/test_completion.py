@@ -9,7 +9,6 @@ import select
 import shutil
 import signal
 import subprocess
-import sys
 import termios
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import forked
 from shards import tar2tf
 from tar2tf_cli.cli import cli
 from tar2tf_cli.cli.completion import SHELLS
@@ -39,7 +39,7 @@ class Shell:
         self._answered, self._out = folder / "answered", folder / "out"
         for path in (self.folder, folder / "bin"):
             path.mkdir()
-        self._script("tar2tf", f'{sys.executable} -m tar2tf_cli "$@"; touch {self._answered}')
+        self._script("tar2tf", f'{forked.command()} "$@"; touch {self._answered}')
         self._script("show", f"printf '%s\\n' \"$@\" > {self._out}~; mv {self._out}~ {self._out}")
         self.terminal, end = pty.openpty()
         path = f"{folder}/bin:{os.environ['PATH']}"

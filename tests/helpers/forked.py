@@ -83,14 +83,18 @@ def share() -> str:
     """Have all processes that begin with this one's environment use its servers; the command of a `python` of them."""
     for tensorflow in (True, False):
         os.environ[_shared(tensorflow)] = _server(tensorflow)
-    run(["-c", ""], env={}, python=True, tensorflow=True)  # it listens now
-    return f"{sys.executable} -ISs {CLIENT} {_server(tensorflow=True)} 1"
+    return command(python=True)
+
+
+def command(*, python: bool = False) -> str:
+    """A command for shells that is `tar2tf`, or a `python` beside TensorFlow, whose processes are forked."""
+    run(["-c", ""] if python else ["--version"], env={**os.environ}, python=python, tensorflow=python)  # it listens now
+    return f"{sys.executable} -ISs {CLIENT} {_server(tensorflow=python)} {int(python)}"
 
 
 def script(*, python: bool = False) -> str:
-    """A shell script that is `tar2tf`, or a `python` beside TensorFlow, whose processes are forked."""
-    run(["-c", ""] if python else ["--version"], env={**os.environ}, python=python, tensorflow=python)  # it listens now
-    return f'#!/bin/sh\nexec {sys.executable} -ISs {CLIENT} {_server(tensorflow=python)} {int(python)} "$@"\n'
+    """A shell script that is this command."""
+    return f'#!/bin/sh\nexec {command(python=python)} "$@"\n'
 
 
 _servers: dict[tuple[int, str], _Server] = {}
