@@ -35,6 +35,7 @@ from servers import (
 )
 from shards import PHOTOS
 from sources import tar_of
+from starting import started
 from tar2tf_cli.cli import main
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.stores import network, retries
@@ -286,55 +287,32 @@ def s3(moto: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    server = gcs_server(tmp_path_factory.mktemp("gcs"))
-    try:
-        url = server.__enter__()
-    except FileNotFoundError as error:
-        pytest.skip(str(error))
-    try:
+    with started(gcs_server(tmp_path_factory.mktemp("gcs"))) as url:
         yield url
-    finally:
-        server.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="module")
 def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    server = azurite(tmp_path_factory.mktemp("azure"))
-    try:
-        url = server.__enter__()
-    except FileNotFoundError as error:
-        pytest.skip(str(error))
-    with pytest.MonkeyPatch.context() as patch:
+    with started(azurite(tmp_path_factory.mktemp("azure"))) as url, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AZURE_STORAGE_ENDPOINT", url)
         patch.setenv("AZURE_STORAGE_ACCOUNT_NAME", AZURE_ACCOUNT)
         patch.setenv("AZURE_STORAGE_ACCOUNT_KEY", AZURE_KEY)
         yield url
-    server.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="session")
 def etl_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtlCluster]:
     """An AIStore whose transformers run, started once; `etl` is for tests."""
     pytest.importorskip("fastapi", reason="no server for transformers: pip install 'tar2tf-cli[etl]'")
-    cluster = etl_cluster_in(tmp_path_factory.mktemp("etl") / "cluster")
-    try:
-        found = cluster.__enter__()
-    except FileNotFoundError as error:
-        pytest.skip(str(error))
-    yield found
-    cluster.__exit__(None, None, None)
+    with started(etl_cluster_in(tmp_path_factory.mktemp("etl") / "cluster")) as cluster:
+        yield cluster
 
 
 @pytest.fixture
 def etl(etl_cluster: EtlCluster) -> Iterator[EtlCluster]:
     """An AIStore whose transformers run, and this test in its network."""
-    try:
-        network = etl_cluster.network()
-        network.__enter__()
-    except PermissionError as error:
-        pytest.skip(str(error))
-    yield etl_cluster
-    network.__exit__(None, None, None)
+    with started(etl_cluster.network()):
+        yield etl_cluster
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ import requests
 from servers import Guard, ais_cluster, ais_token, built_with, self_signed
 from shards import tar2tf
 from sources import tar_of
+from starting import started
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.stores import open_source, open_store
 
@@ -35,15 +36,8 @@ def guard(tmp_path_factory: pytest.TempPathFactory) -> Guard:
 
 @pytest.fixture(scope="module")
 def endpoint(guard: Guard, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    try:
-        cluster = ais_cluster(tmp_path_factory.mktemp("ais"), targets=1, guard=guard)
-        url = cluster.__enter__()
-    except (FileNotFoundError, PermissionError) as error:
-        pytest.skip(str(error))
-    try:
+    with started(ais_cluster(tmp_path_factory.mktemp("ais"), targets=1, guard=guard)) as url:
         yield url
-    finally:
-        cluster.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ import pytest
 from servers import S3_KEYS, UNRELIABLE, go_command, unreliable_proxy, versitygw
 from shards import tar2tf
 from sources import SourceSuite, read_all, tar_of
+from starting import started
 from tar2tf_cli import Conversion, Output, convert
 from tar2tf_cli.errors import SinkError, SourceError
 from tar2tf_cli.sinks import open_sink
@@ -28,16 +29,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def gateway(folder: Path) -> Iterator[str]:
-    server = versitygw(folder)
-    try:
-        url = server.__enter__()
-    except FileNotFoundError as error:
-        pytest.skip(str(error))
-    with pytest.MonkeyPatch.context() as patch:
+    with started(versitygw(folder)) as url, pytest.MonkeyPatch.context() as patch:
         for name, value in {**S3_KEYS, "AWS_ENDPOINT_URL": url}.items():
             patch.setenv(name, value)
         yield url
-    server.__exit__(None, None, None)
 
 
 @pytest.fixture

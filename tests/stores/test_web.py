@@ -154,6 +154,7 @@ def test_some_responses_have_no_body_whatever_they_announce(status: bytes) -> No
 @pytest.mark.parametrize(
     ("value", "least", "most"),
     [("7", 7, 7), (formatdate(time.time() + 3000, usegmt=True), 1000, 3000), ("soon", 0, 0)],
+    ids=["seconds", "a date", "no time"],  # the same in each process
 )
 def test_a_server_says_when_to_come_back(value: str, least: int, most: int) -> None:
     with scripted([f"HTTP/1.1 503 Busy\r\nRetry-After: {value}\r\nContent-Length: 0\r\n\r\n".encode()]) as server:
@@ -208,6 +209,18 @@ def moved(server: Scripted) -> list[bytes]:
 def test_a_login_in_a_url_is_not_sent_where_its_server_redirects_to() -> None:
     with scripted([SIZED]) as other, scripted(moved(other)) as server:
         assert body(WebClient(), server.url.replace("//", "//me:secret@")) == b"bytes"
+        assert b"\r\nAuthorization: Basic bWU6c2VjcmV0\r\n" in server.requests[0]
+        assert b"Authorization" not in other.requests[0]
+
+
+def test_a_login_of_netrc_is_not_sent_where_its_server_redirects_to(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "netrc").write_text("machine localhost login me password secret\n")
+    (tmp_path / "netrc").chmod(0o600)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    with scripted([SIZED]) as other, scripted(moved(other)) as server:
+        assert body(WebClient(), server.url.replace("127.0.0.1", "localhost")) == b"bytes"
         assert b"\r\nAuthorization: Basic bWU6c2VjcmV0\r\n" in server.requests[0]
         assert b"Authorization" not in other.requests[0]
 
