@@ -22,33 +22,15 @@ class InputChanges(NamedTuple):
 
     @classmethod
     def between(cls, before: Sequence[ObjectInfo], now: Sequence[ObjectInfo]) -> InputChanges:
-        """Compare the inputs of two manifests."""
-        old, new = _by_name(before), _by_name(now)
-        changed = [name for name in new if name in old and _differ(old[name], new[name])]
-        return cls(_more(new, old), _more(old, new), changed)
+        """Compare the inputs of two conversions; one file can be given twice."""
+        old, new = Counter(item[:3] for item in before), Counter(item[:3] for item in now)
+        gone, come = (Counter(name for name, *_ in only.elements()) for only in (old - new, new - old))
+        return cls(*([*names.elements()] for names in (come - gone, gone - come, come & gone)))
 
     def __str__(self) -> str:
         """Such as `2 added (c.tar, d.tar), 1 removed (a.tar)`; three names of each kind at most."""
         kinds = {"added": self.added, "removed": self.removed, "changed": self.changed}
         return ", ".join(_listed(names, kind) for kind, names in kinds.items() if names) or "their order changed"
-
-
-def _by_name(inputs: Sequence[ObjectInfo]) -> dict[str, list[Any]]:
-    """The versions of the inputs of each name; one file can be given twice."""
-    found: dict[str, list[Any]] = {}
-    for name, size, version, _ in inputs:
-        found.setdefault(name, []).append((size, version))
-    return found
-
-
-def _more(one: dict[str, list[Any]], other: dict[str, list[Any]]) -> list[str]:
-    """Names that one has more often than the other."""
-    return [name for name, items in one.items() for _ in items[len(other.get(name, ())) :]]
-
-
-def _differ(before: list[Any], now: list[Any]) -> bool:
-    both = min(len(before), len(now))
-    return Counter(before[:both]) != Counter(now[:both])
 
 
 def _listed(names: Sequence[str], kind: str) -> str:
