@@ -38,13 +38,12 @@ def check_tfrecord(
         SourceError: when the file cannot be read for reasons other than damage.
     """
     tally = _Tally(reader, report)
-    read = partial(_decode_records, threads=decoders, keep=keep) if decoders else _check_records
-    check = _keeping(check, keep) if keep and not decoders else check
+    read = partial(_decode_records, threads=decoders) if decoders else _check_records
     more = True
     try:
         while more:
             try:
-                read(reader, check, tally)
+                read(reader, check, tally, keep)
                 more = False
             except DamagedShardError as error:
                 more = tally.resume(error)
@@ -52,24 +51,16 @@ def check_tfrecord(
         tally.finish()
 
 
-def _check_records(reader: RecordReader, check: CheckRecord, tally: _Tally) -> None:
+def _check_records(reader: RecordReader, check: CheckRecord, tally: _Tally, keep: Keep | None) -> None:
     for offset, data in reader:
         if faults := check(data):
             tally.reject(faults, reader.count, offset, reader.size_of(data))
-
-
-def _keeping(check: CheckRecord, keep: Keep) -> CheckRecord:
-    def checked(data: bytes) -> Faults:
-        faults = check(data)
-        if not faults:
+        elif keep:
             keep(data)
-        return faults
-
-    return checked
 
 
 def _decode_records(
-    reader: RecordReader, check: CheckRecord, tally: _Tally, *, threads: int, keep: Keep | None
+    reader: RecordReader, check: CheckRecord, tally: _Tally, keep: Keep | None, *, threads: int
 ) -> None:
     from tar2tf_cli.checking.decode import Values, record_values
     from tar2tf_cli.flow.threads import work_in_threads
