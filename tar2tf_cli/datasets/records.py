@@ -112,7 +112,7 @@ class Records(Sequence[Any]):
         self._process = _Process()
         uncounted = [place for place, shard in enumerate(shards) if shard.records is None]
         if len(uncounted) > 1:
-            list(self._process.pool.map(self._index, uncounted))
+            list(self._here.pool.map(self._index, uncounted))
         counts = [len(self._index(p)) - 1 if s.records is None else s.records for p, s in enumerate(shards)]
         self._ends = list(accumulate(counts))
         self._numbers = range(sum(counts))
@@ -142,6 +142,13 @@ class Records(Sequence[Any]):
     def __iter__(self) -> Iterator[Any]:
         return self._read(self._numbers)
 
+    @property
+    def _here(self) -> _Process:
+        """What this process has; a forked one does not use what its parent had."""
+        if self._process.number != os.getpid():
+            self._process = _Process()
+        return self._process
+
     def _number(self, index: int) -> int:
         """Return the number of a record among those of all shards."""
         try:
@@ -157,7 +164,7 @@ class Records(Sequence[Any]):
             if at_once == 1 and not waiting:
                 yield from self._values(group)
                 continue
-            waiting.append(self._process.pool.submit(self._values, group))
+            waiting.append(self._here.pool.submit(self._values, group))
             if len(waiting) >= at_once:
                 yield from waiting.popleft().result()
         for values in waiting:
@@ -189,14 +196,14 @@ class Records(Sequence[Any]):
     def _index(self, place: int) -> Index:
         found = self._indexes.get(place)
         if found is None:
-            with self._process.indexing(place):
+            with self._here.indexing(place):
                 if place not in self._indexes:
                     self._indexes[place] = self._where.find(self._shards[place], self._ranges(place))
                 found = self._indexes[place]
         return found
 
     def _ranges(self, place: int) -> Ranges:
-        return self._process.ranges(self._shards[place].source)
+        return self._here.ranges(self._shards[place].source)
 
     def _values(self, group: list[_Span]) -> list[Any]:
         place, start = group[0].place, group[0].start
@@ -244,25 +251,22 @@ class Records(Sequence[Any]):
 
 
 class _Process:
-    """What the readers of one process share: open files and connections, and threads; a forked process has its own."""
+    """What the readers of one process share: open files and connections, and threads.
+
+    Attributes:
+        number: the number of the process.
+        pool: threads for requests, which start with the first one.
+    """
 
     def __init__(self) -> None:
-        self._begin()
-
-    def _begin(self) -> None:
-        self._pid = os.getpid()
+        self.number = os.getpid()
+        self.pool = ThreadPoolExecutor(_THREADS, "tar2tf-read")
         self._ranges: dict[int, Ranges] = {}
         self._indexing: dict[int, threading.Lock] = {}
-        self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
-
-    def _inherited(self) -> None:
-        if self._pid != os.getpid():
-            self._begin()
 
     def ranges(self, source: Source) -> Ranges:
         """Return the reader of a source."""
-        self._inherited()
         found = self._ranges.get(id(source))
         if found is None:
             with self._lock:
@@ -271,16 +275,7 @@ class _Process:
 
     def indexing(self, place: int) -> threading.Lock:
         """Return the lock for looking for a shard's index."""
-        self._inherited()
         return self._indexing.setdefault(place, threading.Lock())
-
-    @property
-    def pool(self) -> ThreadPoolExecutor:
-        """Threads for requests."""
-        self._inherited()
-        with self._lock:
-            self._pool = self._pool or ThreadPoolExecutor(_THREADS, "tar2tf-read")
-            return self._pool
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Process, ()
