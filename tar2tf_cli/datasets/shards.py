@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, TypeAlias
 
 from tar2tf_cli.conversion.document import Document, read_document
@@ -90,18 +91,15 @@ def paths_in(given: Paths, more: Sequence[str | os.PathLike[str]] = ()) -> list[
 
 
 class _Folders:
-    """The folders of shards, each opened once, whatever the number of shards in it."""
+    """The folders of shards, each opened once whatever the number of shards in it, and the manifests that were read."""
 
     def __init__(self, reach: dict[str, Any]) -> None:
         self.reach = reach
-        self._known: dict[str, Any] = {}
+        self.open: Callable[[str], Any] = cache(
+            lambda bucket: open_source(bucket, **(reach if is_remote(bucket) else {}))
+        )
         self.raw = Decoder()
         self.read: list[Document] = []
-
-    def open(self, bucket: str) -> Any:
-        if bucket not in self._known:
-            self._known[bucket] = open_source(bucket, **(self.reach if is_remote(bucket) else {}))
-        return self._known[bucket]
 
 
 def _shards_at(path: str, split: str | None, folders: _Folders) -> Iterator[Shard]:
