@@ -56,7 +56,7 @@ def check_tar(shard: OpenShard, rules: TarRules, report: FileReport, *, decoders
 
 
 def _decode_samples(tar: TarSamples, report: FileReport, threads: int) -> None:
-    from tar2tf_cli.checking.decode import Values
+    from tar2tf_cli.checking.undecodable import Values
     from tar2tf_cli.flow.threads import work_in_threads
 
     seen = Values()

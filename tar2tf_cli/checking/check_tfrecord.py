@@ -11,7 +11,7 @@ from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.tfrecord import FRAMING, RecordReader, stored_crc
 
 if TYPE_CHECKING:
-    from tar2tf_cli.checking.decode import Faults
+    from tar2tf_cli.checking.undecodable import Faults
     from tar2tf_cli.flow.threads import Placed
 
 __all__ = ["CheckRecord", "check_tfrecord"]
@@ -62,7 +62,7 @@ def _check_records(reader: RecordReader, check: CheckRecord, tally: _Tally, keep
 def _decode_records(
     reader: RecordReader, check: CheckRecord, tally: _Tally, keep: Keep | None, *, threads: int
 ) -> None:
-    from tar2tf_cli.checking.decode import Values, record_values
+    from tar2tf_cli.checking.undecodable import Values, record_values
     from tar2tf_cli.flow.threads import work_in_threads
 
     seen = Values()

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from tar2tf_cli.checking.show import RawSample, values_of
+from tar2tf_cli.checking.raw_samples import RawSample, values_of
 from tar2tf_cli.errors import NothingFoundError, OutputExistsError, UsageError, write_errors
 from tar2tf_cli.formats.example_parser import ParsedFeature
 from tar2tf_cli.formats.record_file import WholeFile

@@ -19,8 +19,8 @@ import numpy as np
 from tar2tf_cli.checking.files import FileContext, FileTask, read_files
 from tar2tf_cli.checking.look import shortened
 from tar2tf_cli.checking.manifests import open_shards
+from tar2tf_cli.checking.raw_samples import contents_of, values_of
 from tar2tf_cli.checking.record_digests import digest_of
-from tar2tf_cli.checking.show import contents_of, values_of
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.example_parser import ParsedFeature

@@ -24,7 +24,7 @@ from tar2tf_cli.cli.table import print_table
 
 if TYPE_CHECKING:
     from tar2tf_cli.checking.contents import Contents, Stats
-    from tar2tf_cli.checking.show import RawSample
+    from tar2tf_cli.checking.raw_samples import RawSample
 
 __all__ = ["command"]
 
@@ -68,7 +68,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     images with width x height x channels, text, JSON, arrays. Sizes are in bytes; for lists of numbers, in values.
     """
     from tar2tf_cli.checking.inspect import inspect
-    from tar2tf_cli.checking.show import read_samples
+    from tar2tf_cli.checking.raw_samples import read_samples
     from tar2tf_cli.inputs.tar_samples import TarRules
 
     rules = TarRules(options["key_split"], options["regroup"], options["ignore_missing_end"])

@@ -1,4 +1,4 @@
-"""Decodes values, to find those that a training would fail on: images, and arrays in npy files.
+"""Finds values that a training would fail on, by decoding them: images, and arrays in npy files.
 
 JPEG, PNG, BMP, GIF and WebP are what `tf.io.decode_image` takes. What cannot be decoded here, such as a TIFF of an
 uncommon kind, is counted by its kind instead.

@@ -1,4 +1,4 @@
-"""Reads the samples of shards one by one, and shows the first; no more is read than necessary."""
+"""Reads the samples of shards one by one, as they are stored; no more is read than is used."""
 
 from __future__ import annotations
 
