@@ -229,10 +229,10 @@ def changed(where: str, offset: int | None = None) -> SourceError:
     return SourceError("changed while it was being read", shard=where, offset=offset, hint=hint)
 
 
-def write_failed(path: str, error: OSError) -> SinkError:
-    """Make the error for a file or folder that cannot be written."""
+def write_failed(path: str, error: OSError, place: str = "choose another place") -> SinkError:
+    """Make the error for a file or folder that cannot be written; `place` says how to choose another one."""
     room = "make room or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-    hint = f"{room}choose another place, then run the same command"
+    hint = f"{room}{place}, then run the same command"
     return SinkError(f"cannot be written: {error.strerror or error}", shard=path, hint=hint)
 
 
@@ -244,12 +244,12 @@ def not_installed(error: ModuleNotFoundError) -> UsageError:
 
 
 @contextmanager
-def write_errors(path: str) -> Iterator[None]:
-    """Convert an OSError in the `with` block to an error that names a path."""
+def write_errors(path: str, place: str = "choose another place") -> Iterator[None]:
+    """Convert an OSError in the `with` block to an error that names a path, as `write_failed` does."""
     try:
         yield
     except OSError as error:
-        raise write_failed(path, error) from None
+        raise write_failed(path, error, place) from None
 
 
 def meant(name: object, known: Iterable[object]) -> str:

@@ -10,7 +10,7 @@ import contextlib
 import gc
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tar2tf_cli.conversion.claim import Claim, finished, journal_entry
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tar2tf_cli.conversion.placing import Placing
 
 __all__ = ["Publisher"]
+
+_CACHE: Final = "set XDG_CACHE_HOME to a folder that can be written to, for unfinished work"
 
 
 class Publisher:
@@ -64,8 +66,9 @@ class Publisher:
         self.resumes = False
 
     def __enter__(self) -> Publisher:
+        where = (self._sink.locate(self._claim.root),) if self._sink.renames else (self.folder, _CACHE)
         try:
-            with write_errors(self._sink.locate(self._claim.root)):
+            with write_errors(*where):
                 self._begin()
         except BaseException:
             self._working_folder.give_up()

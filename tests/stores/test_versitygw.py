@@ -178,3 +178,15 @@ threading.Thread(target=threading.Event().wait, daemon=True).start()
 assert not _may_fork()
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_home_that_cannot_be_written_to_is_named_instead_of_the_bucket(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x.tar").write_bytes(tar_of(3))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/dev/null")
+    with pytest.raises(SinkError, match="Not a directory") as caught:
+        convert(Conversion(tmp_path / "x.tar", f"{bucket}/out/<>.record"), workers=1)
+    assert str(caught.value.shard).startswith("/dev/null/.cache/tar2tf/")
+    assert "set XDG_CACHE_HOME" in str(caught.value.hint)
