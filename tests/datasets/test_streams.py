@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -253,3 +254,16 @@ def test_gray_photos_among_others_batch_with_a_number_of_channels_and_without_ar
     mixed = Dataset(PHOTOS, conversions=[Decode("jpg"), Resize("jpg", 8)]).load(template)
     with pytest.raises(tf.errors.OpError, match=r"Decode\('jpg', channels=3\)"):
         list(mixed.batch(8))
+
+
+def test_memory_of_samples_is_used_again_in_a_process_of_tensorflow(tmp_path: Path) -> None:
+    data = tf.io.encode_jpeg(np.full((500, 700, 3), 90, np.uint8)).numpy()
+    write_tar(tmp_path / "a.tar", [(f"{number:03}", {"jpg": data, "cls": b"1"}) for number in range(60)])
+    dataset = Dataset(str(tmp_path)).load("a.tar", num_workers=1)
+    for _ in dataset.take(2):
+        pass
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in dataset:
+        pass
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    assert faults < 60 * 1000, "with new pages for each image there are 1,450"

@@ -69,13 +69,14 @@ def _most(integer: np.dtype[Any], floating: np.dtype[Any]) -> int:
 def _times(image: Image, factor: float) -> Image:
     """Multiply in the dtype of the image, to which the factor is rounded first, as TensorFlow does."""
     with np.errstate(over="ignore"):
-        product: Image = image * image.dtype.type(factor)
+        product: Image = np.multiply(image, image.dtype.type(factor), out=buffer(image.shape, image.dtype))
     return product
 
 
 def _plain_cast(image: Image, dtype: str) -> Image:
+    converted: Image = buffer(image.shape, dtype)
     with np.errstate(invalid="ignore", over="ignore"):
-        converted: Image = image.astype(dtype)
+        converted[...] = image
     return converted
 
 
