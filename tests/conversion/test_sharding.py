@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import random
 import tempfile
+import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -21,7 +22,7 @@ from properties import example_count
 from tar2tf_cli.conversion import shuffling
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
 from tar2tf_cli.conversion.shuffling import Tables, rows_of
-from tar2tf_cli.conversion.spool_index import Part, SpoolIndex
+from tar2tf_cli.conversion.spool_index import Part, SpoolIndex, StoredIndex
 from tar2tf_cli.spec.conversion import Conversion
 
 LIMIT = 1000
@@ -361,6 +362,28 @@ def test_tables_have_every_record_in_order_however_few_are_sorted_at_once(inputs
             assert list(table.spool.loaded().sizes) == [size for _, _, size in found[len(found) - table.stop :]]
             assert [column[0] for column in first] == [*found[len(found) - table.stop]]
     assert found == [row[1:] for row in sorted(rows, key=itemgetter(0))][:most]
+
+
+def test_memory_of_a_shuffle_does_not_grow_with_the_number_of_records(tmp_path):
+    numbers = random.Random(1)
+
+    def load(number: int) -> SpoolIndex:
+        index = SpoolIndex([100] * 10_000)
+        index.order.frombytes(numbers.randbytes(80_000))
+        return index
+
+    def peak(records: int) -> int:
+        parts = [Part(number, StoredIndex(number, load), 0, 10_000) for number in range(records // 10_000)]
+        tracemalloc.start()
+        try:
+            tables = [table for _, table in Tables(partial(f"{tmp_path}/{{}}".format), 0).sort(parts, None)]
+            assert sum(table.stop for table in tables) == records
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert peak(60_000) < 12e6
+    assert peak(300_000) < 12e6
 
 
 # --- Indexes ---

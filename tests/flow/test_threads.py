@@ -166,3 +166,17 @@ def test_an_image_folder_is_divided_already(tmp_path: Path) -> None:
     spec = Conversion(Input(str(tmp_path), kind="imagefolder"), output, preset="imagenet-tensor")
     assert make_plan(spec).threads(6) == 1
     assert convert(spec, workers=2).records == 1
+
+
+def test_few_large_items_are_held_at_once() -> None:
+    read: list[int] = []
+
+    def items() -> Iterator[Placed]:
+        for number in range(40):
+            read.append(number)
+            yield {"jpg": bytes(100_000)}, str(number), {}
+
+    results = work_in_threads(items(), lambda item: [len(item["jpg"])], 2)
+    assert next(results) == (100_000, "0", {})
+    assert len(read) <= 5
+    assert len(list(results)) == 39
