@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 _HEAD: Final = 4096
 _PIECE: Final = 4096  # of zstd and zlib, which decompress all of a piece: 128 MB at the very most
+_SHORTER: Final = "compress it again with --long=27 at most"
 _MOST: Final = 1 << 20
 _GZIP_PIECE: Final = 1 << 16
 _MOST_GZIP: Final = 1 << 15  # of this, what precedes damage is lost
@@ -165,13 +166,18 @@ class CompressedStream:
         try:
             decoded: bytes = decoder.decompress(data, *self._limit)
         except self._errors as error:
-            raise self._damage(f"the {self.method} stream is damaged: {error}", self.method) from None
+            raise self._refused(error) from None
         if decoder.eof:
             self._compressed, self._decoder = decoder.unused_data.lstrip(b"\0"), None
         return decoded
 
-    def _damage(self, message: str, kind: str) -> DamagedShardError:
-        return DamagedShardError(message, kind=kind, shard=self._name, offset=self.consumed, hint=AGAIN)
+    def _refused(self, error: Exception) -> DamagedShardError:
+        if "too much memory" in str(error):  # as zstd says
+            return self._damage("the zstd stream needs more than 128 MiB to be decompressed", self.method, _SHORTER)
+        return self._damage(f"the {self.method} stream is damaged: {error}", self.method)
+
+    def _damage(self, message: str, kind: str, hint: str = AGAIN) -> DamagedShardError:
+        return DamagedShardError(message, kind=kind, shard=self._name, offset=self.consumed, hint=hint)
 
 
 def _gzip() -> tuple[Callable[[], Any], Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 __all__ = ["GZIP_MAGIC", "foreign", "sniff"]
@@ -43,6 +44,7 @@ _ADVICE: Final = {
     "7z": ("a 7z archive", "unpack it and make a tar of what it holds"),
     "rar": ("a RAR archive", "unpack it and make a tar of what it holds"),
     "lz4": ("compressed with lz4", "decompress it first: lz4 -d FILE x.tar"),
+    "lzma": ("compressed with lzma", "decompress it first: xz -d -c --format=lzma FILE > x.tar"),
     "compress": ("compressed with compress (.Z)", "decompress it first: gzip -d FILE"),
     "zlib": (
         "compressed with ZLIB, as TFRecord may be",
@@ -58,6 +60,7 @@ _ADVICE: Final = {
 }
 """What a file is that is not a tar, and what to do with it."""
 
+_LZMA: Final = re.compile(rb"\x5d\0\0.{2}\xff{8}", re.DOTALL)  # of the usual settings, with an unknown size
 _ZLIB: Final = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 _RIFF: Final = {b"WEBP": "image/webp", b"WAVE": "audio/wav", b"AVI ": "video/x-msvideo"}
 _BRANDS: Final = {
@@ -86,7 +89,7 @@ def foreign(head: bytes) -> tuple[str, str] | None:
     """What a file is instead of a tar, by its first bytes, and what to do with it; None when it is unknown."""
     from tar2tf_cli.formats.tfrecord import stored_crc
 
-    kind = sniff(head) or ("zlib" if head.startswith(_ZLIB) else "")
+    kind = sniff(head) or ("zlib" if head.startswith(_ZLIB) else "lzma" if _LZMA.match(head) else "")
     if head[8:12] and head[8:12] == stored_crc(head[:8]):
         kind = "tfrecord"
     if kind.startswith("image/"):

@@ -76,6 +76,13 @@ def test_a_flipped_byte_is_found_or_changes_nothing(suffix):
     assert found > 0.9 * (len(data) - 10)
 
 
+def test_a_zstd_stream_with_a_window_that_is_too_long_is_not_called_damaged():
+    parameters = zstandard.ZstdCompressionParameters(window_log=31)
+    compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()  # of an unknown size
+    with pytest.raises(DamagedShardError, match="needs more than 128 MiB to be decompressed; compress it again with"):
+        drained(compressor.compress(BODY) + compressor.flush())
+
+
 @each_method
 def test_garbage_behind_a_stream_is_damage(suffix):
     with pytest.raises(DamagedShardError, match=r"damaged|not another one"):
@@ -130,6 +137,7 @@ OTHERS = {
     "image": (PNG, "an image", "--from imagefolder"),
     "parquet": (b"PAR1" + bytes(600), "a Parquet file", "export"),
     "page": ("<!DOCTYPE html>\n<p>nicht gefunden: é".encode()[:-1], "text that begins with '<!DOCTYPE", "error page"),
+    "lzma": (lzma.compress(bytes(600), lzma.FORMAT_ALONE), "compressed with lzma", "xz -d"),
     "twice": (gzip.compress(gzip.compress(bytes(600))), "compressed twice", "gzip -d"),
 }
 
