@@ -94,9 +94,11 @@ class Takeover:
         try:
             previous = previous_of(claim)
         except DamagedShardError as error:
-            previous, reason = Manifest({}, []), f"already exists, and {error.message}"
+            if claim.overwrite:
+                return Manifest({}, [])
+            reason = f"already exists, and {error.message}"
         else:
-            if previous is None or claim.update:
+            if previous is None or claim.update or claim.overwrite:
                 return previous
             if previous.identity() != claim.identity:
                 reason, hint = _what_changed(previous, claim)
@@ -104,9 +106,7 @@ class Takeover:
                 return previous
             else:
                 reason = "already exists, and tar2tf cannot tell whether the input is still the same"
-        if not claim.overwrite:
-            raise OutputExistsError(reason, shard=claim.where, hint=hint)
-        return previous
+        raise OutputExistsError(reason, shard=claim.where, hint=hint)
 
     def _check_found(self, files: set[str], interrupted: dict[str, Any] | None, *, has_manifest: bool) -> None:
         """Raise if something is in the way.
