@@ -70,11 +70,12 @@ def run_tasks(schedule: Schedule, engine: Engine, context: TaskContext) -> None:
                 engine.submit(task)
             if not engine.running:
                 break
-            for outcome in engine.wait(_TICK_SECONDS):
+            outcomes = engine.wait(_TICK_SECONDS)
+            schedule.settle(_TICK_SECONDS if schedule.pending > _MOST_PENDING else 0)  # before an error ends the run
+            for outcome in outcomes:
                 if isinstance(outcome.error, WorkerError):
                     outcome.error.at(shard=schedule.name(outcome.task))
                 schedule.take(outcome)
-            schedule.settle(_TICK_SECONDS if schedule.pending > _MOST_PENDING else 0)
             schedule.progress(engine.bytes_read)
     while schedule.pending:
         schedule.settle(_TICK_SECONDS)

@@ -139,9 +139,10 @@ def test_an_interrupted_run_with_another_spec_is_refused(bucket: Path, tmp_path:
 
 
 MEDDLING = """
-import os, shutil
+import os, shutil, time
 def meddle(sample):
     if sample["__key__"] == "2000" and os.path.exists({new!r}):
+        time.sleep(0.2)  # in which the shards before it are flushed to disk
         shutil.copyfile({new!r}, {path!r})
         os.unlink({new!r})
     return sample
