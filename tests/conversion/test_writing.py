@@ -64,3 +64,19 @@ def test_a_spool_that_is_written_again_must_be_the_one_that_was_there(
     Path(worker.path(0, "spool")).unlink()
     monkeypatch.setattr(writing, "load_group", lambda path: SimpleNamespace(numbers=(0,), spool_crc=8))
     os.close(writing._open_spool(worker, 0))
+
+
+@pytest.mark.parametrize("scratch", ["", "apart"])
+def test_a_spool_that_becomes_a_shard_stays_where_another_attempt_may_need_it(
+    worker: Any, scratch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "load_group", lambda path: SimpleNamespace(spool_crc=7))
+    worker.scratch = scratch
+    spool, part = Path(worker.path(0, "spool")), tmp_path / "part"
+    shard: Any = SimpleNamespace(pieces=[Piece(0, 0, 1, 0, 5, True)], records=1)
+    spool.write_bytes(b"more than five")
+    assert writing.WriteShard(shard)._taken_over(worker, str(part)) is None
+    spool.write_bytes(b"bytes")
+    assert writing.WriteShard(shard)._taken_over(worker, str(part)) == writing.ShardReport(5, 1, 7)
+    assert part.read_bytes() == b"bytes"
+    assert spool.exists() == bool(scratch)

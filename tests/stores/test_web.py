@@ -6,7 +6,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from email.utils import formatdate
 from pathlib import Path
@@ -174,10 +174,20 @@ def test_requests_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
         assert body(WebClient(), server.url) == b"bytes"
 
 
-def test_a_login_comes_from_netrc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n")
-    (tmp_path / "netrc").chmod(0o600)
+@pytest.fixture
+def netrc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Write a .netrc with a login for a host."""
+
+    def write(host: str) -> None:
+        (tmp_path / "netrc").write_text(f"machine {host} login me password secret\n")
+        (tmp_path / "netrc").chmod(0o600)
+
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    return write
+
+
+def test_a_login_comes_from_netrc(netrc: Callable[[str], None]) -> None:
+    netrc("127.0.0.1")
     with scripted([SIZED]) as server:
         assert body(WebClient(), server.url) == b"bytes"
         assert b"\r\nAuthorization: Basic bWU6c2VjcmV0\r\n" in server.requests[0]
@@ -206,6 +216,22 @@ def moved(server: Scripted) -> list[bytes]:
     return [b"HTTP/1.1 302 Found\r\nLocation: " + server.url.encode() + b"/y\r\nContent-Length: 4\r\n\r\ngone"]
 
 
+def test_a_token_is_sent_in_the_place_of_a_login_from_netrc(netrc: Callable[[str], None]) -> None:
+    netrc("127.0.0.1")
+    with scripted([SIZED]) as server:
+        assert body(WebClient({"Authorization": "Bearer a"}), server.url) == b"bytes"
+        assert re.findall(rb"\r\nAuthorization: (.*)\r\n", server.requests[0]) == [b"Bearer a"]
+
+
+def test_of_many_responses_those_are_left_out_that_are_broken_off_or_too_large() -> None:
+    half = OK + b"Content-Length: 50\r\n\r\nbytes"
+    with scripted([half]) as broken, scripted([SIZED]) as whole:
+        urls = [f"{broken.url}/a", f"{whole.url}/b"]
+        assert [found and found.read() for found in WebClient().each("GET", urls, 5)] == [None, b"bytes"]
+    with scripted([SIZED]) as large:
+        assert [*WebClient().each("GET", [f"{large.url}/c"], 4)] == [None]
+
+
 def test_a_login_in_a_url_is_not_sent_where_its_server_redirects_to() -> None:
     with scripted([SIZED]) as other, scripted(moved(other)) as server:
         assert body(WebClient(), server.url.replace("//", "//me:secret@")) == b"bytes"
@@ -213,12 +239,8 @@ def test_a_login_in_a_url_is_not_sent_where_its_server_redirects_to() -> None:
         assert b"Authorization" not in other.requests[0]
 
 
-def test_a_login_of_netrc_is_not_sent_where_its_server_redirects_to(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "netrc").write_text("machine localhost login me password secret\n")
-    (tmp_path / "netrc").chmod(0o600)
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+def test_a_login_of_netrc_is_not_sent_where_its_server_redirects_to(netrc: Callable[[str], None]) -> None:
+    netrc("localhost")
     with scripted([SIZED]) as other, scripted(moved(other)) as server:
         assert body(WebClient(), server.url.replace("127.0.0.1", "localhost")) == b"bytes"
         assert b"\r\nAuthorization: Basic bWU6c2VjcmV0\r\n" in server.requests[0]
