@@ -102,12 +102,12 @@ _lock = threading.Lock()
 
 
 def _shared(tensorflow: bool) -> str:
-    """The variable that names the shared server in this process's network, which `private_network` changes."""
+    """The variable that names the shared server of this tree in this process's network, which tests change."""
     try:
         network = os.readlink("/proc/thread-self/ns/net")
     except FileNotFoundError:  # no Linux
         network = ""
-    return f"FORKED_{'TENSORFLOW' if tensorflow else 'PLAIN'}_{network}"
+    return f"FORKED_{'TENSORFLOW' if tensorflow else 'PLAIN'}_{network}_{__file__}"
 
 
 def _server(tensorflow: bool) -> str:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from checked import a_tar, some_members
-from tar2tf_cli.errors import DamagedShardError, SourceError
+from tar2tf_cli.errors import DamagedShardError, SinkError, SourceError
 from tar2tf_cli.formats.crc32c import crc32c
 from tar2tf_cli.formats.tfrecord import RecordReader
+from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.remote import source
 from tar2tf_cli.remote.settings import Asked, Settings
+from tar2tf_cli.remote.source import RemoteReading, RemoteSource
 from tar2tf_cli.remote.stream import StreamReader
 from tar2tf_cli.remote.transform import Transform
 from tar2tf_cli.spec.conversion import Conversion
+from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.ais_etl import _held_back
 from tar2tf_cli.stores.retries import Transient
 from tar2tf_cli.stores.transfer import hasher
@@ -95,3 +101,114 @@ def test_only_an_end_record_of_these_settings_is_taken(answered: Any) -> None:
         StreamReader(BytesIO(answered()), "ais://b/a.tar", SETTINGS.digest).end()
     with pytest.raises(SourceError, match="other settings"):
         StreamReader(BytesIO(answered("end")), "ais://b/a.tar", "0123").end()
+
+
+# --- What is asked of the shards that a cluster stored ---
+
+RECORDS = b"the framed records"
+END: dict[str, Any] = {
+    "bytes": len(RECORDS),
+    "crc32c": crc32c(RECORDS),
+    "xxh64": "00000000000000ab",
+    "first": 8,
+    "size": 100,
+    "report": InputReport().to_json(),
+}
+INPUT = ObjectInfo("a.tar", 100, "v1")
+
+
+class Stored:
+    """A bucket in which an object is what a test says."""
+
+    bucket, retry_for = "b", 0.0
+
+    def __init__(self, found: ObjectInfo | None, data: bytes = RECORDS) -> None:
+        self.found, self.data = found, data
+        self.removed: list[str] = []
+
+    def persist(self, action: Callable[[], Any], **_: Any) -> Any:
+        return action()
+
+    def head(self, name: str) -> ObjectInfo | None:
+        return self.found
+
+    def remove(self, name: str) -> None:
+        self.removed.append(name)
+
+    def open(self, item: ObjectInfo) -> BytesIO:
+        return BytesIO(self.data)
+
+    def locate(self, name: str) -> str:
+        return f"ais://b/{name}"
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Have a shard stored in a bucket whose end record is a given one, from an input that is found afterwards."""
+
+    def placed(target: Stored, end: dict[str, Any] = END, now: ObjectInfo | None = INPUT) -> Any:
+        monkeypatch.setattr(RemoteSource, "_store_as", lambda *_: None)
+        monkeypatch.setattr(RemoteSource, "_stream", lambda *_: BytesIO())
+        monkeypatch.setattr(source, "StreamReader", lambda *_: SimpleNamespace(end=lambda: end))
+        transformers: Any = SimpleNamespace(store=Stored(now))
+        return RemoteSource(transformers, SETTINGS, {}, INPUT).place(INPUT, target, "x")  # type: ignore[arg-type]
+
+    return placed
+
+
+@pytest.mark.parametrize("checksum", [("xxhash2", "00000000000000AB"), ("crc32c", f"{END['crc32c']:08x}"), None])
+def test_a_shard_is_taken_that_has_the_size_and_the_checksum_of_its_end_record(
+    place: Callable[..., Any], checksum: tuple[str, str] | None
+) -> None:
+    target = Stored(ObjectInfo("x", len(RECORDS), "1", checksum))
+    report, sizes, crc = place(target)
+    assert (report.placed, sizes, crc) == (True, [8, len(RECORDS) - 8], END["crc32c"])
+    assert target.removed == []
+
+
+@pytest.mark.parametrize(
+    ("found", "data"),
+    [
+        (None, RECORDS),
+        (ObjectInfo("x", len(RECORDS) + 1, "1", ("crc32c", f"{END['crc32c']:08x}")), RECORDS),
+        (ObjectInfo("x", len(RECORDS), "1", ("crc32c", "00000000")), RECORDS),
+        (ObjectInfo("x", len(RECORDS), "1", ("md5", "00")), RECORDS[::-1]),
+        (ObjectInfo("x", len(RECORDS), "1"), RECORDS[::-1]),
+    ],
+)
+def test_a_shard_of_other_bytes_is_removed(place: Callable[..., Any], found: ObjectInfo | None, data: bytes) -> None:
+    target = Stored(found, data)
+    with pytest.raises(SinkError, match="stored other bytes than its transformer sent") as caught:
+        place(target)
+    assert (caught.value.shard, target.removed) == ("ais://b/x", ["x"])
+
+
+def test_a_shard_without_records_is_removed(place: Callable[..., Any]) -> None:
+    target = Stored(ObjectInfo("x", 0, "1"), b"")
+    _, sizes, _ = place(target, {**END, "bytes": 0, "first": 0, "crc32c": 0})
+    assert (sizes, target.removed) == ([], ["x"])
+
+
+@pytest.mark.parametrize("now", [None, ObjectInfo("a.tar", 100, "v2")])
+def test_an_input_that_changed_meanwhile_is_an_error(place: Callable[..., Any], now: ObjectInfo | None) -> None:
+    with pytest.raises(SourceError, match="changed while it was being read"):
+        place(Stored(ObjectInfo("x", len(RECORDS), "1")), now=now)
+
+
+def test_an_input_of_another_size_than_was_read_is_an_error(place: Callable[..., Any]) -> None:
+    with pytest.raises(SourceError, match="changed while it was being read"):
+        place(Stored(ObjectInfo("x", len(RECORDS), "1")), {**END, "size": 99})
+
+
+def test_an_answer_is_read_to_its_end_even_if_not_all_records_are_wanted() -> None:
+    given: list[int] = []
+
+    def records() -> Iterator[tuple[str, list[bytes], int]]:
+        for number in range(5):
+            given.append(number)
+            yield "a", [b"record"], 6
+
+    reader: Any = SimpleNamespace(records=records)
+    with RemoteReading(BytesIO(), reader, lambda: given.append(-1)) as reading:
+        next(iter(reading.records()))
+    assert given == [0, 1, 2, 3, 4, -1]

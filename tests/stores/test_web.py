@@ -3,6 +3,7 @@
 import re
 import socket
 import ssl
+import subprocess
 import sys
 import threading
 import time
@@ -266,6 +267,20 @@ def test_a_proxy_that_is_not_there_is_named_instead_of_the_server(monkeypatch: p
     monkeypatch.setenv("http_proxy", f"http://me:secret@127.0.0.1:{free_ports(1)[0]}")
     with pytest.raises(Transient, match=r"^proxy 127\.0\.0\.1: Connection refused$"):
         WebClient().send("GET", "http://shards.example.org/x")
+
+
+def test_certificates_may_lie_in_a_folder(tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path)
+    named = ["openssl", "x509", "-noout", "-subject_hash", "-in", str(certificate)]
+    name = subprocess.run(named, capture_output=True, text=True, check=True).stdout.strip()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / f"{name}.0").write_bytes(certificate.read_bytes())
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    with faulty_server(tls) as web:
+        web.objects["x"] = b"bytes"
+        for place in (certificate, tmp_path / "folder"):
+            assert body(WebClient(verify=str(place)), web.url) == b"bytes"
 
 
 def test_a_certificate_is_rejected_at_once_at_the_second_address_of_a_server_too(tmp_path: Path) -> None:
