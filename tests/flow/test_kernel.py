@@ -236,7 +236,7 @@ def test_a_member_that_is_skipped_within_a_sample_does_not_end_it(name: bytes, t
 
 
 ODD_NAMES = [
-    b"003.JPG",
+    b"003.PNG",
     b"003.b.c",
     b"d/._003.jpg",
     b"._003.b",
