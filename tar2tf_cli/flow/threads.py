@@ -16,7 +16,7 @@ __all__ = ["CHUNK", "Placed", "work_in_threads"]
 
 CHUNK: Final = 8  # items passed to a thread at once; passing one can cost more than processing it
 _WEIGHT: Final = 1 << 16  # a chunk of this many bytes gets no further items; decoded, they may be ten times as large
-_AHEAD: Final = 2  # chunks beyond one per thread
+_AHEAD: Final = 1  # chunks beyond one per thread
 
 Placed: TypeAlias = "tuple[Any, str, Mapping[str, Any]]"
 """An item, or one of its results or errors, with the item's key and place."""
