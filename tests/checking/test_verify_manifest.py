@@ -47,6 +47,16 @@ def test_a_manifest_needs_no_folder_in_front_of_it(out: Path) -> None:
     assert subprocess.run(command, cwd=out, capture_output=True, timeout=60, check=False).returncode == 0
 
 
+def test_a_record_whose_length_is_damaged_is_one_fault_and_no_other_number_of_records(
+    out: Path, run: Callable[..., Ran]
+) -> None:
+    data = (out / "photos-3.record").read_bytes()
+    (size,) = struct.unpack("<Q", data[:8])
+    (out / "photos-3.record").write_bytes(flipped(data, size + 16))
+    ran = run(manifest_of(out), "--json")
+    assert faults_of(ran) == [("photos-3.record", "damaged", kind) for kind in ("length_crc", "digest")]
+
+
 def test_a_shard_that_is_gone_is_missing(out: Path, run: Callable[..., Ran]) -> None:
     (out / "photos-2.record").unlink()
     ran = run(manifest_of(out), "--json")
