@@ -75,6 +75,7 @@ class Tally:
         self._samples = 0  # in all inputs so far; with `--limit`, not all are written
         self._split_noted = plan.conversion.input.key_split == "last"
         self._regroup_noted = bool(plan.conversion.input.regroup)
+        self._lacking_noted = False
         self.summary = Summary(shuffled=plan.conversion.shuffle, seed=plan.conversion.seed)
         self.summary.classes = plan.source.classes
         self.summary.skipped.update(plan.source.skipped)
@@ -115,15 +116,18 @@ class Tally:
             self._lineage.add(report)
         for fault in report.errors:
             self._events.fault(fault)
+        name = self._plan.source.locate(item.name)
         if report.archives > 1:
-            name = self._plan.source.locate(item.name)
             self._events.note(f"note: {name} holds {report.archives} archives end to end; all were read")
         if report.split_differs and not self._split_noted:
             self._split_noted = True
             self._events.note(_split_note(report.split_differs))
         if report.not_adjacent and not self._regroup_noted:
             self._regroup_noted = True
-            self._events.note(_regroup_note(self._plan.source.locate(item.name), report.not_adjacent))
+            self._events.note(_regroup_note(name, report.not_adjacent))
+        if report.lacking and not self._lacking_noted:
+            self._lacking_noted = True
+            self._events.note(f"note: {name}: {report.lacking}; such samples are converted without it")
         if (most := self._plan.conversion.max_errors) is not None:
             check_most(self.summary.skipped_samples, most, self.summary.errors)
 

@@ -139,6 +139,7 @@ class Reading:
                 loaded=loaded,
                 least=IN_PLACE,
             )
+            self._tar.grouper.may_lack = not rules.ignore_missing_end
         self.seekable = bool(self._tar and self._tar.seekable)
         self.regroups = bool(self._tar and self._tar.regroups)
 
@@ -253,7 +254,7 @@ class Reading:
             self._stream.close()
             report = self.report
             report.skipped, report.archives, report.not_adjacent = tar.skipped, tar.archives, tar.not_adjacent
-            report.split_differs = tar.grouper.split_differs
+            report.split_differs, report.lacking = tar.grouper.split_differs, tar.grouper.lacking
             report.errors.sort(key=lambda error: error["offset"] or 0)  # threads report their errors later
             self._tar = None  # breaks a reference cycle that would keep the buffers until garbage collection
 

@@ -25,6 +25,7 @@ class InputReport:
         archives: number of tar archives in the input, end to end.
         split_differs: a member that the other key rule would name differently, if any.
         not_adjacent: number of samples whose members are not adjacent and were put together.
+        lacking: what the last sample lacks that all others have, if anything.
         placed: whether the records are a shard at its final place already.
     """
 
@@ -36,6 +37,7 @@ class InputReport:
     archives: int = 1
     split_differs: str | None = None
     not_adjacent: int = 0
+    lacking: str | None = None
     faulty_before: int = 0
     placed: bool = False
 

@@ -14,6 +14,7 @@ from tar2tf_cli.samples.names import KEY, KeySplit, Sample, split_name, unwanted
 
 __all__ = ["Grouper", "no_samples"]
 
+_UNREAD: Final = "may lack members that were in the part of the shard that was not read"
 _SORT: Final = "make the shard again with its members sorted, or pass --regroup, which reads the shard twice"
 
 
@@ -36,6 +37,8 @@ class Grouper:
         empty: whether all members were read, and none of them made a sample, not even a faulty one.
         required: entries without which a sample is faulty, as members were lost to damage.
         ends_last: whether the shard's last member is one of the last sample, which may have been cut then.
+        may_lack: whether the last sample may lack what all others have, as the tar has a proper end.
+        lacking: says what it lacks, if it does.
         take: called with each batch, in order between the samples; None if there must be none.
     """
 
@@ -62,11 +65,11 @@ class Grouper:
         self._seen = _SeenKeys()
         self._cut: str | None = None  # the key whose rest is skipped after damage; "" for the next one
         self._lost = ""  # the key of the sample that the damage itself cost
-        self._faulty = False
+        self._faulty = self.empty = self.may_lack = False
         self._broken: set[str] = set()  # keys of samples with a link that could not be followed
-        self.empty = False
         self.required: frozenset[str] = frozenset()
         self.ends_last = True
+        self.lacking: str | None = None
         self.take: Callable[[Batch], None] | None = None
 
     def resume(self, member: str | None) -> None:
@@ -139,9 +142,9 @@ class Grouper:
                     good = (trusted or seen.add(key)) and not cut
                     current, prefix, sample, first = key, key + ".", {KEY: key}, offset
                     self.begin = offset
-                    if cut:
-                        self._behind_damage(key, offset)
-                    elif not good:
+                    if cut and key != self._lost:
+                        self._fault(_UNREAD, None, offset, AGAIN, key=key)
+                    elif not (cut or good):
                         self._again(key, name, offset)
                     if extension == KEY:
                         good = False
@@ -220,12 +223,14 @@ class Grouper:
                 yield held
 
     def _is_short(self, key: str, missing: list[str], offset: int) -> bool:
-        """Whether the last sample lacks what all others have, which makes it faulty."""
-        if missing:
-            message = f"the last sample lacks {', '.join(missing)}, which all others have: the shard was cut short"
+        """Whether the last sample is faulty, as it lacks what all others have."""
+        message = f"lacks {', '.join(missing)}, which all others have"
+        if missing and self.may_lack:
+            self.lacking = f"the last sample, {key}, {message}"
+        elif missing:
             hint = "fetch or make the shard again, or skip such samples with --on-error skip"
-            self._fault(message, None, offset, hint, key=key)
-        return bool(missing)
+            self._fault(f"the last sample {message}: the shard was cut short", None, offset, hint, key=key)
+        return bool(missing) and not self.may_lack
 
     def split(self, name: str) -> tuple[str, str]:
         """Key and extension of a member; both empty when it is not an entry of a sample, which is counted."""
@@ -244,11 +249,6 @@ class Grouper:
     def _take(self, batch: Batch) -> None:
         assert self.take
         self.take(batch)
-
-    def _behind_damage(self, key: str, offset: int) -> None:
-        if key != self._lost:
-            message = "may lack members that were in the part of the shard that was not read"
-            self._fault(message, None, offset, AGAIN, key=key)
 
     def _again(self, key: str, member: str, offset: int) -> None:
         message = f"the key {key!r} appears again; its members are not adjacent"

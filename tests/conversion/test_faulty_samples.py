@@ -273,3 +273,20 @@ def test_what_cannot_be_read_behind_damage_is_reported_in_bytes(tmp_path: Path) 
     assert done.returncode == 1
     assert "the rest of the shard was not read (51,200 bytes)" in done.stderr
     assert keys(tmp_path / "x.record") == [key for key, _ in samples(9)]
+
+
+@pytest.mark.parametrize("options", [[], ["--shuffle"], ["--regroup"], ["--op", "keep:cls,jpg"]])
+def test_a_last_sample_that_lacks_an_entry_in_a_tar_with_a_proper_end_is_noted_and_converted(
+    options: list[str], tmp_path: Path
+) -> None:
+    members = [(f"{key}.{name}", data) for key, entries in samples(5) for name, data in sorted(entries.items())]
+    shard = write_members(tmp_path / "a.tar", members[:-1])
+    for pure in ("", "1"):
+        out = tmp_path / f"x{pure}.record"
+        done = tar2tf("convert", shard, "-o", out, *options, env={"TAR2TF_PURE": pure})
+        assert done.returncode == 0, done.stderr
+        assert f"note: {shard}: the last sample, 0004, lacks jpg, which all others have" in done.stderr
+        assert sorted(keys(out)) == [key for key, _ in samples(5)]
+    without_end = tmp_path / "b.tar"
+    without_end.write_bytes(shard.read_bytes()[:-1024])
+    assert tar2tf("convert", without_end, "-o", tmp_path / "y.record", *options).returncode == 3
