@@ -77,7 +77,8 @@ class Flusher(Generic[T]):
                 while True:
                     self._waiting.get_nowait()
             self._waiting.put(None)
-            self._thread.join()
+            if self._thread.ident is not None:  # Ctrl-C may have come before it began
+                self._thread.join()
             self._thread = None
 
     def _run(self) -> None:

@@ -283,7 +283,7 @@ def stderr_of(process: Process) -> str:
     assert process.stderr
     process.wait(SECONDS)
     text = process.stderr.read().decode()
-    assert "Traceback" not in text
+    assert "Traceback" not in text, text
     return text
 
 
