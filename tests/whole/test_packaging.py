@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from collections.abc import Iterator
 from importlib.metadata import Distribution, distribution
@@ -63,8 +62,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that the sdist unpacks to."""
     folder = tmp_path_factory.mktemp("sdist")
-    with tarfile.open(built("sdist", folder)) as tar:
-        tar.extractall(folder, filter="data")
+    run("tar", "-xf", built("sdist", folder), cwd=folder)
     return folder / f"tar2tf_cli-{__version__}"
 
 
