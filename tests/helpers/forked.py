@@ -205,7 +205,7 @@ class Process:
         )
         asked = {"arguments": arguments, "env": {**(os.environ if env is None else env)}, "cwd": os.getcwd()}
         self._connection = _ask(theirs, tensorflow=tensorflow, **asked, python=python)
-        self._answers = self._connection.makefile("r")
+        self._answers = self._connection.makefile("rb", buffering=0)  # the end may be there with the pid, unread
         self.pid = int(self._answers.readline())
 
     def poll(self) -> int | None:
