@@ -146,7 +146,7 @@ def convert(bench: Bench, data: Dataset) -> Peer:
 
 
 def convert_command(bench: Bench, bucket: Path, *templates: str) -> Command:
-    limits = ("--max-shard-size", "100MB", "-j", "2", "-q", "--overwrite")
+    limits = ("-j", "2", "-q", "--overwrite")
     return tar2tf("convert", bucket, *templates, "-o", bench.out / "train-<>.record", *limits)
 
 
