@@ -47,6 +47,7 @@ __all__ = [
     "UsageError",
     "WorkerError",
     "changed",
+    "count",
     "meant",
     "not_installed",
     "read_failed",
@@ -258,3 +259,8 @@ def meant(name: object, known: Iterable[object]) -> str:
 
     near = get_close_matches(str(name), [str(item) for item in known], 1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def count(number: int, noun: str) -> str:
+    """`1 shard`, `2 shards`, `12,000 records`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

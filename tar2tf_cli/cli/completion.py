@@ -1,4 +1,4 @@
-"""`tar2tf completion`: prints the script that makes a shell complete tar2tf's arguments, and what that is answered.
+"""`tar2tf completion`: prints the script with which a shell completes tar2tf's arguments, and proposes words to it.
 
 A script passes the command line up to the cursor in COMP_LINE, and gets one proposal a line.
 """

@@ -10,7 +10,7 @@ from typing import IO, Any, Final
 
 import click
 
-from tar2tf_cli.errors import Tar2tfError, write_errors
+from tar2tf_cli.errors import Tar2tfError, count, write_errors
 from tar2tf_cli.events import Events, set_waiting
 
 __all__ = ["Terminal", "count", "echo", "message", "print_error", "print_json", "print_skipped", "printable", "size"]
@@ -26,11 +26,6 @@ def size(number: int) -> str:
         return count(number, "byte")
     digits = f"{number / 1000**power:.2f}".rstrip("0").rstrip(".")
     return f"{digits} {_UNITS[power - 1]}"
-
-
-def count(number: int, noun: str) -> str:
-    """`1 shard`, `2 shards`, `12,000 records`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def print_skipped(names: Sequence[str]) -> None:

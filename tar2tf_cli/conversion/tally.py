@@ -11,7 +11,7 @@ from tar2tf_cli.conversion.lineage import Lineage
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard
-from tar2tf_cli.errors import SampleError
+from tar2tf_cli.errors import SampleError, count
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.schema import Schema
 from tar2tf_cli.flow.sample_flow import check_most
@@ -183,11 +183,10 @@ def _split_note(name: str) -> str:
     )
 
 
-def _regroup_note(name: str, count: int) -> str:
-    what = "1 sample" if count == 1 else f"{count:,} samples"
+def _regroup_note(name: str, scattered: int) -> str:
     return (
-        f"note: members of {what} are not adjacent in {name}; shards like it are read again, to put their samples "
-        "together in the order in which the keys first appear"
+        f"note: members of {count(scattered, 'sample')} are not adjacent in {name}; shards like it are read again, "
+        "to put their samples together in the order in which the keys first appear"
     )
 
 

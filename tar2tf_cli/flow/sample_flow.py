@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from tar2tf_cli.errors import SampleError, Tar2tfError
+from tar2tf_cli.errors import SampleError, Tar2tfError, count
 from tar2tf_cli.features.feature_map import FeatureMap
 from tar2tf_cli.features.presets import find_preset, of_record_to_example
 from tar2tf_cli.features.tf_example import TFExample, key_of, transform
@@ -106,21 +106,20 @@ class Faults:
             check_most(len(self._noted), self._most, self._noted)
 
 
-def check_most(count: int, most: int, noted: Sequence[Mapping[str, Any]]) -> None:
+def check_most(failed: int, most: int, noted: Sequence[Mapping[str, Any]]) -> None:
     """Check that no more than `most` samples were skipped.
 
     Args:
-        count: how many were skipped.
+        failed: how many were skipped.
         most: how many may be.
         noted: those of them that were found just now.
 
     Raises:
         Tar2tfError: when there are more than `most`.
     """
-    if count > most:
+    if failed > most:
         hint = f"the first: {noted[0]['message']}" if noted else None
-        what = "1 sample" if count == 1 else f"{count:,} samples"
-        raise Tar2tfError(f"{what} failed, more than --max-errors {most} allows", hint=hint)
+        raise Tar2tfError(f"{count(failed, 'sample')} failed, more than --max-errors {most} allows", hint=hint)
 
 
 def flow(

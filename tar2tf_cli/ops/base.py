@@ -227,7 +227,7 @@ def apply_ops(sample: Sample, ops: Sequence[Op], context: OpContext) -> Iterator
             result = op.apply(sample if op.by_name else whole_sample(sample), context)
         except SampleError:
             raise
-        except ModuleNotFoundError as error:  # which no other sample would be spared
+        except ModuleNotFoundError as error:  # as for every other sample
             raise not_installed(error) from error
         except Exception as error:
             raise SampleError(f"{op.name} failed: {type(error).__name__}: {error}") from error

@@ -302,7 +302,7 @@ def from_example(message: bytes) -> Sample:
     """Return the sample that an example stands for.
 
     Raises:
-        ValueError: when it is none that a transformer made.
+        ValueError: when no transformer made it.
     """
     sample: Sample = {}
     for name, feature in parse_usual(message).items():

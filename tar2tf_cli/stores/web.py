@@ -1,4 +1,4 @@
-"""What the stores share whose requests libcurl sends: a client, and requests for many objects at once."""
+"""What the stores share that send requests with libcurl: a client, and requests for many objects at once."""
 
 from __future__ import annotations
 
