@@ -13,7 +13,7 @@ from tar2tf_cli.errors import OutputExistsError
 from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
-    from tar2tf_cli.stores.objects import Store
+    from tar2tf_cli.stores.store import Store
 
 __all__ = ["Placing"]
 

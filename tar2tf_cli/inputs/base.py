@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.formats.bytestream import ByteStream
-from tar2tf_cli.stores.base import ObjectInfo, OnBytes, OnFault, Placed, Source
+from tar2tf_cli.stores import ObjectInfo
+from tar2tf_cli.stores.base import OnBytes, OnFault, Placed, Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport

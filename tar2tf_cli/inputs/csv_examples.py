@@ -16,7 +16,8 @@ from tar2tf_cli.inputs.base import ListSource, divided, shuffled
 from tar2tf_cli.inputs.example_class import Example, IgnoreExample, find_class
 from tar2tf_cli.ops.identity import source_digest
 from tar2tf_cli.samples.names import KEY, Sample
-from tar2tf_cli.stores.base import ObjectInfo, OnBytes, OnFault, Placed
+from tar2tf_cli.stores import ObjectInfo
+from tar2tf_cli.stores.base import OnBytes, OnFault, Placed
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport

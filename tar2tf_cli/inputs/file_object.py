@@ -9,8 +9,8 @@ from typing import Any, Protocol, TypeAlias
 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.formats.bytestream import ByteStream
-from tar2tf_cli.stores import open_source
-from tar2tf_cli.stores.base import ObjectInfo, Source
+from tar2tf_cli.stores import ObjectInfo, open_source
+from tar2tf_cli.stores.base import Source
 
 __all__ = ["FileObject", "FileObjectSource", "Readable", "check_inputs", "name_of", "sources_of"]
 

@@ -15,7 +15,8 @@ from tar2tf_cli.inputs.base import ListSource, divided, shuffled
 from tar2tf_cli.inputs.labels import FORMS, Labels, load_labels, number_classes, to_bytes
 from tar2tf_cli.samples.names import KEY, Sample
 from tar2tf_cli.spec.templates import resolve
-from tar2tf_cli.stores.base import ObjectInfo, OnBytes, OnFault, Placed
+from tar2tf_cli.stores import ObjectInfo
+from tar2tf_cli.stores.base import OnBytes, OnFault, Placed
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport

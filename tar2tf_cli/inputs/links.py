@@ -11,7 +11,8 @@ from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import MAX_RECORD
 from tar2tf_cli.inputs.seekable_tar import SeekableTar
 from tar2tf_cli.samples.grouping import Grouper
-from tar2tf_cli.stores.base import ObjectInfo, Source
+from tar2tf_cli.stores import ObjectInfo
+from tar2tf_cli.stores.base import Source
 
 __all__ = ["EntryLinks"]
 

@@ -18,7 +18,8 @@ from tar2tf_cli.samples.batches import with_batches
 from tar2tf_cli.samples.grouping import Grouper, no_samples
 from tar2tf_cli.samples.names import KeySplit, Sample
 from tar2tf_cli.samples.regrouping import Runs
-from tar2tf_cli.stores.base import ObjectInfo, OnBytes, OnFault, Source
+from tar2tf_cli.stores import ObjectInfo
+from tar2tf_cli.stores.base import OnBytes, OnFault, Source
 
 __all__ = ["TarRules", "TarSamples", "put_together"]
 

@@ -13,7 +13,7 @@ from tar2tf_cli.errors import RemoteError, SourceError, UsageError
 from tar2tf_cli.remote.settings import ENVIRONMENT, Settings
 from tar2tf_cli.spec import yaml_file
 from tar2tf_cli.spec.version import __version__
-from tar2tf_cli.stores import ObjectInfo, open_source, open_store
+from tar2tf_cli.stores import ObjectInfo, open_source
 from tar2tf_cli.stores.ais_etl import Transformers
 from tar2tf_cli.stores.retries import Transient, persist
 
@@ -207,7 +207,7 @@ def of_cluster(endpoint: str | None) -> Transformers:
     Args:
         endpoint: the address of its proxy; AIS_ENDPOINT when None.
     """
-    transformers = open_store(_ANY_BUCKET, endpoint=endpoint).transformers()
+    transformers = open_source(_ANY_BUCKET, endpoint=endpoint).transformers()
     assert transformers
     return transformers
 

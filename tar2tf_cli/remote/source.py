@@ -22,8 +22,9 @@ from tar2tf_cli.samples.batches import Batch
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.ais_etl import NotRunning, Transformers
 from tar2tf_cli.stores.base import OnBytes, Placed
-from tar2tf_cli.stores.objects import ObjectSource, Store
+from tar2tf_cli.stores.objects import ObjectSource
 from tar2tf_cli.stores.retries import in_thread
+from tar2tf_cli.stores.store import Store
 from tar2tf_cli.stores.transfer import Body, ResumingStream
 
 if TYPE_CHECKING:
@@ -66,8 +67,7 @@ class RemoteSource(ObjectSource):
 
     def places_in(self, store: Store) -> bool:
         """Whether a bucket is in the same cluster."""
-        theirs = store.transformers()
-        return theirs is not None and theirs.where == self._transformers.where
+        return store.cluster == self._store.cluster
 
     def place(self, item: ObjectInfo, target: Store, path: str) -> tuple[InputReport, Sequence[int], int]:
         """Have the cluster store an input's records as a shard, which is checked there.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from tar2tf_cli.stores.objects import Store
+    from tar2tf_cli.stores.store import Store
 
 __all__ = ["Sink"]
 

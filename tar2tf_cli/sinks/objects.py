@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from tar2tf_cli.errors import SinkError, SourceError
 from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.stores import ObjectInfo
-from tar2tf_cli.stores.objects import Store, read_object
+from tar2tf_cli.stores.store import Store, read_object
 from tar2tf_cli.stores.transfer import hasher
 
 __all__ = ["ObjectSink"]

@@ -6,11 +6,11 @@ sends one request per call.
 | bucket | files |
 |---|---|
 | a directory, a tar file, `-` | `directory`, `stdin` |
-| `http(s)://` | `http`, over `web` (the client), `curl` (requests under way) and `network` (statuses, ranges) |
-| `ais://` | `ais`, `ais_login` and `ais_etl` (transformers), over the same |
+| `http(s)://` | `http`, over `web` (the client), `curl` (requests under way) and `responses` (statuses, ranges) |
+| `ais://` | `ais`, `ais_login`, `ais_etl` (transformers) and `ais_source`, over the same |
 | `s3://`, `gs://`, `az://` | `cloud`, `cloud_credentials` and `cloud_errors`, over obstore |
-| all of them | `base`: what a `Source` is |
-| all URLs | `objects`: what a `Store` is; `retries`; `transfer` and `parallel`: downloads; `ranges`: random access |
+| all URLs | `store`: what a `Store` is; `objects`: their `Source`; `retries`; `transfer` and `parallel`: downloads |
+| all of them | `object_info`; `base`: what a `Source` is; `ranges`: random access |
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from tar2tf_cli.errors import UsageError
 from tar2tf_cli.spec.reach import wanted_retry_for
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import check_url, is_remote
-from tar2tf_cli.stores.base import Folder, ObjectInfo, Source
+from tar2tf_cli.stores.base import Folder, Source
+from tar2tf_cli.stores.object_info import ObjectInfo
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from tar2tf_cli.spec.reach import Reach
-    from tar2tf_cli.stores.objects import Store
+    from tar2tf_cli.stores.store import Store
 
 __all__ = [
     "Folder",
@@ -55,9 +56,7 @@ def open_source(bucket: str, **reach: Unpack[Reach]) -> Source:
     folder, template = split_template(bucket)
     source: Source
     if is_remote(folder):
-        from tar2tf_cli.stores.objects import ObjectSource
-
-        source = ObjectSource(open_store(folder, **reach))
+        source = _source(open_store(folder, **reach))
     elif folder == "-":
         from tar2tf_cli.stores.stdin import StdinSource
 
@@ -71,6 +70,16 @@ def open_source(bucket: str, **reach: Unpack[Reach]) -> Source:
     return source
 
 
+def _source(store: Store) -> Source:
+    if store.cluster:
+        from tar2tf_cli.stores.ais_source import AisSource
+
+        return AisSource(store)
+    from tar2tf_cli.stores.objects import ObjectSource
+
+    return ObjectSource(store)
+
+
 def read_with_folder(url: str, **reach: Unpack[Reach]) -> tuple[bytes, Folder] | None:
     """Read a small object at a URL, such as a manifest: its bytes and its folder; None if it does not exist.
 
@@ -78,7 +87,8 @@ def read_with_folder(url: str, **reach: Unpack[Reach]) -> tuple[bytes, Folder] |
         SourceError: when it cannot be read.
         UsageError: for a URL of an unknown kind.
     """
-    from tar2tf_cli.stores.objects import ObjectSource, read_object
+    from tar2tf_cli.stores.objects import ObjectSource
+    from tar2tf_cli.stores.store import read_object
 
     found = open_store(url, **reach).parent()
     if found is None:

@@ -15,14 +15,14 @@ from tar2tf_cli.errors import SourceError, UsageError, changed
 from tar2tf_cli.spec.templates import from_aistore
 from tar2tf_cli.spec.urls import server_of, without_secrets
 from tar2tf_cli.stores.ais_login import LOGIN, TLS_HINT, credentials, timeouts, tls
-from tar2tf_cli.stores.base import ObjectInfo
-from tar2tf_cli.stores.network import HTTP_TO_HTTPS, body_of, byte_range, check_status, text_of, wrong_scheme
+from tar2tf_cli.stores.network import wrong_scheme
+from tar2tf_cli.stores.object_info import ObjectInfo
+from tar2tf_cli.stores.responses import HTTP_TO_HTTPS, body_of, byte_range, check_status, text_of
 from tar2tf_cli.stores.retries import NoSuchObject, Transient
 from tar2tf_cli.stores.transfer import Body
 from tar2tf_cli.stores.web import WebClient, WebStore
 
 if TYPE_CHECKING:
-    from tar2tf_cli.stores.ais_etl import Transformers
     from tar2tf_cli.stores.curl import Response
 
 __all__ = ["AisStore", "message_of", "parsed"]
@@ -102,7 +102,7 @@ class AisStore(WebStore):
             raise UsageError("the address of the AIStore cluster is not given", hint=hint)
         self.lists_versions = provider == "ais"
         self.endpoint = (address if "://" in address else f"http://{address}").rstrip("/")
-        self.proxy = server_of(self.endpoint)
+        self.cluster = self.proxy = server_of(self.endpoint)
 
     def connect(self) -> WebClient:
         """Make a client with the user's token and certificates."""
@@ -191,12 +191,6 @@ class AisStore(WebStore):
         """Send a DELETE."""
         with contextlib.suppress(NoSuchObject):
             self._request("DELETE", name).drain()
-
-    def transformers(self) -> Transformers:
-        """Return the transformers of the cluster."""
-        from tar2tf_cli.stores.ais_etl import Transformers
-
-        return Transformers(self)
 
     def locate(self, name: str) -> str:
         """Return the URI."""

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from tar2tf_cli.errors import RemoteError, SourceError, Tar2tfError, meant
 from tar2tf_cli.stores.ais import message_of, parsed
 from tar2tf_cli.stores.ais_login import LOGIN
-from tar2tf_cli.stores.base import ObjectInfo
-from tar2tf_cli.stores.network import text_of
+from tar2tf_cli.stores.object_info import ObjectInfo
+from tar2tf_cli.stores.responses import text_of
 from tar2tf_cli.stores.retries import Transient
 from tar2tf_cli.stores.transfer import Body
 

@@ -22,12 +22,12 @@ from urllib.parse import urlsplit
 from tar2tf_cli.errors import SourceError, Tar2tfError, UsageError
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores import network
-from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.cloud_credentials import anonymous, aws_provider, google_provider, region_of
 from tar2tf_cli.stores.cloud_errors import raise_as_ours, sentence
-from tar2tf_cli.stores.objects import Store
+from tar2tf_cli.stores.object_info import ObjectInfo
 from tar2tf_cli.stores.obstore_module import obstore_store
 from tar2tf_cli.stores.retries import NoSuchObject, Transient
+from tar2tf_cli.stores.store import Store
 from tar2tf_cli.stores.transfer import Body, ResumingStream
 
 __all__ = ["KINDS", "AzureStore", "CloudStore", "GcsStore", "S3Store"]

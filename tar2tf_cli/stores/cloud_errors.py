@@ -7,7 +7,8 @@ import re
 from typing import Final, NoReturn
 
 from tar2tf_cli.errors import SourceError, changed
-from tar2tf_cli.stores.network import HTTP_TO_HTTPS, check_status, wrong_scheme
+from tar2tf_cli.stores.network import wrong_scheme
+from tar2tf_cli.stores.responses import HTTP_TO_HTTPS, check_status
 from tar2tf_cli.stores.retries import Transient
 
 __all__ = ["raise_as_ours", "sentence"]

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from tar2tf_cli.errors import SourceError, changed, read_failed
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.spec.templates import resolve
-from tar2tf_cli.stores.base import ObjectInfo, Source
+from tar2tf_cli.stores.base import Source
+from tar2tf_cli.stores.object_info import ObjectInfo
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.ranges import FileRanges

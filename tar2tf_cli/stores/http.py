@@ -8,8 +8,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 from tar2tf_cli.errors import UsageError, changed
 from tar2tf_cli.spec.urls import without_secrets
-from tar2tf_cli.stores.base import ObjectInfo
-from tar2tf_cli.stores.network import HTTP_TO_HTTPS, body_of, byte_range, check_status, crc32c_of, text_of
+from tar2tf_cli.stores.object_info import ObjectInfo
+from tar2tf_cli.stores.responses import HTTP_TO_HTTPS, body_of, byte_range, check_status, crc32c_of, text_of
 from tar2tf_cli.stores.transfer import Body
 from tar2tf_cli.stores.web import WebClient, WebStore
 

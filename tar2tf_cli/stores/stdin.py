@@ -8,7 +8,8 @@ from io import FileIO
 
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.formats.bytestream import ByteStream
-from tar2tf_cli.stores.base import ObjectInfo, Source
+from tar2tf_cli.stores.base import Source
+from tar2tf_cli.stores.object_info import ObjectInfo
 
 __all__ = ["StdinSource"]
 

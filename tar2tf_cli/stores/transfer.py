@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from tar2tf_cli.errors import SourceError, Tar2tfError, changed
 from tar2tf_cli.formats.crc32c import crc32c
-from tar2tf_cli.stores.base import ObjectInfo
+from tar2tf_cli.stores.object_info import ObjectInfo
 from tar2tf_cli.stores.retries import Patience, Transient, in_thread
 
 __all__ = ["Body", "Fetch", "FetchThreads", "ResumingStream", "hasher"]

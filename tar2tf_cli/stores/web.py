@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final
 
 from tar2tf_cli.spec.urls import server_of
 from tar2tf_cli.stores import network
-from tar2tf_cli.stores.base import ObjectInfo
-from tar2tf_cli.stores.objects import SMALL, Store
+from tar2tf_cli.stores.object_info import ObjectInfo
+from tar2tf_cli.stores.store import SMALL, Store
 from tar2tf_cli.stores.transfer import Body
 
 if TYPE_CHECKING:

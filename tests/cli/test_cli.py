@@ -208,7 +208,7 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
 
 
 LIBRARIES = {"numpy", "tensorflow", "cv2", "simplejpeg", "pydantic", "ruamel", "humanfriendly", "tqdm", "isal"}
-NETWORK = {"requests", "urllib3", "urllib.parse", "aistore", "obstore", "tar2tf_cli.stores.objects"}
+NETWORK = {"requests", "urllib3", "urllib.parse", "aistore", "obstore", "tar2tf_cli.stores.store"}
 PROCESSES = {"tar2tf_cli.engines.local", "multiprocessing", "pickle", "selectors", "socket", "subprocess"}
 STANDARD = {"hashlib", "shutil", "pathlib", "tempfile", "difflib", "locale", "logging"}
 OPS = {f"tar2tf_cli.ops.{name}" for name in ("image", "fields", "func")}

@@ -12,7 +12,7 @@ from io import BytesIO
 import pytest
 
 from tar2tf_cli.errors import SourceError
-from tar2tf_cli.stores.base import ObjectInfo
+from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.parallel import ParallelStream
 from tar2tf_cli.stores.retries import Transient
 from tar2tf_cli.stores.transfer import Body, ResumingStream
