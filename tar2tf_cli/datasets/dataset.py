@@ -152,7 +152,7 @@ class Dataset:
         plan = make_plan(conversion, endpoint=self._endpoint)
         wanted = None
         if not callable(make):
-            wanted = {plain.ext_name: plain.ext_name for plain in flatten("", make).values()}
+            wanted = {plain.ext_name: plain.ext_name for plain in flatten({"": make}).values()}
         until_the_end = contextlib.ExitStack()
         atexit.register(until_the_end.close)
         read = where_records_are_made(plan._replace(conversion=replace(conversion, select=wanted)), Events(), workers)

@@ -53,9 +53,7 @@ def check_types(
     Raises:
         UsageError: names the feature, and lists those that exist.
     """
-    names: Iterable[str] | None = None
-    if select is not None:
-        names = [inner for name, item in select.items() for inner in flatten(name, item)]
+    names: Iterable[str] | None = None if select is None else flatten(select)
     if preset:
         names = preset.features(names)
     for name in types:
@@ -81,11 +79,7 @@ class FeatureMap:
         context: OpContext | None = None,
     ) -> None:
         self._types = dict(types)
-        self._select = None
-        if select is not None:
-            self._select = {
-                inner: plain for name, item in select.items() for inner, plain in flatten(name, item).items()
-            }
+        self._select = None if select is None else flatten(select)
         self._preset = preset
         self._context = context or OpContext()
         self.plain = not types and select is None and preset is None

@@ -83,14 +83,18 @@ class Op:
     @classmethod
     def schema(cls) -> JsonSchema:
         """Return the JSON Schema of VALUE in `NAME: VALUE` of a spec file."""
-        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
-        rules = {field.name: cls.checks[field.name].schema for field in fields}
-        required = [field.name for field in fields if field.default is dataclasses.MISSING]
+        fields = cls._fields()
+        rules = {name: cls.checks[name].schema for name in fields}
+        required = [name for name, field in fields.items() if field.default is dataclasses.MISSING]
         mapping = {"type": "object", "properties": rules, "required": required, "additionalProperties": False}
         if not rules:
             return {"anyOf": [{"type": "null"}, mapping]}
         values = {"type": "array", "items": [*rules.values()], "minItems": len(required), "maxItems": len(rules)}
         return {"anyOf": [{"type": "string"}, mapping, values]}
+
+    @classmethod
+    def _fields(cls) -> dict[str, dataclasses.Field[Any]]:
+        return {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
 
     @classmethod
     def _paragraphs(cls) -> list[str]:
@@ -103,9 +107,9 @@ class Op:
         Raises:
             ValueError: when the text is invalid; says why.
         """
-        names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        names = list(cls._fields())
         values: dict[str, Any] = {}
-        for position, part in enumerate(part for part in text.split(",") if part):
+        for position, part in enumerate(filter(None, text.split(","))):
             name, equals, value = part.partition("=")
             if not equals:
                 if position >= len(names):
@@ -128,7 +132,7 @@ class Op:
         if isinstance(value, str):
             return cls.parse(value)
         values = list(value) if isinstance(value, list) else [] if value is None else [value]
-        names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        names = list(cls._fields())
         if len(values) > len(names):
             raise ValueError(f"takes at most {len(names)} values")
         return cls.from_fields(dict(zip(names, values, strict=False)))
@@ -141,7 +145,7 @@ class Op:
             ProblemsError: for fields that do not exist.
             ValueError: for a field that is missing or has an invalid value.
         """
-        fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        fields = cls._fields()
         if unknown := [name for name in values if name not in fields]:
             raise ProblemsError(problems=[((name,), f"has no field {name!r}{meant(name, fields)}") for name in unknown])
         for name, field in fields.items():
@@ -151,12 +155,9 @@ class Op:
 
     def canonical(self) -> dict[str, Any]:
         """Return the op as in the manifest and a spec file: `{NAME: {FIELD: VALUE}}`."""
-        values = {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)  # type: ignore[arg-type]
-            if getattr(self, field.name) != field.default
-        }
-        return {self.name: {name: list(item) if isinstance(item, tuple) else item for name, item in values.items()}}
+        values = {name: getattr(self, name) for name in self._fields()}
+        changed = {name: item for name, item in values.items() if item != self._fields()[name].default}
+        return {self.name: {name: list(item) if isinstance(item, tuple) else item for name, item in changed.items()}}
 
     def entry(self, sample: Sample, ext: str) -> Any:
         """Return the entry an op works on.

@@ -104,6 +104,10 @@ class SelectList:
             selections = tuple(selections[0])
         self.selections = [to_selection(selection) for selection in selections]
 
+    def parts(self) -> Iterable[tuple[int, Selection]]:
+        """The selections, by position."""
+        return enumerate(self.selections)
+
     def select(self, sample: Sample) -> list[Any]:
         """The values."""
         return [selection.select(sample) for selection in self.selections]
@@ -117,6 +121,10 @@ class SelectDict:
 
     def __init__(self, selections: Mapping[str, Any] | None = None, **more: Any) -> None:
         self.selections = {name: to_selection(item) for name, item in {**(selections or {}), **more}.items()}
+
+    def parts(self) -> Iterable[tuple[str, Selection]]:
+        """The selections, by key."""
+        return self.selections.items()
 
     def select(self, sample: Sample) -> dict[str, Any]:
         """The values."""
@@ -188,7 +196,7 @@ def _parts(item: Any) -> list[Any]:
 
 
 def _by_name(items: list[Any]) -> dict[str, Any]:
-    """Yield items such as `image=jpg` by feature name, which defaults to the entry's name."""
+    """Return items such as `image=jpg` by feature name, which defaults to the entry's name."""
     selections: dict[str, Any] = {}
     for item in items:
         text = item if isinstance(item, str) else getattr(item, "ext_name", "")
@@ -203,9 +211,12 @@ def _by_name(items: list[Any]) -> dict[str, Any]:
     return selections
 
 
-def flatten(name: str, selection: Selection) -> dict[str, Select]:
-    """Yield the feature names and selections inside a nested one: NAME/0, NAME/key."""
-    if isinstance(selection, Select):
-        return {name: selection}
-    parts = enumerate(selection.selections) if isinstance(selection, SelectList) else selection.selections.items()
-    return {inner: plain for key, part in parts for inner, plain in flatten(f"{name}/{key}", part).items()}
+def flatten(selections: Mapping[str, Selection]) -> dict[str, Select]:
+    """Return the selections of single values by feature name; those inside nested ones are NAME/0, NAME/key."""
+    flat: dict[str, Select] = {}
+    for name, selection in selections.items():
+        if isinstance(selection, Select):
+            flat[name] = selection
+        else:
+            flat |= flatten({f"{name}/{key}": part for key, part in selection.parts()})
+    return flat

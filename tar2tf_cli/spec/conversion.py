@@ -207,6 +207,14 @@ class Conversion:
     def __post_init__(self) -> None:
         """Refuse options that contradict each other."""
         named = self.output.template.fields
+        self._check_output(named)
+        self._check_features(self._preset.uses if self._preset else ())
+        if self.etl and self.remote_exec is False:
+            raise UsageError("--etl names a transformer, and --no-remote-exec uses none: leave out one of them")
+        if "input" in named:
+            self._check_input_field()
+
+    def _check_output(self, named: frozenset[str]) -> None:
         if self.output.num_shards and (self.output.max_shard_size or self.output.records_per_shard):
             raise UsageError(
                 "--num-shards already determines the size of shards: leave out --max-shard-size and --records-per-shard"
@@ -226,31 +234,28 @@ class Conversion:
         if self.output.is_stream and (self.split or self.output.index or self.output.is_limited):
             name = "standard output" if self.output.path == STDOUT else self.output.path
             raise UsageError(f"{name} is a single stream without shards: remove the options that divide it")
+
+    def _check_features(self, uses: Sequence[str]) -> None:
         if self.record_to_example and self.preset:
             raise UsageError("record_to_example and preset both make the features: use one of them")
         if not self.record_to_example:
             check_types(self.types, self.select, self._preset)
-        if self.image_size and not (self._preset and "image_size" in self._preset.uses):
+        if self.image_size and "image_size" not in uses:
             raise UsageError(
                 "--image-size is only for the preset imagenet-tensor",
                 hint="add --preset imagenet-tensor, or scale with --op resize:jpg,224x224",
             )
-        if (
-            self.max_pixels != DEFAULT_MAX_PIXELS
-            and self._preset
-            and not self.ops
-            and "max_pixels" not in self._preset.uses
-        ):
+        if self.max_pixels != DEFAULT_MAX_PIXELS and self.preset and not self.ops and "max_pixels" not in uses:
             raise UsageError(
                 f"--max-pixels does nothing with the preset {self.preset}, which decodes no images", hint="leave it out"
             )
-        if self.etl and self.remote_exec is False:
-            raise UsageError("--etl names a transformer, and --no-remote-exec uses none: leave out one of them")
-        if "input" in named and self.input.kind != "tar":
+
+    def _check_input_field(self) -> None:
+        if self.input.kind != "tar":
             raise UsageError(f"<input> is the name of a tar, but there are none with --from {self.input.kind}")
-        if "input" in named and self.split:
+        if self.split:
             raise UsageError("<input> and --split each divide the output: use one or the other")
-        if "input" in named and (self.shuffle or self.limit is not None):
+        if self.shuffle or self.limit is not None:
             raise UsageError("<input> gives each input its own shards, so --shuffle and --limit cannot be used with it")
 
     @property

@@ -100,11 +100,11 @@ class PathTemplate(NamedTuple):
         while _FIELD.search(folder):
             folder, slash, _ = folder.rpartition("/")
         base = base.removesuffix(".gz") or base
-        match = re.search(r"(?:<[^<>]*>|\{\})(?:.*(?:<[^<>]*>|\{\}))?", base)
-        if match is None:
+        fields = list(_FIELD.finditer(base))
+        if not fields:
             return f"{folder}{slash}{base.rpartition('.')[0] or base}-manifest.json"
-        rest = base[match.end() :]
-        return f"{folder}{slash}{base[: match.start()]}manifest{rest[: rest.rfind('.')] if '.' in rest else rest}.json"
+        head, rest = base[: fields[0].start()], base[fields[-1].end() :]
+        return f"{folder}{slash}{head}manifest{rest.rpartition('.')[0] if '.' in rest else rest}.json"
 
     def own_manifest(self) -> str:
         """The path of a manifest that no other template has, such as `train-N.record-manifest.json`."""

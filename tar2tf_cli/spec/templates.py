@@ -211,31 +211,11 @@ def resolve(
     """
     chosen = list(templates)
     if not chosen:
-        hint = "name the shards with a template"
-        names = []
-        for name in listing(""):
-            if name.endswith(TAR_SUFFIXES) and not name.startswith(".") and "/" not in name:
-                names.append(name)
-            else:
-                hint = next((text for suffixes, text in _ELSE if name.lower().endswith(suffixes)), hint)
-        names.sort()
-        if not names:
-            raise NothingFoundError(f"holds no {', '.join(SHARD_TEMPLATES)}", hint=hint)
-        return names
+        return _tars(listing(""))
     found: dict[str, None] = {}
     missing: list[str] = []
     for name in (name for template in chosen for name in expand(template)):
-        if exists(name):
-            matches = [name]
-        elif numbers and is_numbered(name):
-            regex = number_regex(name)
-            numbered = filter(None, map(regex.match, listing(re.split(r"[*?\[%]", name)[0])))
-            matches = [match.string for match in sorted(numbered, key=lambda match: (int(match[1]), match.string))]
-        elif is_glob(name):
-            regex = glob_regex(name)
-            matches = sorted(filter(regex.match, listing(re.split(r"[*?\[]", name)[0])))
-        else:
-            matches = []
+        matches = [name] if exists(name) else _matches(name, listing, numbers=numbers)
         if not matches:
             missing.append(name)
         found.update(dict.fromkeys(matches))
@@ -246,3 +226,27 @@ def resolve(
             hint="compare the template with the names of the files that are there",
         )
     return list(found)
+
+
+def _tars(names: Iterable[str]) -> list[str]:
+    """Return the names that the default templates match, sorted."""
+    tars = []
+    hint = "name the shards with a template"
+    for name in names:
+        if name.endswith(TAR_SUFFIXES) and not name.startswith(".") and "/" not in name:
+            tars.append(name)
+        else:
+            hint = next((text for suffixes, text in _ELSE if name.lower().endswith(suffixes)), hint)
+    if not tars:
+        raise NothingFoundError(f"holds no {', '.join(SHARD_TEMPLATES)}", hint=hint)
+    return sorted(tars)
+
+
+def _matches(name: str, listing: Callable[[str], Iterable[str]], *, numbers: bool) -> list[str]:
+    """Return the objects that match a name with `%d` or a glob, in order; none for any other name."""
+    if numbers and is_numbered(name):
+        numbered = filter(None, map(number_regex(name).match, listing(re.split(r"[*?\[%]", name)[0])))
+        return [match.string for match in sorted(numbered, key=lambda match: (int(match[1]), match.string))]
+    if is_glob(name):
+        return sorted(filter(glob_regex(name).match, listing(re.split(r"[*?\[]", name)[0])))
+    return []

@@ -305,8 +305,8 @@ def test_numbers_that_an_example_cannot_hold_are_errors(bucket: Path, tmp_path: 
 
 
 def test_flatten_leaves_plain_selections_alone() -> None:
-    assert list(flatten("a", Select("b"))) == ["a"]
-    assert list(flatten("a", SelectList("x", SelectDict(k="y")))) == ["a/0", "a/1/k"]
+    assert list(flatten({"a": Select("b")})) == ["a"]
+    assert list(flatten({"a": SelectList("x", SelectDict(k="y"))})) == ["a/0", "a/1/k"]
 
 
 def test_select_and_type_work_from_the_command_line(bucket: Path, tmp_path: Path) -> None:
