@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from tar2tf_cli.checking.look import Look
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.inputs.open_shard import Format
 
 __all__ = ["STEPS", "Contents", "ShardContents", "Stats"]
+
+N = TypeVar("N", int, float)
 
 STEPS: Final = "[]"
 """Ends the name of a feature list of a tf.train.SequenceExample; its sizes are numbers of steps."""
@@ -73,7 +75,7 @@ class Stats:
         if self.values is None:
             self.values = number, number
         elif not self.values[0] <= number <= self.values[1]:
-            self.values = min(self.values[0], number), max(self.values[1], number)
+            self.values = _wider(self.values, (number, number))
 
     def look(self, look: Look, example: Callable[[], str]) -> None:
         """Add what a value is; `example` is called for the first value only."""
@@ -83,7 +85,7 @@ class Stats:
         if look.shape:
             self._widen(look.kind, look.shape, look.shape)
         if look.seconds is not None:
-            self._lengthen(look.kind, look.seconds, look.seconds)
+            self.seconds[look.kind] = _wider(self.seconds.get(look.kind), (look.seconds, look.seconds))
 
     def update(self, other: Stats) -> None:
         """Add the statistics of another shard."""
@@ -91,13 +93,11 @@ class Stats:
             self.example = other.example
         if not self.count:
             self.unit = other.unit
-        if self.values and other.values:
-            self.values = min(self.values[0], other.values[0]), max(self.values[1], other.values[1])
-        self.values = self.values or other.values
+        if other.values:
+            self.values = _wider(self.values, other.values)
         self.lists |= other.lists
-        self.shaped = (
-            other.shaped if self.shaped in (None, other.shaped) else self.shaped if other.shaped is None else ""
-        )
+        if other.shaped is not None:
+            self.shaped = other.shaped if self.shaped in (None, other.shaped) else ""
         self.least = min(self.least, other.least) if self.count and other.count else self.least or other.least
         self.most = max(self.most, other.most)
         self.count += other.count
@@ -105,8 +105,8 @@ class Stats:
         self.kinds.update(other.kinds)
         for kind, (low, high) in other.shapes.items():
             self._widen(kind, low, high)
-        for kind, (short, long) in other.seconds.items():
-            self._lengthen(kind, short, long)
+        for kind, seconds in other.seconds.items():
+            self.seconds[kind] = _wider(self.seconds.get(kind), seconds)
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
@@ -126,10 +126,6 @@ class Stats:
         widened = tuple(map(min, known_low, low)), tuple(map(max, known_high, high))
         self.shapes[kind] = widened if same else ((), ())
 
-    def _lengthen(self, kind: str, short: float, long: float) -> None:
-        known = self.seconds.get(kind, (short, long))
-        self.seconds[kind] = min(known[0], short), max(known[1], long)
-
     def _described(self, kind: str) -> str:
         parts = [kind]
         if sizes := [_range(low, high) for low, high in zip(*self.shapes.get(kind, ((), ())), strict=True)]:
@@ -137,6 +133,11 @@ class Stats:
         if kind in self.seconds:
             parts.append(_range(*(f"{seconds:.3g}" for seconds in self.seconds[kind])) + " s")
         return " ".join(parts)
+
+
+def _wider(known: tuple[N, N] | None, found: tuple[N, N]) -> tuple[N, N]:
+    """The smallest and the largest number of both."""
+    return (min(known[0], found[0]), max(known[1], found[1])) if known else found
 
 
 def _range(low: object, high: object) -> str:

@@ -38,6 +38,10 @@ class _Place(NamedTuple):
     digits: str
     tail: str
 
+    @property
+    def name(self) -> str:
+        return f"{self.head}{self.digits}{self.tail}"
+
 
 _Series: TypeAlias = list[_Place]
 
@@ -109,8 +113,4 @@ def _gap(series: _Series, behind: _Place | None, first: int, last: int) -> Gap:
     def name(number: int) -> str:
         return f"{series[0].head}{str(number).zfill(width)}{series[0].tail}"
 
-    return Gap(name(first), name(last), last - first + 1, _joined(behind) if behind else None)
-
-
-def _joined(place: _Place) -> str:
-    return f"{place.head}{place.digits}{place.tail}"
+    return Gap(name(first), name(last), last - first + 1, behind and behind.name)

@@ -212,9 +212,10 @@ def _add_features(contents: ShardContents, found: Mapping[str, ParsedFeature], l
 def _look_at_shape(stats: Stats, feature: ParsedFeature, shape: ParsedFeature) -> None:
     """Find out whether another feature holds the shape of this one, whose values are numbers or the bytes of uint8."""
     size = prod(shape.values()) if shape.kind == "int64" else None
-    fits = "values" if size == feature.count else "uint8" if feature.count == 1 and size == feature.size else ""
-    if feature.kind == "bytes" and fits == "values":
-        fits = "uint8" if feature.size == size else ""
+    if feature.kind == "bytes":
+        fits = "uint8" if feature.count == 1 and size == feature.size else ""
+    else:
+        fits = "values" if size == feature.count else ""
     stats.shaped = fits if stats.shaped in (None, fits) else ""
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Any, Final
@@ -79,10 +80,10 @@ class Salvage:
             self._folder = mkdtemp(prefix=f".{base}.", dir=folder or ".")
         self._parts: list[str] = []
 
-    def next_part(self) -> tuple[str, str]:
-        """Return the arguments of the `SalvagePart` for the next file."""
+    def next_part(self) -> Callable[[], SalvagePart]:
+        """Return what opens the part for the next file, in the worker that checks it."""
         self._parts.append(os.path.join(self._folder, str(len(self._parts))))
-        return self.path, self._parts[-1]
+        return partial(SalvagePart, self.path, self._parts[-1])
 
     def finish(self, reports: Sequence[FileReport]) -> Salvaged:
         """Join the parts in order, and delete them; there is no new file if there are only tars.

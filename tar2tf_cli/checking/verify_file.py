@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -59,11 +59,11 @@ class _Check:
 
     Attributes:
         claim: the file's entry in a manifest, if there is one; the file must then be TFRecord.
-        part: the arguments of the `SalvagePart` for its good records, if they are kept.
+        part: opens the file for its good records, or nothing if they are not kept.
     """
 
     claim: ShardEntry | None
-    part: tuple[str, str] | None
+    part: Callable[[], AbstractContextManager[SalvagePart | None]]
 
     def __call__(self, item: ObjectInfo, context: CheckContext) -> FileReport:
         """Check the file and return its report."""
@@ -112,7 +112,7 @@ class _Check:
             return
         checker = Checker(context.schema, context.required)
         try:
-            with _part(self.part) as part:
+            with self.part() as part:
                 whole = context.decoders or part
                 reader = RecordReader(shard, shard.name) if whole else reader_of_the_rest(shard, shard.name, checker)
                 keep = part.keep if part else None
@@ -129,14 +129,6 @@ class _Check:
             report.faults.clear()
             report.counts.clear()
             report.add(_unknown(shard.head))
-
-
-def _part(arguments: tuple[str, str] | None) -> AbstractContextManager[SalvagePart | None]:
-    if arguments is None:
-        return nullcontext()
-    from tar2tf_cli.checking.salvage import SalvagePart
-
-    return SalvagePart(*arguments)
 
 
 class CheckRun(NamedTuple):
@@ -168,8 +160,10 @@ class CheckRun(NamedTuple):
     ) -> list[FileReport]:
         """Check files, each with its entry in a manifest if it has one, and return their reports in order."""
         context = CheckContext(source, self.rules, schema=schema, required=required, fast=self.fast)
-        parts = self.salvage.next_part if self.salvage else lambda: None
-        tasks = [FileTask(item, _Check(claim, parts())) for item, claim in files]
+        tasks = [
+            FileTask(item, _Check(claim, self.salvage.next_part() if self.salvage else nullcontext))
+            for item, claim in files
+        ]
         if self.decode:
             context.decoders = -(-(self.workers or cpu_count()) // max(len(tasks), 1))
         reports: list[FileReport] = read_files(tasks, context, self.workers, self.events)
