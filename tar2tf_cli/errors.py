@@ -48,6 +48,7 @@ __all__ = [
     "WorkerError",
     "changed",
     "count",
+    "few",
     "meant",
     "not_installed",
     "read_failed",
@@ -259,6 +260,11 @@ def meant(name: object, known: Iterable[object]) -> str:
 
     near = get_close_matches(str(name), [str(item) for item in known], 1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def few(names: Sequence[str], most: int = 3) -> str:
+    """`a.tar, b.tar, c.tar and 12 more`: the first of many names."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def count(number: int, noun: str) -> str:

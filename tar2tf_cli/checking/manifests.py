@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tar2tf_cli.errors import few
 from tar2tf_cli.inputs.open_shard import list_files
 from tar2tf_cli.inputs.paths import open_inputs
 from tar2tf_cli.spec.templates import split_template
@@ -70,5 +71,5 @@ def open_shards(
 
     documents = [read_document(path, **reach) for path in manifests]
     source = TarsSource([(one.folder, item) for one in documents for item in one.find(one.manifest.shards)])
-    source.bucket = manifests[0] if len(manifests) == 1 else f"{manifests[0]} and {len(manifests) - 1} more"
+    source.bucket = few(manifests, 1)
     return source, ()

@@ -119,27 +119,27 @@ class Terminal(Events):
         errors_path: str | None = None,
         **others: object,
     ) -> None:
+        capable = is_capable()
         self._quiet = quiet
+        self._shards_wanted = verbose and not quiet
+        self._bar_wanted = (capable if progress is None else progress) and not quiet
+        self._lines_wanted = progress is None and not capable and not quiet
         self._process = os.getpid()
         self._waited = float("-inf")
         set_waiting(self._waiting)
-        self._verbose = verbose
-        capable = is_capable()
-        self._bar_wanted = capable if progress is None else progress
-        self._lines_wanted = progress is None and not capable
         self._bar: Any = None
         self._total: int | None = None
         self._began = self._printed = time.monotonic()
-        self._errors_path = errors_path
+        self._errors_path = errors_path or ""
         self._errors: IO[str] | None = None
 
     def planned(self, inputs: int, size: int | None) -> None:
         """Start the bar and open the list of errors; a run with nothing to do leaves an older list unchanged."""
         self._total = size
         if self._errors_path:
-            with write_errors(self._errors_path or ""):
+            with write_errors(self._errors_path):
                 self._errors = open(self._errors_path, "w", encoding="utf-8")  # noqa: SIM115 - closed in __exit__
-        if self._bar_wanted and not self._quiet:
+        if self._bar_wanted:
             from tqdm import tqdm
 
             self._bar = tqdm(
@@ -152,12 +152,12 @@ class Terminal(Events):
     def progress(self, size: int) -> None:
         if self._bar is not None:
             self._bar.update(size - self._bar.n)
-        elif self._lines_wanted and not self._quiet and time.monotonic() - self._printed > _PLAIN_SECONDS:
+        elif self._lines_wanted and time.monotonic() - self._printed > _PLAIN_SECONDS:
             self._printed = time.monotonic()
             message(self._line(size))
 
     def shard(self, path: str, records: int, size: int) -> None:
-        if self._verbose and not self._quiet:
+        if self._shards_wanted:
             self._say(f"{path}: {count(records, 'record')}, {size:,} bytes")
 
     def not_remote(self, error: Exception) -> None:
@@ -178,7 +178,7 @@ class Terminal(Events):
         if self._errors:
             import json
 
-            with write_errors(self._errors_path or ""):
+            with write_errors(self._errors_path):
                 self._errors.write(json.dumps(fault) + "\n")
 
     def __enter__(self) -> Terminal:
@@ -190,7 +190,7 @@ class Terminal(Events):
             self._bar.close()
             self._bar = None
         if self._errors:
-            with write_errors(self._errors_path or ""):
+            with write_errors(self._errors_path):
                 self._errors.close()
 
     def _say(self, text: str) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
+from tar2tf_cli.errors import few
 from tar2tf_cli.stores import ObjectInfo
 
 __all__ = ["InputChanges", "differing"]
-
-_MOST_NAMED: Final = 3
 
 
 class InputChanges(NamedTuple):
@@ -30,12 +29,8 @@ class InputChanges(NamedTuple):
     def __str__(self) -> str:
         """Such as `2 added (c.tar, d.tar), 1 removed (a.tar)`; three names of each kind at most."""
         kinds = {"added": self.added, "removed": self.removed, "changed": self.changed}
-        return ", ".join(_listed(names, kind) for kind, names in kinds.items() if names) or "their order changed"
-
-
-def _listed(names: Sequence[str], kind: str) -> str:
-    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
-    return f"{len(names):,} {kind} ({', '.join(names[:_MOST_NAMED])}{more})"
+        listed = [f"{len(names):,} {kind} ({few(names)})" for kind, names in kinds.items() if names]
+        return ", ".join(listed) or "their order changed"
 
 
 def differing(before: Any, now: Any, name: str = "") -> list[str]:

@@ -149,22 +149,18 @@ def _chunks(elements: Iterator[list[Any]], length: int) -> Iterator[list[Any]]:
     """Chunks of elements, stacked leaf by leaf; elements read before an error are yielded before it is raised."""
     import numpy as np
 
-    waiting: list[list[Any]] = []
-    error: Exception | None = None
-    while error is None:
+    more = True
+    while more:
+        waiting: list[list[Any]] = []
         try:
             waiting.extend(islice(elements, length))
-        except Exception as fault:
-            error = fault
-        if waiting:
-            yield [
-                np.array(column, dtype=object) if isinstance(column[0], (bytes, str)) else np.stack(column)
-                for column in zip(*waiting, strict=True)
-            ]
-        if len(waiting) < length and error is None:
-            return
-        waiting = []
-    raise error
+        finally:
+            if waiting:
+                yield [
+                    np.array(column, dtype=object) if isinstance(column[0], (bytes, str)) else np.stack(column)
+                    for column in zip(*waiting, strict=True)
+                ]
+        more = len(waiting) == length
 
 
 def _shuffled(samples: Iterator[Sample]) -> Iterator[Sample]:

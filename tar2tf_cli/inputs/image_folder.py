@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, read_failed
+from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, few, read_failed
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.inputs.base import ListSource, divided, shuffled
@@ -176,10 +176,9 @@ class ImageFolderSource(ListSource):
         unknown = sorted({_class(name) for name in names} - labels.keys())
         if unknown:
             self._check_classes([name for name in names if _class(name) in unknown])
-            more = f" and {len(unknown) - 3:,} more" if len(unknown) > 3 else ""
             some = "add them, or name the folders to convert with a template such as 'n01*/*'"
             hint = FORMS if labels.keys().isdisjoint(map(_class, names)) else some
-            message = f"the label map does not have {', '.join(unknown[:3])}{more}, which are folders of {self.bucket}"
+            message = f"the label map does not have {few(unknown)}, which are folders of {self.bucket}"
             raise UsageError(message, shard=path, hint=hint)
         return labels
 

@@ -84,22 +84,25 @@ class EntryLinks:
         """Find the members before an offset, continuing the last scan."""
         start, self._scanned = self._scanned, max(self._scanned, end)
         while start < end:
-            reader = TarReader(self._tar.view(), self._name, headers_only=True, need_end=False)
-            reader.start_at(start)
-            reader.links = _EarlierLinks(self._members, end)
-            try:
-                for name, _, size, first in reader:
-                    if first < end:
-                        self._members[name] = (reader.offset - size - (-size & 511), size)
-                    if reader.offset >= end:
-                        return
-                return
-            except _Reached:
-                return
-            except DamagedShardError:
-                if not reader.resume():
-                    return
-                start = reader.offset
+            start = self._scan_from(start, end)
+
+    def _scan_from(self, start: int, end: int) -> int:
+        """Find the members up to an offset or the next damage; returns where to continue."""
+        reader = TarReader(self._tar.view(), self._name, headers_only=True, need_end=False)
+        reader.start_at(start)
+        reader.links = _EarlierLinks(self._members, end)
+        try:
+            for name, _, size, first in reader:
+                if first < end:
+                    self._members[name] = (reader.offset - size - (-size & 511), size)
+                if reader.offset >= end:
+                    break
+        except _Reached:
+            pass
+        except DamagedShardError:
+            if reader.resume():
+                return reader.offset
+        return end
 
     def _data(self, offset: int, size: int, name: str) -> bytes | StoredBytes:
         value = self._large.at(offset, size, name)

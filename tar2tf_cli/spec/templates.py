@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Final
 
-from tar2tf_cli.errors import NothingFoundError, UsageError
+from tar2tf_cli.errors import NothingFoundError, UsageError, few
 from tar2tf_cli.spec.urls import is_remote
 
 __all__ = [
@@ -220,11 +220,8 @@ def resolve(
             missing.append(name)
         found.update(dict.fromkeys(matches))
     if missing:
-        more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
-        raise NothingFoundError(
-            f"has no {', '.join(missing[:3])}{more}",
-            hint="compare the template with the names of the files that are there",
-        )
+        hint = "compare the template with the names of the files that are there"
+        raise NothingFoundError(f"has no {few(missing)}", hint=hint)
     return list(found)
 
 
