@@ -47,6 +47,7 @@ def serve(spec: str | None, host: str, port: int | None, num_workers: int | None
     from tar2tf_cli.errors import UsageError
     from tar2tf_cli.ops import rules
     from tar2tf_cli.remote.settings import ENVIRONMENT, TARGET, Settings
+    from tar2tf_cli.spec.yaml_file import SpecFile
 
     if not os.environ.get(TARGET):
         raise UsageError(
@@ -55,7 +56,7 @@ def serve(spec: str | None, host: str, port: int | None, num_workers: int | None
         )
     if not (spec or os.environ.get(ENVIRONMENT)):
         raise UsageError(f"there are no settings: give --spec, or set {ENVIRONMENT}")
-    settings = Settings.read(spec) if spec else Settings.load(os.environ[ENVIRONMENT])
+    settings = Settings.of_file(SpecFile(spec)) if spec else Settings.load(os.environ[ENVIRONMENT])
     try:
         port = rules.whole(1, 65535)(port or os.environ.get("PORT", 8000), "--port" if port else "PORT")
     except ValueError as error:

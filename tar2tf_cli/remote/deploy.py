@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 
 from tar2tf_cli.errors import RemoteError, SourceError, UsageError
 from tar2tf_cli.remote.settings import ENVIRONMENT, Settings
-from tar2tf_cli.spec import yaml_file
 from tar2tf_cli.spec.version import __version__
+from tar2tf_cli.spec.yaml_file import SpecFile
 from tar2tf_cli.stores import ObjectInfo, open_source
 from tar2tf_cli.stores.ais_etl import Transformers
 from tar2tf_cli.stores.retries import Transient, persist
@@ -243,11 +243,11 @@ def init_for_spec(
         RemoteError: when the cluster cannot make it, or has a running one of that name.
         SourceError: when the cluster does not answer.
     """
-    transformers, (document, spec_error) = of_cluster(endpoint), yaml_file.load(spec)
-    settings = Settings.of_document(document, spec_error)
+    transformers, file = of_cluster(endpoint), SpecFile(spec)
+    settings = Settings.of_file(file)
     init_seconds = INIT_SECONDS if init_seconds is None else init_seconds
     if seconds is None:
-        seconds = object_seconds(_inputs(document.get("input") or {}, endpoint))
+        seconds = object_seconds(_inputs(file.data.get("input") or {}, endpoint))
     wanted = message(settings, init_seconds=init_seconds, seconds=seconds, **options)
     init(transformers, wanted)
     image = wanted["runtime"]["image"]

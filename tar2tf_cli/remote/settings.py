@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from tar2tf_cli.errors import Problem, UsageError
+from tar2tf_cli.errors import UsageError
 from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.spec import yaml_file
 from tar2tf_cli.spec.conversion import Conversion
@@ -84,24 +84,16 @@ class Settings:
         return settings
 
     @classmethod
-    def read(cls, path: str) -> Settings:
+    def of_file(cls, spec: yaml_file.SpecFile) -> Settings:
         """The settings for the conversion of a spec file, which may leave out its input and output.
 
         Raises:
             UsageError: when the file has problems, or what it describes cannot be done in a cluster.
         """
-        return cls.of_document(*yaml_file.load(path))
-
-    @classmethod
-    def of_document(
-        cls, document: dict[str, Any], spec_error: Callable[[Iterable[Problem]], yaml_file.SpecError]
-    ) -> Settings:
-        """The settings for a spec file that was loaded; arguments and errors are those of `load` and `read`."""
-        _refuse_python(document)
-        if found := list(yaml_file.problems(document)):
-            raise spec_error(found)
-        output = {"path": _OUTPUT if document.get("split") else "-"}
-        return cls.of(yaml_file.build({**yaml_file.overlaid({"input": _BUCKET}, document), "output": output}))
+        _refuse_python(spec.data)
+        spec.check()
+        output = {"path": _OUTPUT if spec.data.get("split") else "-"}
+        return cls.of(yaml_file.build({**yaml_file.overlaid({"input": _BUCKET}, spec.data), "output": output}))
 
     @property
     def text(self) -> str:

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from tar2tf_cli.errors import Problem, SourceError, UsageError, meant
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.fields import Checked, fields_of, problems_of
 
-__all__ = ["IDENTITY", "SECTIONS", "SpecError", "build", "load", "overlaid", "problems", "read", "spec_fields"]
+__all__ = ["IDENTITY", "SECTIONS", "SpecError", "SpecFile", "build", "overlaid", "problems", "read", "spec_fields"]
 
 SECTIONS: Final[dict[Any, type]] = {"input": Input, "output": Output}
 IDENTITY: Final = ("digest", "fields")
@@ -36,32 +36,41 @@ class SpecError(UsageError):
     """A spec file with problems, one line each."""
 
 
-def load(path: str) -> tuple[dict[str, Any], Callable[[Iterable[Problem]], SpecError]]:
-    """Read a spec file as plain data, with a function that names positions in it.
+class SpecFile:
+    """A spec file that was read, and may have problems.
 
     Args:
         path: the file; `-` is standard input.
+
+    Attributes:
+        data: its content as plain dicts, lists and scalars.
 
     Raises:
         SpecError: when it is not a YAML mapping, or has a duplicate key.
         SourceError: when it cannot be read.
     """
-    from tar2tf_cli.spec.yaml_text import parse, plain
 
-    name = "<stdin>" if path == "-" else path
-    try:
-        document = parse(sys.stdin.read() if path == "-" else _read_text(path))
-        data = plain(document)
-    except ValueError as error:
-        raise SpecError(f"{name}:{error}") from None
-    if not isinstance(document, dict):
-        raise SpecError(f"{name}:1:1: a spec must be a mapping with input, output and the like")
+    def __init__(self, path: str) -> None:
+        from tar2tf_cli.spec.yaml_text import parse, plain
 
-    def spec_error(problems: Iterable[Problem]) -> SpecError:
-        lines = [(_position(document, path), message) for path, message in problems]
-        return SpecError("\n".join(f"{name}:{line}:{column}: {text}" for (line, column), text in sorted(lines)))
+        self._name = "<stdin>" if path == "-" else path
+        try:
+            self._document = parse(sys.stdin.read() if path == "-" else _read_text(path))
+            self.data: dict[str, Any] = plain(self._document)
+        except ValueError as error:
+            raise SpecError(f"{self._name}:{error}") from None
+        if not isinstance(self._document, dict):
+            raise SpecError(f"{self._name}:1:1: a spec must be a mapping with input, output and the like")
 
-    return data, spec_error
+    def check(self) -> None:
+        """Raise an error if the file has problems.
+
+        Raises:
+            SpecError: names all of them with line and column.
+        """
+        found = sorted((_position(self._document, path), text) for path, text in problems(self.data))
+        if found:
+            raise SpecError("\n".join(f"{self._name}:{line}:{column}: {text}" for (line, column), text in found))
 
 
 def _read_text(path: str) -> str:
@@ -97,10 +106,9 @@ def read(path: str, flags: Mapping[str, Any] | None = None) -> Conversion:
         SpecError: for a file with problems; names all of them with line and column.
         UsageError: when the resulting options contradict each other.
     """
-    document, spec_error = load(path)
-    if found := list(problems(document)):
-        raise spec_error(found)
-    return build(overlaid(document, flags or {}))
+    spec = SpecFile(path)
+    spec.check()
+    return build(overlaid(spec.data, flags or {}))
 
 
 def overlaid(document: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from shards import tar2tf
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.remote.settings import ENVIRONMENT, Settings
 from tar2tf_cli.spec.conversion import Conversion
+from tar2tf_cli.spec.yaml_file import SpecFile
 
 pytest.importorskip("fastapi", reason="no server for transformers: pip install 'tar2tf-cli[etl]'")
 
@@ -78,7 +79,7 @@ def test_the_spec_of_a_conversion_can_be_served_and_gives_the_same_name(tmp_path
         "output: {path: 'out/<split>-<>.record', max_shard_size: 1GB}\n"
     )
     conversion = Conversion("ais://other", "<split>.record", ops=["decode:jpg"], split="x=1")
-    assert Settings.read(str(tmp_path / "spec.yaml")) == Settings.of(conversion)
+    assert Settings.of_file(SpecFile(str(tmp_path / "spec.yaml"))) == Settings.of(conversion)
 
 
 @pytest.fixture
