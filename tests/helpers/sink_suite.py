@@ -7,13 +7,13 @@ import errno
 import os
 import shutil
 import subprocess
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shards import start, tar2tf
+from shards import start, tar2tf, wait_until
 from sources import read_all, tar_of
 from tar2tf_cli.errors import NothingFoundError, SinkError
 from tar2tf_cli.sinks import Sink, open_sink
@@ -151,11 +151,11 @@ class RemoteSinkSuite(SinkSuite):
             return {item.name: read_all(source, item) for item in source.list(["*"])}
         return {}
 
-    def local(self, shards: Path, limit: str) -> dict[str, bytes]:
+    def local(self, shards: Path, limit: str, *options: str) -> dict[str, bytes]:
         """What a conversion to a folder writes."""
-        out = shards.parent / f"local-{limit}"
+        out = shards.parent / "-".join(("local", limit, *options)).replace("/", "-")
         if not out.exists():
-            done = tar2tf("convert", shards, "-o", out / "t-<>.record", "--records-per-shard", limit)
+            done = tar2tf("convert", shards, "-o", out / "t-<>.record", "--records-per-shard", limit, *options)
             assert done.returncode == 0, done.stderr
         return {path.name: path.read_bytes() for path in out.iterdir()}
 
@@ -227,50 +227,53 @@ class RemoteSinkSuite(SinkSuite):
 
     def test_a_killed_run_continues(self, place: str, shards: Path, tmp_path: Path) -> None:
         command = ["convert", str(shards), "-o", f"{place}/t-<>.record", "--records-per-shard", "3", "-j", "1"]
-        process = start(*command, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60
-        found = 0
-        while found < 4 and process.poll() is None and time.monotonic() < deadline:
+
+        def some_are_there() -> bool:
             fresh = open_sink(f"{place}/t-<>.record")
-            found = len(list(fresh.walk(fresh.inside(place), nested=False)))
-            time.sleep(0.04)
-        assert process.poll() is None, "it was too quick to be killed"
-        process.kill()
-        process.wait()
+            return len(list(fresh.walk(fresh.inside(place), nested=False))) >= 4
+
+        options = self.killed_when(some_are_there, command, tmp_path)
+        command += options
         assert "t-manifest.json" not in self.objects(place)
         done = tar2tf(*command)
         assert done.returncode == 0, done.stderr
         assert "continuing an interrupted run" in done.stderr
-        assert self.objects(place) == self.local(shards, "3")
+        assert self.objects(place) == self.local(shards, "3", *options)
         assert not os.listdir(tmp_path / "cache" / "tar2tf")
 
     def staged(self, place: str) -> list[str]:
         store = open_store(place)
         return [item.name for item in store.listing(".t-manifest.tar2tf/")]
 
-    def killed_while_the_total_is_unknown(self, place: str, shards: Path, cache: Path) -> list[str]:
-        """The command, which was killed when ten parts were in the bucket."""
-        slow, fast = cache.parent / "slow.py", cache.parent / "fast"
-        slow.write_text(SLOW.format(fast=str(fast)))
+    def killed_when(self, ready: Callable[[], bool], command: list[str], folder: Path) -> list[str]:
+        """Kill the command when it is `ready`; its op stops in the middle of the samples until then."""
+        module, killed = folder / "gate.py", folder / "killed"
+        module.write_text(GATE.format(killed=str(killed)))
+        options = ["--op", f"func:{module}:gate"]
+        process = start(*command, *options, stderr=subprocess.DEVNULL)
+        try:
+            wait_until(ready, "shards in the store")
+            assert process.poll() is None
+        finally:
+            process.kill()
+            process.wait()
+            killed.touch()
+        return options
+
+    def killed_while_the_total_is_unknown(self, place: str, shards: Path, folder: Path) -> list[str]:
+        """The command, which was killed when most parts were in the bucket, and only the last ones on the disk."""
         command = ["convert", str(shards), "-o", f"{place}/t-<000>-of-<total>.record", "-j", "1"]
-        command += ["--op", f"func:{slow}:down"]
-        limit = ["--records-per-shard", "6"]
-        process = start(*command, *limit, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60
-        waiting = []
-        while len(self.staged(place)) < 10 and process.poll() is None and time.monotonic() < deadline:
-            waiting.append(len(list(cache.glob("tar2tf/*/shard-*.part"))))
-            time.sleep(0.04)
-        assert process.poll() is None, "it was too quick to be killed"
-        process.kill()
-        process.wait()
-        fast.touch()
-        assert max(waiting) < 12  # four are uploaded at once
+
+        def most_wait_in_the_bucket() -> bool:
+            on_disk = list((folder / "cache").glob("tar2tf/*/shard-*.part"))
+            return len(self.staged(place)) >= 12 and len(on_disk) <= 6  # four of which are being uploaded
+
+        options = self.killed_when(most_wait_in_the_bucket, [*command, "--records-per-shard", "6"], folder)
         assert not self.objects(place, required=False)
-        return command
+        return [*command, *options]
 
     def test_shards_wait_for_their_total_in_the_bucket(self, place: str, shards: Path, tmp_path: Path) -> None:
-        command = self.killed_while_the_total_is_unknown(place, shards, tmp_path / "cache")
+        command = self.killed_while_the_total_is_unknown(place, shards, tmp_path)
         done = tar2tf(*command, "--records-per-shard", "6")
         assert done.returncode == 0, done.stderr
         assert "continuing an interrupted run" in done.stderr
@@ -284,7 +287,7 @@ class RemoteSinkSuite(SinkSuite):
     def test_parts_that_wait_in_the_bucket_go_with_an_abandoned_run(
         self, place: str, shards: Path, tmp_path: Path
     ) -> None:
-        command = self.killed_while_the_total_is_unknown(place, shards, tmp_path / "cache")
+        command = self.killed_while_the_total_is_unknown(place, shards, tmp_path)
         done = tar2tf(*command, "--records-per-shard", "80", "--overwrite")
         assert done.returncode == 0, done.stderr
         assert sorted(self.objects(place)) == [*(f"t-{n:03d}-of-003.record" for n in range(3)), "t-manifest.json"]
@@ -347,10 +350,13 @@ class RemoteSinkSuite(SinkSuite):
         self.assert_the_same_command_continues(failed, place, shards, tmp_path, words, f"{place}/t-")
 
 
-SLOW = """
+GATE = """
 import os, time
-def down(sample):
-    if not os.path.exists({fast!r}):
+samples = 0
+def gate(sample):
+    global samples
+    samples += 1
+    while samples > 123 and not os.path.exists({killed!r}):
         time.sleep(0.005)
     return sample
 """
