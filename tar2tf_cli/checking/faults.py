@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.inputs.open_shard import Format
 
-if TYPE_CHECKING:
-    from tar2tf_cli.checking.salvage import Salvaged
-
-__all__ = ["Amount", "Fault", "FileReport", "Report", "damage"]
+__all__ = ["Amount", "Fault", "FileReport", "Report", "Salvaged", "damage"]
 
 _MOST_FAULTS: Final = 1000
 
@@ -132,6 +129,34 @@ class FileReport:
             **({"not_adjacent": self.not_adjacent} if self.not_adjacent else {}),
             **({"not_decoded": dict(self.not_decoded)} if self.not_decoded else {}),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Salvaged:
+    """What was written of the good records of damaged files, and what of them it lacks.
+
+    Attributes:
+        path: the file with the good records.
+        records: how many it has.
+        bytes: its size.
+        lost_records: how many records are lost; a stretch in which no record was found counts as one.
+        lost_bytes: their size, as far as it is known.
+        cut: the number of files whose rest cannot be read, so that nobody knows what it held.
+        tars: the number of tars, which have no records.
+    """
+
+    path: str
+    records: int
+    bytes: int
+    lost_records: int
+    lost_bytes: int
+    cut: int
+    tars: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        lost = {"records": self.lost_records, "bytes": self.lost_bytes, "cut": self.cut, "tars": self.tars}
+        return {"path": self.path, "records": self.records, "bytes": self.bytes, "lost": lost}
 
 
 @dataclass(slots=True)

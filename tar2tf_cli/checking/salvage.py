@@ -4,49 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from shutil import rmtree
 from tempfile import mkdtemp
-from typing import Any, Final
+from typing import Final
 
-from tar2tf_cli.checking.faults import FileReport
+from tar2tf_cli.checking.faults import FileReport, Salvaged
 from tar2tf_cli.errors import OutputExistsError, UsageError, read_failed, write_errors
 from tar2tf_cli.formats.record_file import RecordFile, WholeFile
 from tar2tf_cli.formats.tfrecord import FRAMING, frame
 from tar2tf_cli.spec.urls import is_remote
 
-__all__ = ["Salvage", "SalvagePart", "Salvaged"]
+__all__ = ["Salvage", "SalvagePart"]
 
 _BLOCK: Final = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Salvaged:
-    """What was written, and what of the inputs it lacks.
-
-    Attributes:
-        path: the file with the good records.
-        records: how many it has.
-        bytes: its size.
-        lost_records: how many records are lost; a stretch in which no record was found counts as one.
-        lost_bytes: their size, as far as it is known.
-        cut: the number of files whose rest cannot be read, so that nobody knows what it held.
-        tars: the number of tars, which have no records.
-    """
-
-    path: str
-    records: int
-    bytes: int
-    lost_records: int
-    lost_bytes: int
-    cut: int
-    tars: int
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
-        lost = {"records": self.lost_records, "bytes": self.lost_bytes, "cut": self.cut, "tars": self.tars}
-        return {"path": self.path, "records": self.records, "bytes": self.bytes, "lost": lost}
 
 
 class SalvagePart(RecordFile):

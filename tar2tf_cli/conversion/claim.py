@@ -10,9 +10,8 @@ from typing import Any, Final, TypeAlias
 
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.plan import Plan
-from tar2tf_cli.conversion.sharding import Shard
+from tar2tf_cli.conversion.sharding import Shard, ShardReport
 from tar2tf_cli.conversion.working_folder import WorkingFolder
-from tar2tf_cli.conversion.writing import ShardReport
 from tar2tf_cli.errors import DamagedShardError, UsageError
 from tar2tf_cli.sinks import Sink, open_sink
 from tar2tf_cli.spec.output_path import PathTemplate

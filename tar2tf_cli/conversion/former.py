@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from tar2tf_cli.conversion.lineage import Lineage
 from tar2tf_cli.conversion.manifest import Manifest
-from tar2tf_cli.conversion.sharding import Origin
-from tar2tf_cli.conversion.writing import ShardReport
+from tar2tf_cli.conversion.sharding import Origin, ShardReport
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.stores import ObjectInfo
 

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from tar2tf_cli.conversion.claim import Claim, finished, journal_entry
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
-from tar2tf_cli.conversion.sharding import Origin, Shard
+from tar2tf_cli.conversion.sharding import Origin, Shard, ShardReport
 from tar2tf_cli.conversion.takeover import OVERWRITE, Takeover
-from tar2tf_cli.conversion.writing import ShardReport
 from tar2tf_cli.errors import OutputExistsError, write_errors
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.record_file import RecordFile, sync

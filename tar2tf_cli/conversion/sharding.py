@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
     from tar2tf_cli.spec.conversion import Conversion
 
-__all__ = ["Origin", "Piece", "Shard", "ShardPlanner", "Units"]
+__all__ = ["Origin", "Piece", "Shard", "ShardPlanner", "ShardReport", "Units"]
 
 
 class Piece(NamedTuple):
@@ -119,6 +119,15 @@ class Shard:
             self.origins[-1] = last._replace(records=last.records + origin.records, size=last.size + origin.size)
         else:
             self.origins.append(origin)
+
+
+class ShardReport(NamedTuple):
+    """A shard as written: bytes on disk, records, CRC-32C of the file; whether it is at its final place already."""
+
+    size: int
+    records: int
+    crc: int
+    placed: bool = False
 
 
 class Units(NamedTuple):

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
-from tar2tf_cli.conversion.sharding import Shard
-from tar2tf_cli.conversion.writing import ShardReport
+from tar2tf_cli.conversion.sharding import Shard, ShardReport
 from tar2tf_cli.errors import OutputExistsError, SinkError, UsageError, write_errors, write_failed
 from tar2tf_cli.formats.record_file import crc32c_of_file, sync
 from tar2tf_cli.formats.record_stream import RecordStream

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.conversion.group import load_group
-from tar2tf_cli.conversion.sharding import Piece, Shard
+from tar2tf_cli.conversion.sharding import Piece, Shard, ShardReport
 from tar2tf_cli.conversion.shuffling import rows_of
 from tar2tf_cli.conversion.spool import gzip_stream
 from tar2tf_cli.conversion.tasks import Worker, spooled
@@ -24,22 +24,13 @@ from tar2tf_cli.sinks import RecordFile, shard_file
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.placing import Placing
 
-__all__ = ["ShardReport", "WriteShard", "from_spool"]
+__all__ = ["WriteShard", "from_spool"]
 
 _COPY: Final = 1 << 18  # stays in the CPU cache until it is written
 _MOST_OPEN: Final = 64
 
 Chunk: TypeAlias = tuple[Iterable[bytes], int]
 """Framed bytes in parts, and their total size."""
-
-
-class ShardReport(NamedTuple):
-    """A shard as written: bytes on disk, records, CRC-32C of the file; whether it is at its final place already."""
-
-    size: int
-    records: int
-    crc: int
-    placed: bool = False
 
 
 class WriteShard(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tar2tf_cli.conversion import writing
-from tar2tf_cli.conversion.sharding import Piece
+from tar2tf_cli.conversion.sharding import Piece, ShardReport
 from tar2tf_cli.errors import SourceError
 
 
@@ -77,6 +77,6 @@ def test_a_spool_that_becomes_a_shard_stays_where_another_attempt_may_need_it(
     spool.write_bytes(b"more than five")
     assert writing.WriteShard(shard)._taken_over(worker, str(part)) is None
     spool.write_bytes(b"bytes")
-    assert writing.WriteShard(shard)._taken_over(worker, str(part)) == writing.ShardReport(5, 1, 7)
+    assert writing.WriteShard(shard)._taken_over(worker, str(part)) == ShardReport(5, 1, 7)
     assert part.read_bytes() == b"bytes"
     assert spool.exists() == bool(scratch)
