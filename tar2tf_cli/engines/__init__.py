@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from tar2tf_cli.engines.base import Engine, Outcome
+from tar2tf_cli.engines.base import Engine, Outcome, Place
 from tar2tf_cli.errors import UsageError
 
 __all__ = ["ENGINES", "Engine", "Outcome", "Place", "cpu_count", "make_engine", "place_of"]
@@ -30,36 +30,15 @@ def make_engine(workers: int) -> Engine:
     return LocalEngine(workers)
 
 
-class Place:
-    """Machines on which tasks run; this one, unless a subclass says otherwise.
-
-    Attributes:
-        shared: whether there may be others than this one, so that inputs and outputs have to be where all see them.
-    """
-
-    shared = False
+class _Here(Place):
+    """This machine."""
 
     @property
     def cpus(self) -> int:
-        """How many CPUs they have."""
         return cpu_count()
 
-    def threads(self, wanted: int) -> int:
-        """How many threads each task may have, if so many are useful."""
-        return wanted
-
     def engine(self, workers: int, *, carries: bool, inputs: Sequence[str]) -> Engine:
-        """Make an engine that runs this many tasks at once.
-
-        Args:
-            workers: how many.
-            carries: whether this process needs what tasks write, and not only the folder that they write to.
-            inputs: paths of some local inputs.
-        """
         return make_engine(workers)
-
-    def close(self) -> None:
-        """Let go of them."""
 
 
 def place_of(engine: str, address: str | None = None) -> Place:
@@ -75,9 +54,9 @@ def place_of(engine: str, address: str | None = None) -> Place:
     if engine not in ENGINES:
         raise UsageError(f"there is no engine {engine!r}", hint=f"engines: {', '.join(ENGINES)}")
     if engine == "ray":
-        from tar2tf_cli.engines.ray_cluster import RayCluster
+        from tar2tf_cli.engines.ray_engine import RayPlace
 
-        return RayCluster(address)
+        return RayPlace(address)
     if address:
         raise UsageError("--address is that of a Ray cluster", hint="use it with --engine ray")
-    return Place()
+    return _Here()

@@ -1,16 +1,15 @@
-"""The interface of every engine."""
+"""The interfaces of every engine, and of the place where its tasks run."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple, Protocol
 
 from tar2tf_cli.errors import Tar2tfError, UsageError, WorkerError, not_installed
 
-__all__ = ["Engine", "Outcome", "Task", "TaskContext", "attempt", "keep_memory", "pickled"]
-
+__all__ = ["Engine", "Outcome", "Place", "Task", "TaskContext", "attempt", "keep_memory", "pickled"]
 
 _KEPT: Final = 30 << 20
 """The size in bytes of a block of memory; glibc's own limit is 32 MiB."""
@@ -132,3 +131,35 @@ class Engine(ABC):
     @abstractmethod
     def close(self) -> None:
         """Stop at once and abandon running tasks."""
+
+
+class Place(ABC):
+    """The machines on which tasks run.
+
+    Attributes:
+        shared: whether there may be others than this one, so that inputs and outputs have to be where all see them.
+    """
+
+    shared = False
+
+    @property
+    @abstractmethod
+    def cpus(self) -> int:
+        """How many CPUs they have."""
+
+    def threads(self, wanted: int) -> int:
+        """How many threads each task may have, if so many are useful."""
+        return wanted
+
+    @abstractmethod
+    def engine(self, workers: int, *, carries: bool, inputs: Sequence[str]) -> Engine:
+        """Make an engine that runs this many tasks at once.
+
+        Args:
+            workers: how many.
+            carries: whether this process may receive what tasks write, if it does not share their folder.
+            inputs: paths of some local inputs, which every machine must see.
+        """
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to do
+        """Let go of them."""

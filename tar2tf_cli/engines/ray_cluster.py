@@ -9,20 +9,18 @@ import socket
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from tar2tf_cli.engines import Place
 from tar2tf_cli.errors import UsageError, WorkerError, write_errors
 
 if TYPE_CHECKING:
-    from tar2tf_cli.engines.base import Engine
     from tar2tf_cli.engines.ray_worker import Probed
 
-__all__ = ["RayCluster"]
+__all__ = ["RayCluster", "last_line"]
 
 _CONNECT_SECONDS: Final = 5.0
 _SUBMIT: Final = "run it in the cluster: ray job submit --address http://HEAD:8265 -- tar2tf convert ... --engine ray"
 
 
-class RayCluster(Place):
+class RayCluster:
     """A Ray cluster; this process connects to it when `cpus` is first asked for, unless it is connected already.
 
     Args:
@@ -35,8 +33,6 @@ class RayCluster(Place):
     Raises:
         UsageError: when Ray is not installed, or the address is one of a server through which Ray is used from outside.
     """
-
-    shared = True
 
     def __init__(self, address: str | None = None) -> None:
         self._address = address or os.environ.get("RAY_ADDRESS") or None
@@ -62,18 +58,6 @@ class RayCluster(Place):
     def threads(self, wanted: int) -> int:
         """How many threads a task may have, so that there is a node for it."""
         return min(wanted, max(1, *(int(node["Resources"].get("CPU", 0)) for node in self._nodes())))
-
-    def engine(self, workers: int, *, carries: bool, inputs: Sequence[str]) -> Engine:
-        """Make an engine that runs this many tasks at once.
-
-        Args:
-            workers: how many.
-            carries: whether the driver may receive what the tasks write if the nodes do not share its folder.
-            inputs: paths of some inputs, which every node must see.
-        """
-        from tar2tf_cli.engines.ray_engine import RayEngine
-
-        return RayEngine(self, workers, carries=carries, inputs=inputs)
 
     def close(self) -> None:
         """Disconnect, if this is what connected."""

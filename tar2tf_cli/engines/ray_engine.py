@@ -9,12 +9,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, cast
 
-from tar2tf_cli.engines.base import Engine, Outcome, Task, TaskContext, pickled
+from tar2tf_cli.engines.base import Engine, Outcome, Place, Task, TaskContext, pickled
 from tar2tf_cli.engines.ray_cluster import RayCluster, last_line
 from tar2tf_cli.engines.ray_worker import Attempt, Setup, SharedContext, run_attempt
 from tar2tf_cli.errors import SinkError, UsageError, WorkerError, write_errors
 
-__all__ = ["Meters", "RayEngine"]
+__all__ = ["Meters", "RayEngine", "RayPlace"]
 
 _RETRIES: Final = 3  # of a task whose process or node was lost
 _SHORT_RUN: Final = 3.0  # seconds; a run that is shorter shows no progress within tasks
@@ -128,6 +128,15 @@ class RayEngine(Engine):
             for name in names:
                 os.replace(os.path.join(done.scratch, name), os.path.join(folder, name))
             os.rmdir(done.scratch)
+
+
+class RayPlace(RayCluster, Place):
+    """A Ray cluster as the place where tasks run."""
+
+    shared = True
+
+    def engine(self, workers: int, *, carries: bool, inputs: Sequence[str]) -> RayEngine:
+        return RayEngine(self, workers, carries=carries, inputs=inputs)
 
 
 def _stored(folder: str, files: Mapping[str, Any]) -> str:
