@@ -1,12 +1,15 @@
-"""The rooms of the package: imports run downwards only, through few floors, and no room is too large to know."""
+"""The rooms of the package: imports run downwards only, in rooms and files alike, and none is too large to know."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 import tar2tf_cli
 
@@ -26,48 +29,75 @@ def room_of(parts: tuple[str, ...]) -> str:
     return parts[0] if parts else "__init__"
 
 
+def module_of(path: Path) -> str:
+    """The name under which a file is imported."""
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(path): path for path in FILES}
+
+
+def imported_names(node: ast.AST) -> Iterator[str]:
+    """The full names in an import statement, or in a call of `import_module`."""
+    match node:
+        case ast.Import(names):
+            yield from (alias.name for alias in names)
+        case ast.ImportFrom(module, names):
+            yield from (f"{module}.{alias.name}" for alias in names)
+        case ast.Call(ast.Name("import_module"), [ast.Constant(str(name))]):
+            yield name
+
+
+@cache
 def imported(path: Path) -> set[str]:
-    """Rooms that a file imports from, at its top, inside functions and for annotations alike."""
-    rooms = set()
-    for node in ast.walk(parsed(path.read_text())):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module == "tar2tf_cli":
-            names = [
-                f"tar2tf_cli.{alias.name}" if (ROOT / alias.name).exists() else "tar2tf_cli" for alias in node.names
-            ]
-        elif isinstance(node, ast.ImportFrom):
-            names = [node.module or ""]
-        else:
-            continue
-        rooms |= {room_of(tuple(name.split(".")[1:])) for name in names if name.split(".")[0] == "tar2tf_cli"}
-    return rooms
+    """Modules of the package that a file imports, at its top, inside functions and for annotations alike."""
+    names = (name for node in ast.walk(parsed(path.read_text())) for name in imported_names(node))
+    found = (next((module for module in (name, name.rpartition(".")[0]) if module in MODULES), "") for name in names)
+    return {*found} - {"", module_of(path)}
 
 
 @cache
 def arrows() -> dict[str, set[str]]:
+    """The rooms that each room imports from."""
     found: dict[str, set[str]] = defaultdict(set)
     for path in FILES:
         room = room_of(path.relative_to(ROOT).with_suffix("").parts)
-        found[room] |= imported(path) - {room}
+        found[room] |= {room_of(tuple(module.split(".")[1:])) for module in imported(path)} - {room}
     return dict(found)
 
 
-def test_imports_run_downwards_through_few_floors() -> None:
-    graph = arrows()
+def floors(graph: Mapping[str, set[str]]) -> dict[str, int]:
+    """The floor of each room or file of a graph: one above the highest of what it imports."""
     above: list[str] = []
 
     @cache
-    def floor(room: str) -> int:
-        assert room not in above, f"a circle: {' -> '.join([*above, room])}"
-        above.append(room)
-        height = 1 + max((floor(below) for below in graph.get(room, ())), default=0)
+    def floor(name: str) -> int:
+        circle = [*above[above.index(name) :], name] if name in above else []
+        assert not circle, f"these import each other in a circle: {' -> '.join(circle)}"
+        above.append(name)
+        height = 1 + max((floor(below) for below in sorted(graph.get(name, ()))), default=0)
         above.pop()
         return height
 
-    floors = {room: floor(room) for room in graph}
-    assert len(floors) > 10
-    assert max(floors.values()) <= MOST_FLOORS, sorted(floors.items(), key=lambda item: item[1])
+    return {name: floor(name) for name in graph}
+
+
+def test_imports_run_downwards_through_few_floors() -> None:
+    rooms = floors(arrows())
+    assert len(rooms) > 10
+    assert max(rooms.values()) <= MOST_FLOORS, sorted(rooms.items(), key=lambda item: item[1])
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    """An import inside a function or for annotations closes one, too: what both files need belongs below both."""
+    files = floors({module: imported(path) for module, path in MODULES.items()})
+    assert len(files) > 100
+
+
+def test_a_circle_of_files_is_found_and_named() -> None:
+    with pytest.raises(AssertionError, match="in a circle: a -> b -> a"):
+        floors({"c": {"a"}, "a": {"b"}, "b": {"a"}})
 
 
 def test_there_are_at_most_sixteen_folders_and_six_files_beside_them() -> None:

@@ -198,7 +198,7 @@ def _drop_output() -> None:
 
 def _run(args: list[str] | None) -> int:
     if "_TAR2TF_COMPLETE" in os.environ:
-        import tar2tf_cli.cli.completion  # noqa: F401 - the shells that it adds
+        cli.get_command(click.Context(cli), "completion")  # whose module adds the shells
     try:
         code: Any = cli.main(args, prog_name="tar2tf", standalone_mode=False)
     except click.ClickException as error:

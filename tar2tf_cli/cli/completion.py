@@ -1,4 +1,4 @@
-"""`tar2tf completion`: prints the script with which a shell completes tar2tf's arguments, and proposes words to it.
+"""`tar2tf completion`: prints the script with which a shell completes arguments, and answers what the script asks.
 
 A script passes the command line up to the cursor in COMP_LINE, and gets one proposal a line.
 """
@@ -6,74 +6,15 @@ A script passes the command line up to the cursor in COMP_LINE, and gets one pro
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
 from typing import ClassVar, Final
 
 import click
 from click.shell_completion import CompletionItem, ShellComplete, add_completion_class, split_arg_string
 
 from tar2tf_cli.cli.options import Command, Words
+from tar2tf_cli.cli.proposals import FILES
 
-__all__ = ["SHELLS", "command", "files", "labels", "op_names", "ops", "presets", "types"]
-
-
-_FILES: Final = "file"
-
-
-def files(incomplete: str) -> list[CompletionItem]:
-    """Propose local files and folders, which the shell lists."""
-    return [CompletionItem(incomplete, type=_FILES)]
-
-
-def labels(incomplete: str) -> list[CompletionItem]:
-    """Propose `imagenet`, files and folders."""
-    return [*_beginning(incomplete, {"imagenet": "ImageNet-1k"}.items()), *files(incomplete)]
-
-
-def presets(incomplete: str) -> list[CompletionItem]:
-    """Propose presets."""
-    from tar2tf_cli.features.presets import PRESETS
-
-    return list(_beginning(incomplete, ((name, "") for name in PRESETS)))
-
-
-def types(incomplete: str) -> list[CompletionItem]:
-    """Propose a type after NAME=."""
-    from tar2tf_cli.features.types import TYPES
-
-    name, equals, _ = incomplete.rpartition("=")
-    return list(_beginning(incomplete, ((f"{name}={kind}", "") for kind in TYPES if equals)))
-
-
-def op_names(incomplete: str) -> list[CompletionItem]:
-    """Propose ops by name."""
-    from tar2tf_cli.ops import OPS
-
-    return list(_beginning(incomplete, ((name, op.help()) for name, op in OPS.items())))
-
-
-def ops(incomplete: str) -> list[CompletionItem]:
-    """Propose an op or, after its name, the words that its next field may be."""
-    from dataclasses import fields, is_dataclass
-
-    from tar2tf_cli.ops import OPS
-
-    name, colon, text = incomplete.partition(":")
-    if not colon:
-        named = ((f"{op.name}:" if op.usage != op.name else op.name, op.help()) for op in OPS.values())
-        return list(_beginning(incomplete, named))
-    op, before = OPS.get(name), incomplete.rpartition(",")[0]
-    names: list[str] = [field.name for field in fields(op)] if op and is_dataclass(op) else []
-    place = text.count(",")
-    if not op or not 0 < place < len(names):
-        return files(incomplete) if name == "func" else []
-    words = op.checks[names[place]].schema.get("enum", ())
-    return list(_beginning(incomplete, ((f"{before},{word}", "") for word in words)))
-
-
-def _beginning(incomplete: str, named: Iterable[tuple[str, str]]) -> Iterator[CompletionItem]:
-    """The proposals that begin with what was typed."""
-    return (CompletionItem(name, help=help or None) for name, help in named if name.startswith(incomplete))
+__all__ = ["SHELLS", "command"]
 
 
 class _Shell(ShellComplete):
@@ -91,7 +32,7 @@ class _Shell(ShellComplete):
         return words[1:] if line[-1:].isspace() else words[1:-1], "" if line[-1:].isspace() else (words or [""])[-1]
 
     def format_completion(self, item: CompletionItem[str]) -> str:
-        return f"{_whole(item)}\t{item.help or ''}" if item.type != _FILES else _FILES
+        return f"{_whole(item)}\t{item.help or ''}" if item.type != FILES else FILES
 
 
 def _typed() -> str:
@@ -125,7 +66,7 @@ complete -o bashdefault -o default -o nosort -F _tar2tf tar2tf 2>/dev/null ||
 
     def format_completion(self, item: CompletionItem[str]) -> str:
         """Return the part of the value that replaces bash's word at the cursor."""
-        if item.type == _FILES:
+        if item.type == FILES:
             return ""
         typed, marks = _typed(), os.environ.get("COMP_WORDBREAKS", ":=")
         before = max(typed.rfind(mark) for mark in marks) + 1

@@ -48,12 +48,12 @@ GROUPS: Final = ("Input", "Samples", "Features", "Output", "Running")
 
 
 def completing(what: str) -> Callable[..., Any]:
-    """Return what click calls to complete a value: the function of this name in `completion`, imported when needed."""
+    """Return what click calls to complete a value: the function of this name in `proposals`, imported when needed."""
 
     def propose(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
-        from tar2tf_cli.cli import completion
+        from tar2tf_cli.cli import proposals
 
-        return getattr(completion, what)(incomplete)
+        return getattr(proposals, what)(incomplete)
 
     return propose
 

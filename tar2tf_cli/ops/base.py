@@ -177,7 +177,7 @@ def missing_entry(sample: Sample, complaint: str) -> SampleError:
 
 
 OPS: Final[dict[str, type[Op]]] = {}
-"""Every op by name, once `tar2tf_cli.ops.OPS` was used."""
+"""Every op by name, once any name of `tar2tf_cli.ops` was used: it imports their files."""
 
 T = TypeVar("T", bound=type[Op])
 
@@ -194,8 +194,6 @@ def parse_op(item: Any) -> Op:
     Raises:
         UsageError: when it is invalid; names the problem, and the nearest valid name.
     """
-    from tar2tf_cli.ops import OPS
-
     if isinstance(item, Op):
         return item
     if isinstance(item, str):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import Problem, ProblemsError, UsageError
 from tar2tf_cli.features.presets import PRESETS, find_preset
 from tar2tf_cli.features.types import TYPES
-from tar2tf_cli.ops.base import Op, parse_op
 from tar2tf_cli.ops.rules import JsonSchema, one_of, refusal, rule, text, whole
 from tar2tf_cli.ops.select import Selection, parse_select
+
+if TYPE_CHECKING:
+    from tar2tf_cli.ops import Op
 
 __all__ = ["Checked", "Exact", "fields_of", "one_of", "problems_of", "size", "text", "whole"]
 
@@ -123,7 +125,13 @@ def ops(value: Any, label: str) -> tuple[Op, ...]:
     """Parse a list of ops, each as for `parse_op`."""
     if not isinstance(value, (list, tuple)):
         raise ValueError(f"{label} must be a list of ops, such as ['decode:jpg'], not {value!r}")
-    return tuple(_each(enumerate(value), lambda _, item: parse_op(item)).values())
+    return tuple(_each(enumerate(value), _op).values())
+
+
+def _op(_: int, item: Any) -> Op:
+    from tar2tf_cli.ops import parse_op  # and with it all ops, which few conversions need
+
+    return parse_op(item)
 
 
 @rule(
