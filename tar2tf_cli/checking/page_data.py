@@ -29,7 +29,7 @@ from tar2tf_cli.formats.stored import StoredBytes
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard, list_files
 from tar2tf_cli.inputs.tar_samples import TarRules
-from tar2tf_cli.samples.names import KEY, Sample
+from tar2tf_cli.samples.names import KEY, Sample, key_of
 from tar2tf_cli.spec.reach import Reach
 from tar2tf_cli.stores import ObjectInfo
 
@@ -146,8 +146,8 @@ def _is_image(data: bytes) -> bool:
 
 
 def _key(values: dict[str, Any], number: int) -> str:
-    key = values.get(KEY, str(number))
-    return key.decode("utf-8", "replace") if isinstance(key, bytes) else str(key)
+    key = key_of(values)
+    return str(number) if key is None else key
 
 
 def _label(values: dict[str, Any]) -> str | None:

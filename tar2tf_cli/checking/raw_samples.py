@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.checking.contents import ShardContents, Stats
 from tar2tf_cli.checking.inspect import add_record, add_sample, not_a_shard
-from tar2tf_cli.checking.look import example_of
 from tar2tf_cli.checking.manifests import open_shards
 from tar2tf_cli.formats.example_parser import parse
 from tar2tf_cli.formats.magic import foreign
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard, list_files, nothing_found
 from tar2tf_cli.inputs.tar_samples import TarRules
-from tar2tf_cli.samples.names import KEY, Sample
+from tar2tf_cli.samples.names import Sample, key_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -43,8 +42,7 @@ class RawSample:
     @property
     def key(self) -> str | None:
         """The key; None for a record without a `__key__`."""
-        key = values_of(self.content).get(KEY)
-        return key if isinstance(key, str) else example_of(key) if isinstance(key, bytes) else None
+        return key_of(values_of(self.content))
 
     @property
     def entries(self) -> dict[str, Stats]:

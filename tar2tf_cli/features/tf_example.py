@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tar2tf_cli.errors import ImageError, SampleError
@@ -20,13 +20,12 @@ from tar2tf_cli.formats.example import (
 from tar2tf_cli.formats.example_parser import parse_features, values_of
 from tar2tf_cli.formats.stored import whole
 from tar2tf_cli.ops.base import Op, OpContext, apply_ops
-from tar2tf_cli.samples.names import KEY
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["TFExample", "key_of", "transform", "unfit"]
+__all__ = ["TFExample", "transform", "unfit"]
 
 _encoder: Final = Encoder()
 
@@ -215,12 +214,6 @@ class TFExample(dict[str, "bytes | Feature"]):
         if len(values) != 1:
             raise SampleError(f"the feature {name!r} holds {len(values)} values, not one", hint="use the list's getter")
         return values[0]
-
-
-def key_of(item: Mapping[str, Any]) -> str | None:
-    """Return the key of a sample, or of the sample that an example was made from, if it still has it."""
-    key = item.get(KEY)
-    return key.decode("utf-8", "surrogateescape") if isinstance(key, bytes) else key if isinstance(key, str) else None
 
 
 def unfit(example: TFExample) -> str | None:

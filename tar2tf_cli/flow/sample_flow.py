@@ -19,11 +19,11 @@ from typing import Any, TypeAlias
 from tar2tf_cli.errors import SampleError, Tar2tfError, count
 from tar2tf_cli.features.feature_map import FeatureMap
 from tar2tf_cli.features.presets import find_preset, of_record_to_example
-from tar2tf_cli.features.tf_example import TFExample, key_of, transform
+from tar2tf_cli.features.tf_example import TFExample, transform
 from tar2tf_cli.flow.threads import CHUNK, work_in_threads
 from tar2tf_cli.formats.stored import whole_sample
 from tar2tf_cli.ops.base import Op, OpContext, apply_ops
-from tar2tf_cli.samples.names import KEY, Sample
+from tar2tf_cli.samples.names import KEY, Sample, key_of
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores.base import OnFault
 

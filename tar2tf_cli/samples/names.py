@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 
-__all__ = ["KEY", "KeySplit", "Sample", "split_name", "unwanted"]
+__all__ = ["KEY", "KeySplit", "Sample", "key_of", "split_name", "unwanted"]
 
 KEY: Final = "__key__"
 
@@ -12,6 +13,12 @@ Sample: TypeAlias = dict[str, Any]
 """`__key__` (str: the member path without extension) and one entry per extension; bytes as they come."""
 
 KeySplit: TypeAlias = Literal["first", "last"]
+
+
+def key_of(item: Mapping[str, Any]) -> str | None:
+    """Return the key of a sample, or of the sample that an example was made from, if it still has it."""
+    key = item.get(KEY)
+    return key.decode("utf-8", "surrogateescape") if isinstance(key, bytes) else key if isinstance(key, str) else None
 
 
 def split_name(name: str, rule: KeySplit) -> tuple[str, str]:

@@ -28,6 +28,20 @@ def test_keys_are_printed_one_a_line(tmp_path: Path, tar: Path, run_inspect: Cal
     assert run_inspect(write(tmp_path / "y", framed(*records)), "--keys").lines == ["k-1", "1", "2"]
 
 
+def test_keys_of_records_are_those_of_the_samples_however_long_and_odd(
+    tmp_path: Path, run_inspect: Callable[..., Ran]
+) -> None:
+    long = "k" * 210
+    keys = [f"{long}/1", f"{long}/2", "two  spaces", " first", "not UTF-8: \udcff"]
+    records = [an_example(__key__=key.encode("utf-8", "surrogateescape"), x=1) for key in keys]
+    path = write(tmp_path / "x", framed(*records))
+    assert run_inspect(path, "--keys").out.splitlines() == [*keys[:4], r"not UTF-8: \udcff"]
+    to = tmp_path / "to"
+    ran = run_inspect(path, "--extract", "two  spaces", "--extract", f"{long}/2", "--to", to)
+    assert ran.code == 0, ran.err
+    assert files(to) == {f"{long}/2.x.txt": b"1\n", "two  spaces.x.txt": b"1\n"}
+
+
 def test_entries_of_a_tar_are_extracted(tmp_path: Path, tar: Path, run_inspect: Callable[..., Ran]) -> None:
     to = tmp_path / "to"
     ran = run_inspect(tar, "--extract", "a/1", "--extract", "b", "--to", to)
