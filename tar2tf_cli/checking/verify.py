@@ -85,6 +85,7 @@ def verify(
 def _verify_against(run: CheckRun, bucket: str, templates: Sequence[str], reach: Reach, against: str) -> Report:
     manifests = manifests_in(bucket, [name for name in templates if names_manifest(name)], **reach)
     if not manifests:
+        open_source(bucket, **reach)  # which says so if there is nothing
         hint = "name the manifest beside the shards, such as out/train-manifest.json"
         raise UsageError("--against needs a manifest, whose spec says how samples become records", hint=hint)
     shards = [name for name in templates if not names_manifest(name)]

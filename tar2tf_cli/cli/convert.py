@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -26,7 +24,7 @@ from tar2tf_cli.cli.options import (
     words,
     workers_option,
 )
-from tar2tf_cli.cli.output import Terminal
+from tar2tf_cli.cli.output import Terminal, prints_on_stderr
 
 if TYPE_CHECKING:
     from tar2tf_cli.spec.conversion import Conversion
@@ -220,7 +218,8 @@ def command(ctx: click.Context, /, **options: Any) -> int:
     from tar2tf_cli.conversion.plan import make_plan
     from tar2tf_cli.conversion.run import convert, where_records_are_made
 
-    conversion, as_json = _conversion(ctx), options["as_json"]
+    with prints_on_stderr():
+        conversion, as_json = _conversion(ctx), options["as_json"]
     if as_json and conversion.output.path == "-" and not options["dry_run"]:
         raise click.UsageError("--json and the records would both go to standard output: use one or the other")
     if options["tfds"]:
@@ -238,7 +237,7 @@ def command(ctx: click.Context, /, **options: Any) -> int:
         return 0
     with Terminal(**options) as terminal:
         _note_lost_field(terminal, conversion.output.path)
-        with redirect_stdout(sys.stderr) if options["engine"] == "ray" else nullcontext():  # Ray prints what died
+        with prints_on_stderr():
             summary = convert(
                 conversion,
                 workers=options["num_workers"],

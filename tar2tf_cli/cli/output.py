@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, redirect_stdout
 from typing import IO, Any, Final
 
 import click
@@ -13,7 +14,18 @@ import click
 from tar2tf_cli.errors import Tar2tfError, count, write_errors
 from tar2tf_cli.events import Events, set_waiting
 
-__all__ = ["Terminal", "count", "echo", "message", "print_error", "print_json", "print_skipped", "printable", "size"]
+__all__ = [
+    "Terminal",
+    "count",
+    "echo",
+    "message",
+    "print_error",
+    "print_json",
+    "print_skipped",
+    "printable",
+    "prints_on_stderr",
+    "size",
+]
 
 _PLAIN_SECONDS: Final = 30
 _UNITS: Final = ("KB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB")
@@ -46,6 +58,11 @@ def print_json(document: Any) -> None:
     import json
 
     click.echo(json.dumps(document, indent=1))
+
+
+def prints_on_stderr() -> AbstractContextManager[object]:
+    """Let functions of the user, and Ray, print on standard error: standard output is for records and documents."""
+    return redirect_stdout(sys.stderr)
 
 
 def print_error(error: Tar2tfError) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tar2tf_cli.cli.output import count, message, print_json, print_members, size
+from tar2tf_cli.cli.output import count, message, print_json, print_members, prints_on_stderr, size
 from tar2tf_cli.spec.output_path import STDOUT
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ def print_plan(plan: Plan, outcome: Outcome, *, as_json: bool) -> None:
     from tar2tf_cli.conversion.estimate import estimate
     from tar2tf_cli.conversion.tally import growth
 
-    steps = trace(plan)
-    expected = estimate(plan)
+    with prints_on_stderr():
+        steps, expected = trace(plan), estimate(plan)
     warning = growth(plan, expected.bytes, plan.size) if expected else None
     if as_json:
         print_json(_plan_document(plan, outcome, steps, expected, warning))

@@ -22,7 +22,7 @@ from tar2tf_cli.cli.options import (
     tar_options,
     workers_option,
 )
-from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, print_skipped, size
+from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, print_skipped, prints_on_stderr, size
 from tar2tf_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     from tar2tf_cli.inputs.tar_samples import TarRules
 
     rules = TarRules(options["key_split"], options["regroup"], options["ignore_missing_end"])
-    with Terminal(**options) as terminal:
+    with Terminal(**options) as terminal, prints_on_stderr():
         report = verify(
             bucket,
             template,

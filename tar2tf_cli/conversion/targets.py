@@ -133,7 +133,7 @@ class StreamTarget(_WithoutManifest):
 
     def __enter__(self) -> Self:
         if self._out is None:
-            if sys.stdout is None or not sys.stdout.writable():
+            if sys.__stdout__ is None:
                 raise SinkError("standard output is closed")
             if os.isatty(1):
                 hint = "pipe or redirect them, or name files, such as -o 'train-<>.record'"

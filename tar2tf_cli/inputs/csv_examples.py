@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, read_failed
 from tar2tf_cli.inputs.base import ListSource, divided, shuffled
 from tar2tf_cli.inputs.example_class import Example, IgnoreExample, find_class
-from tar2tf_cli.ops.identity import source_digest
+from tar2tf_cli.ops.identity import RAISED, source_digest
 from tar2tf_cli.samples.names import KEY, Sample
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.base import OnBytes, OnFault, Placed
@@ -172,7 +172,7 @@ def _call(owner: Any, method: str, *values: Any, **arguments: Any) -> Any:
         return getattr(owner, method)(*values, **arguments)
     except (IgnoreExample, SampleError):
         raise
-    except Exception as error:
+    except RAISED as error:
         if isinstance(error, StopIteration) and method == "__next__":
             raise
         name = getattr(owner, "__name__", type(owner).__name__)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import ProblemsError, SampleError, UsageError, meant, not_installed
 from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS, whole, whole_sample
+from tar2tf_cli.ops.identity import RAISED
 from tar2tf_cli.ops.rules import JsonSchema, Rule
 from tar2tf_cli.samples.names import Sample
 
@@ -228,7 +229,7 @@ def apply_ops(sample: Sample, ops: Sequence[Op], context: OpContext) -> Iterator
             raise
         except ModuleNotFoundError as error:  # as for every other sample
             raise not_installed(error) from error
-        except Exception as error:
+        except RAISED as error:
             raise SampleError(f"{op.name} failed: {type(error).__name__}: {error}") from error
         if result is None:
             return

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.ops.base import Op, OpContext, register
-from tar2tf_cli.ops.identity import label, source_digest
+from tar2tf_cli.ops.identity import RAISED, label, source_digest
 from tar2tf_cli.ops.rules import JsonSchema
 from tar2tf_cli.samples.names import KEY, Sample
 
@@ -88,7 +88,7 @@ class Func(Op):
         key = sample[KEY]
         try:
             result = self.func(sample)
-        except Exception as error:
+        except RAISED as error:
             raise self._failure(f"raised {type(error).__name__}: {error}", key) from error
         if result is None or isinstance(result, dict):
             return self._checked(result, key) if result is not None else None
@@ -102,7 +102,7 @@ class Func(Op):
                 yield dict(self._checked(result, key))  # a copy, as later ops change it and the function may continue
         except SampleError:
             raise
-        except Exception as error:
+        except RAISED as error:
             raise self._failure(f"raised {type(error).__name__}: {error}", key) from error
 
     def _checked(self, result: Any, key: str) -> Sample:
@@ -124,7 +124,8 @@ def load_object(where: str) -> Any:
     """Import the object at `package.module:name` or `path/file.py:name`.
 
     Raises:
-        ValueError: when it cannot be found or imported; says why.
+        ValueError: when there is no such file, module or object.
+        UsageError: when importing it fails; says why.
     """
     place, colon, name = where.rpartition(":")
     if not colon or not place or not name:
@@ -132,14 +133,27 @@ def load_object(where: str) -> Any:
     loaded.add(place)
     try:
         module = _load_file(place) if place.endswith(".py") else importlib.import_module(place)
-    except Exception as error:
-        raise ValueError(f"{place} cannot be imported: {type(error).__name__}: {error}") from None
+    except RAISED as error:
+        raise _not_imported(place, error) from None
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
             raise ValueError(f"{place} has no {name!r}")
         found = getattr(found, part)
     return found
+
+
+def _not_imported(place: str, error: BaseException) -> Exception:
+    what = f"{place} cannot be imported: {type(error).__name__}: {error}"
+    lacks = error.name or "" if isinstance(error, ModuleNotFoundError) else None
+    if isinstance(error, FileNotFoundError) or (lacks and f"{place}.".startswith(f"{lacks}.")):
+        return ValueError(what)
+    if lacks:
+        return UsageError(what, hint=f"install it, or add the folder that has {lacks}.py to PYTHONPATH")
+    if isinstance(error, SystemExit):
+        return UsageError(what, hint="put what it does as a program below if __name__ == '__main__':")
+    shown = f"python {place}" if place.endswith(".py") else f"python -m {place}"
+    return UsageError(what, hint=f"correct it; {shown} shows where it fails")
 
 
 class UserSource(NamedTuple):

@@ -13,7 +13,10 @@ from typing import Any, Final
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.blake2 import blake2b
 
-__all__ = ["called", "is_identified", "label", "source_digest"]
+__all__ = ["RAISED", "called", "is_identified", "label", "source_digest"]
+
+RAISED: Final = (Exception, SystemExit)
+"""What a user's function may raise; `sys.exit(0)` in it would end a command as if everything were done."""
 
 
 def called(func: Callable[..., Any], *values: Any) -> Any:
@@ -26,7 +29,7 @@ def called(func: Callable[..., Any], *values: Any) -> Any:
         return func(*values)
     except SampleError:
         raise
-    except Exception as error:
+    except RAISED as error:
         raise SampleError(f"the function {label(func)} raised {type(error).__name__}: {error}") from error
 
 

@@ -20,7 +20,7 @@ from tar2tf_cli.inputs.file_object import Readable, sources_of
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.stages import Tar
 from tar2tf_cli.ops import Op
-from tar2tf_cli.ops.identity import is_identified, label, source_digest
+from tar2tf_cli.ops.identity import RAISED, is_identified, label, source_digest
 from tar2tf_cli.ops.select import Selection
 from tar2tf_cli.samples.names import Sample
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
@@ -228,7 +228,7 @@ class Own(Stage):
                 if self.check and (what := self.check(item)):
                     raise StageError(f"{where} yielded {what}")
                 yield item
-        except Exception as error:
+        except RAISED as error:
             if error is run.failure:  # a stage before this one has raised it
                 raise
             if not isinstance(error, StageError):

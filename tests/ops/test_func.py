@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,17 @@ def fails_late(sample):
     yield sample
     if sample["__key__"] == "0001":
         raise LookupError("no such thing")
+
+def exits(sample):
+    raise SystemExit(0)
+
+def exits_late(sample):
+    yield sample
+    raise SystemExit(0)
+
+def chatty(sample):
+    print("hello")
+    return sample
 
 def number(sample):
     return 5
@@ -121,6 +133,9 @@ def test_none_drops_a_sample_and_a_list_makes_several(functions: Path, bucket: P
         ("fails", "0004", ["raised LookupError: no such thing"], 1),
         ("fails", "0004", ["raised LookupError: no such thing"], 2),
         ("fails_late", "0001", ["raised LookupError: no such thing"], 1),
+        ("exits", "0000", ["raised SystemExit: 0"], 1),
+        ("exits", "0000", ["raised SystemExit: 0"], 2),
+        ("exits_late", "0000", ["raised SystemExit: 0"], 1),
         ("number", "0000", ["returned int"], 1),
         ("numbers", "0000", ["int", "sample"], 1),
         ("text", "0000", ["returned str"], 1),
@@ -228,3 +243,38 @@ def test_a_file_in_a_folder_whose_name_is_not_unicode_is_imported(tmp_path: Path
     path.parent.mkdir()
     path.write_text("def same(sample):\n    return sample\n")
     assert Func(f"{path}:same").func({"__key__": "k"}) == {"__key__": "k"}
+
+
+@pytest.mark.parametrize(
+    ("source", "why", "hint"),
+    [
+        ("import beside", "ModuleNotFoundError: No module named 'beside'", "folder that has beside.py to PYTHONPATH"),
+        ("raise SystemExit(0)", "SystemExit: 0", "below if __name__ == '__main__':"),
+        ("def f(:", "SyntaxError: ", "shows where it fails"),
+    ],
+)
+def test_a_file_that_cannot_be_imported_says_what_to_do(source: str, why: str, hint: str, tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(source)
+    done = tar2tf("convert", "-o", tmp_path / "x.record", tmp_path, "--op", f"func:{path}:f")
+    assert done.returncode == 2
+    first, second = done.stderr.splitlines()
+    assert first.startswith(f"error: {path} cannot be imported: {why}")
+    assert hint in second
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_what_a_function_prints_is_not_among_records_and_documents(
+    workers: str, functions: Path, bucket: Path, tmp_path: Path
+) -> None:
+    functions.write_text(FUNCTIONS + "\nprint('loaded')\n")
+    common = ("convert", bucket, "-j", workers, "--op", f"func:{functions}:chatty")
+    done = tar2tf(*common, "-o", tmp_path / "a.record", "--json")
+    assert json.loads(done.stdout)["records"] == len(IMAGES)
+    assert done.stderr.count("hello") == len(IMAGES)
+    assert json.loads(tar2tf(*common, "-o", tmp_path / "b.record", "--dry-run", "--json").stdout)["steps"]
+    records = tar2tf(*common, "-o", "-").stdout
+    assert "__key__" in records
+    assert not {"hello", "loaded"} & set(records.splitlines())
+    manifest = tmp_path / "a-manifest.json"
+    assert json.loads(tar2tf("verify", manifest, "--against", bucket, "--json").stdout)["ok"]
