@@ -15,6 +15,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
@@ -22,7 +23,7 @@ from urllib.parse import urlsplit
 from tar2tf_cli.errors import SourceError, Tar2tfError, UsageError
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores import network
-from tar2tf_cli.stores.cloud_credentials import anonymous, aws_provider, google_provider, region_of
+from tar2tf_cli.stores.cloud_credentials import anonymous, aws_keys, aws_provider, google_provider, region_of
 from tar2tf_cli.stores.cloud_errors import raise_as_ours, sentence
 from tar2tf_cli.stores.object_info import ObjectInfo
 from tar2tf_cli.stores.obstore_module import obstore_store
@@ -77,16 +78,22 @@ class CloudStore(Store):
         return self._connect(timeout=timedelta(minutes=minutes))
 
     def _connect(self, **timeouts: timedelta) -> Any:
-        client: dict[str, Any] = {"allow_http": True, "connect_timeout": timedelta(seconds=network.CONNECT_SECONDS)}
-        path = next(filter(None, map(network.file_of, _CA)), None)
+        path = network.first_file(_CA)
         try:
-            if path:
-                client["root_certificate"] = Path(path).read_bytes()
-            return self.make(obstore_store(), client_options={**client, **timeouts}, retry_config={"max_retries": 0})
+            return self._trusting(path, timeouts)
         except (Tar2tfError, ModuleNotFoundError):
             raise
         except Exception as error:
-            raise UsageError(sentence(error), shard=self.bucket, hint=self.login) from None
+            if path or "No CA certificates" not in str(error):
+                raise UsageError(sentence(error), shard=self.bucket, hint=self.login) from None
+        return self._trusting(network.own_bundle(), timeouts)  # a small container has none
+
+    def _trusting(self, path: str | None, timeouts: dict[str, timedelta]) -> Any:
+        """Make a client that accepts the system's CA certificates, and those in a file."""
+        client: dict[str, Any] = {"allow_http": True, "connect_timeout": timedelta(seconds=network.CONNECT_SECONDS)}
+        if path:
+            client["root_certificate"] = Path(path).read_bytes()
+        return self.make(obstore_store(), client_options={**client, **timeouts}, retry_config={"max_retries": 0})
 
     @property
     def _signing(self) -> dict[str, Any]:
@@ -191,17 +198,21 @@ class S3Store(CloudStore):
 
     def make(self, stores: Any, **options: Any) -> Any:
         """Use the credentials of AWS's own tools; the bucket's region is looked up at Amazon."""
-        config: dict[str, Any] = {"disable_bulk_delete": True, **self._signing}
+        keys = {} if self.unsigned else aws_keys()
+        config = {"disable_bulk_delete": True, **self._signing, **keys, **self._region}
         if self._endpoint:
             config |= {"endpoint": self._endpoint, "aws_endpoint_url_s3": self._endpoint}
-        else:
-            config |= region_of(self._name)
-        provider = None if self.unsigned else aws_provider()
+        provider = None if self.unsigned or keys else aws_provider()
         return stores.S3Store(self._name, config=config, credential_provider=provider, **options)
+
+    @cached_property
+    def _region(self) -> dict[str, str]:
+        """The bucket's region if it is at Amazon and could be looked up; known to forked processes, too."""
+        return {} if self._endpoint else region_of(self._name)
 
     def abort_uploads(self, name: str) -> None:
         """Abort them through boto3, as obstore cannot list them; if it is installed, and the user may."""
-        where, region = {"Bucket": self._name}, {} if self._endpoint else region_of(self._name)
+        where, region = {"Bucket": self._name}, self._region
         with contextlib.suppress(Exception):
             import boto3
 

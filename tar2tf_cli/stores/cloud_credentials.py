@@ -1,8 +1,8 @@
 """Credentials of each cloud that obstore does not find by itself.
 
 obstore reads the variables AWS_*, GOOGLE_* and AZURE_*, Google's default credentials, and the metadata service of the
-cloud machine it runs on. Added here: AWS profiles, single sign-on and roles, through boto3; the other credentials that
-google-auth supports; and the region of a bucket.
+cloud machine it runs on. Added here: the keys in AWS's files; single sign-on and roles, through boto3; the other
+credentials that google-auth supports; and the region of a bucket.
 """
 
 from __future__ import annotations
@@ -12,15 +12,55 @@ import os
 from datetime import timedelta
 from typing import Any, Final
 
-from tar2tf_cli.errors import UsageError
+from tar2tf_cli.errors import Tar2tfError, UsageError
 from tar2tf_cli.stores import network
+from tar2tf_cli.stores.retries import Transient
 
-__all__ = ["anonymous", "aws_provider", "google_provider", "region_of"]
+__all__ = ["anonymous", "aws_keys", "aws_provider", "google_provider", "region_of"]
 
 AMAZON: Final = "https://s3.amazonaws.com"
 _ENOUGH: Final = ("AWS_ACCESS_KEY_ID", "AWS_SKIP_SIGNATURE", "AWS_WEB_IDENTITY_TOKEN_FILE")
 _PROFILES: Final = ("AWS_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")
+_SHARED: Final = "AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"
+_CONFIG: Final = "AWS_CONFIG_FILE", "~/.aws/config"
+_KEYS: Final = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+_OTHERS: Final = ("role_arn", "web_identity_token_file", "credential_process", "login_session", "sso_")
 _LIFETIME: Final = timedelta(minutes=10)  # until boto3 is called again, which renews credentials about to expire
+
+
+def aws_keys() -> dict[str, str]:
+    """Return the keys and the region of the profile in AWS's files; nothing if variables have keys.
+
+    Nothing either if boto3 has to be asked, for a role, single sign-on or a command that prints keys:
+    https://docs.aws.amazon.com/sdkref/latest/guide/standardized-credentials.html
+    """
+    if any(map(os.environ.get, _ENOUGH)):
+        return {}
+    name = os.environ.get("AWS_DEFAULT_PROFILE") or os.environ.get("AWS_PROFILE") or "default"
+    shared, config = _section(*_SHARED, name), _section(*_CONFIG, f"profile {name}") or _section(*_CONFIG, name)
+    keys = shared if _KEYS[0] in shared else config
+    if not all(map(keys.get, _KEYS[:2])) or any(key.startswith(_OTHERS) for key in (*shared, *config)):
+        return {}
+    found = {key: keys[key] for key in _KEYS if keys.get(key)}
+    region = shared.get("region") or config.get("region")
+    if region and not (os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")):
+        found["region"] = region
+    return found
+
+
+def _section(variable: str, path: str, name: str) -> dict[str, str]:
+    """Return a section of one of AWS's files; nothing if there is none, or the file cannot be read."""
+    file = os.path.expanduser(os.environ.get(variable) or path)
+    if not os.path.isfile(file):
+        return {}
+    from configparser import Error, RawConfigParser
+
+    parser = RawConfigParser(default_section="")
+    with contextlib.suppress(Error, UnicodeDecodeError):
+        parser.read(file, "utf-8")
+        if parser.has_section(name):
+            return dict(parser[name])
+    return {}
 
 
 def aws_provider() -> Any:
@@ -42,7 +82,8 @@ def aws_provider() -> Any:
         for variable in _PROFILES[1:]:
             network.file_of(variable)
         words = "AWS's configuration holds no credentials" if "Received None" in str(error) else f"AWS: {error}"
-        raise UsageError(words, hint="check AWS_PROFILE; profiles need boto3: pip install boto3") from None
+        hint = "check AWS_PROFILE; roles and single sign-on need boto3: pip install boto3"
+        raise UsageError(words, hint=hint) from None
 
 
 def google_provider() -> Any:
@@ -61,11 +102,11 @@ def anonymous() -> dict[str, Any]:
 
 def region_of(bucket: str) -> dict[str, str]:
     """Look up the region of a bucket, which Amazon makes public; nothing when it cannot be reached."""
-    import requests
+    from tar2tf_cli.stores.web import WebClient
 
-    timeout = network.CONNECT_SECONDS, network.READ_SECONDS
-    with contextlib.suppress(requests.RequestException):
-        answer = requests.head(f"{AMAZON}/{bucket}", timeout=timeout, allow_redirects=False)
+    with contextlib.suppress(Transient, Tar2tfError):
+        answer = WebClient().send("HEAD", f"{AMAZON}/{bucket}", follow=False)
+        answer.close()
         if region := answer.headers.get("x-amz-bucket-region"):
             return {"region": region}
     return {}

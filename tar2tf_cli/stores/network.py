@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from importlib.util import find_spec
 from typing import Final
 
 from tar2tf_cli.errors import SourceError, UsageError
 
-__all__ = ["CONNECT_SECONDS", "READ_SECONDS", "file_of", "wrong_scheme"]
+__all__ = ["CONNECT_SECONDS", "READ_SECONDS", "file_of", "first_file", "own_bundle", "wrong_scheme"]
 
 CONNECT_SECONDS: Final = 5.0
 """Seconds that connecting may take."""
@@ -34,3 +36,14 @@ def file_of(variable: str) -> str | None:
     if path and not os.path.exists(path):
         raise UsageError(f"{variable} is set to {path}, which does not exist")
     return path or None
+
+
+def first_file(variables: Iterable[str]) -> str | None:
+    """Return the path in the first of some environment variables that is set, as `file_of` does."""
+    return next(filter(None, map(file_of, variables)), None)
+
+
+def own_bundle() -> str:
+    """Return the path of certifi's CA certificates, which `certifi.where` gives after imports of 8 ms."""
+    certifi = find_spec("certifi")
+    return os.path.join(os.path.dirname(str(certifi and certifi.origin)), "cacert.pem")

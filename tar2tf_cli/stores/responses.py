@@ -20,7 +20,7 @@ HTTP_TO_HTTPS: Final = re.compile("HTTP request to an HTTPS server|plain HTTP re
 """What servers written in Go, and nginx, answer to HTTP where they speak HTTPS."""
 
 _MOST_TEXT: Final = 1 << 16
-_TRANSIENT: Final = (408, 425, 429, *(status for status in range(500, 600) if status not in (501, 505)))
+TRANSIENT: Final = (408, 425, 429, *(status for status in range(500, 600) if status not in (501, 505)))
 _MEANING: Final = {
     401: "the server requires credentials, or rejected these (401)",
     403: "permission denied (403)",
@@ -56,7 +56,7 @@ def check_status(
     if status < 400:
         return
     words = f": {message}" if message else ""
-    if status in _TRANSIENT:
+    if status in TRANSIENT:
         raise Transient(f"the server answered {status}{words}", server, after)
     if status == 400 and HTTP_TO_HTTPS.search(message):
         raise wrong_scheme(server or where, "https")

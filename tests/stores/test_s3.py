@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,13 +20,26 @@ import pytest
 from servers import Forwarder, QuietHandler, cutting_proxy, free_ports, serving
 from sources import BIG, SourceSuite, read_all
 from tar2tf_cli.errors import SourceError, UsageError
-from tar2tf_cli.stores import cloud_credentials, open_source, open_store
+from tar2tf_cli.stores import cloud, cloud_credentials, obstore_module, open_source, open_store
+from tar2tf_cli.stores.cloud import S3Store
 
 
 def anonymous_memory() -> int:
     """Bytes of this process that are not pages of files."""
     (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
     return int(line.split()[1]) << 10
+
+
+KEYS = "aws_access_key_id = a\naws_secret_access_key = b\n"
+
+
+def aws_files(home: Path, **profiles: dict[str, str]) -> None:
+    """Write AWS's files: what each profile has, by the name of the file."""
+    (home / ".aws").mkdir()
+    for file, sections in profiles.items():
+        prefix = "profile " if file == "config" else ""
+        text = "".join(f"[{'' if name == 'default' else prefix}{name}]\n{lines}" for name, lines in sections.items())
+        (home / ".aws" / file).write_text(text)
 
 
 class TestS3(SourceSuite):
@@ -129,14 +145,26 @@ class TestS3(SourceSuite):
         assert "AWS_PROFILE" in (caught.value.hint or "")
         assert time.monotonic() - began < 5
 
-    def test_the_keys_of_a_profile_are_used(self, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("in_config", [False, True])
+    def test_the_keys_of_a_profile_are_used_without_boto3(
+        self, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, in_config: bool
+    ) -> None:
         self.put(bucket, "x.tar", b"x")
         monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-        (tmp_path / "credentials").write_text("[mine]\naws_access_key_id = a\naws_secret_access_key = b\n")
-        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-        monkeypatch.setenv("AWS_PROFILE", "mine")
-        assert len(open_source(bucket).list(["*.tar"])) == 1
+        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
         monkeypatch.setitem(sys.modules, "obstore.auth.boto3", None)
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{free_ports(1)[0]}")
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.setenv("AWS_PROFILE", "mine")
+        aws_files(tmp_path, **{"config" if in_config else "credentials": {"mine": KEYS}})
+        assert len(open_source(bucket).list(["*.tar"])) == 1
+
+    def test_a_role_takes_boto3(self, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.setitem(sys.modules, "obstore.auth.boto3", None)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.setenv("AWS_PROFILE", "mine")
+        aws_files(tmp_path, credentials={"mine": KEYS}, config={"mine": "role_arn = arn:aws:iam::1:role/r\n"})
         with pytest.raises(UsageError) as caught:
             open_source(bucket).list(["*.tar"])
         assert "pip install boto3" in (caught.value.hint or "")
@@ -234,6 +262,117 @@ def test_a_refusal_of_s3_is_one_clear_error(status: int, code: str, words: str, 
         open_source("s3://b", endpoint=url).list(["*.tar"])
     assert caught.value.shard == "s3://b"
     assert handler.asked == attempts or (not attempts and handler.asked > 2)
+
+
+@pytest.mark.parametrize(
+    ("credentials", "config", "variables", "found"),
+    [
+        ({"default": KEYS}, {}, {}, {"aws_access_key_id": "a", "aws_secret_access_key": "b"}),
+        (
+            {"p": KEYS + "aws_session_token = t\n", "default": "aws_access_key_id = other\n"},
+            {"p": "aws_session_token = old\nregion = eu-west-1\n"},
+            {"AWS_PROFILE": "p"},
+            {"aws_access_key_id": "a", "aws_secret_access_key": "b", "aws_session_token": "t", "region": "eu-west-1"},
+        ),
+        (
+            {},
+            {"default": f"{KEYS}region = eu-west-1\n"},
+            {"AWS_REGION": "us-east-1"},
+            {"aws_access_key_id": "a", "aws_secret_access_key": "b"},
+        ),
+        ({"default": KEYS}, {}, {"AWS_ACCESS_KEY_ID": "mine"}, {}),
+        ({"default": KEYS}, {}, {"AWS_PROFILE": "other"}, {}),
+        ({"default": "aws_access_key_id = a\n"}, {}, {}, {}),
+        ({"default": KEYS}, {"default": "sso_session = s\n"}, {}, {}),
+        ({"default": KEYS}, {"default": "credential_process = tool\n"}, {}, {}),
+        ({"default": "not = a file\nof keys"}, {}, {}, {}),
+        ({}, {}, {}, {}),
+    ],
+)
+def test_keys_are_found_as_aws_finds_them(
+    credentials: dict[str, str],
+    config: dict[str, str],
+    variables: dict[str, str],
+    found: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    aws_files(tmp_path, credentials=credentials, config=config)
+    assert cloud_credentials.aws_keys() == found
+
+
+def test_a_region_is_looked_up_once_for_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    asked: list[str] = []
+
+    def region_of(bucket: str) -> dict[str, str]:
+        asked.append(bucket)
+        return {"region": "eu-central-1"}
+
+    monkeypatch.setattr(cloud, "region_of", region_of)
+    store = open_store("s3://mine", no_sign_request=True)
+    assert store.client.config["region"] == "eu-central-1"
+    assert pickle.loads(pickle.dumps(store)).client.config["region"] == "eu-central-1"
+    assert asked == ["mine"]
+
+
+def test_a_machine_without_ca_certificates_uses_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in cloud._CA:
+        monkeypatch.delenv(name, raising=False)
+    make, given = S3Store.make, []
+
+    def bare(self: S3Store, stores: Any, **options: Any) -> Any:
+        given.append("root_certificate" in options["client_options"])
+        if not given[-1]:
+            raise OSError("No CA certificates were loaded from the system")
+        return make(self, stores, **options)
+
+    monkeypatch.setattr(S3Store, "make", bare)
+    assert open_store("s3://mine", endpoint="http://127.0.0.1:1").client
+    assert given == [False, True]
+
+
+class TestAForkedProcess:
+    """obstore in processes that were forked after it was used."""
+
+    @pytest.fixture(autouse=True)
+    def used(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(obstore_module, "_memory", [*obstore_module._memory])
+        assert obstore_module.obstore_store().MemoryStore().list()
+
+    def outcomes(self, count: int = 1) -> list[int]:
+        """The exit codes of forked processes that use obstore."""
+        found = []
+        for _ in range(count):
+            if not (pid := os.fork()):
+                code = 1
+                with suppress(UsageError):
+                    store = obstore_module.obstore_store().MemoryStore()
+                    store.put("x", b"x")
+                    code = int(len(next(iter(store.list()))) != 1)
+                os._exit(code)
+            found.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        return found
+
+    def test_they_share_a_copy_that_needs_no_room_on_a_disk(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tempfile, "TemporaryDirectory", None)
+        assert self.outcomes(2) == [0, 0]
+        assert os.fstat(obstore_module._memory[0]).st_size == os.stat(obstore_module._library[0]).st_size
+
+    def test_half_a_copy_is_made_again(self) -> None:
+        os.truncate(obstore_module._memory[0], 1000)
+        assert self.outcomes() == [0]
+
+    def test_a_system_without_such_files_has_a_copy_on_disk(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(obstore_module, "_memory", [])
+        assert self.outcomes() == [0]
+        monkeypatch.setattr(tempfile, "TemporaryDirectory", lambda: nullcontext("/dev/null/folder"))
+        assert self.outcomes() == [1]
 
 
 def test_the_region_of_a_bucket_is_looked_up_at_amazon(monkeypatch: pytest.MonkeyPatch) -> None:
