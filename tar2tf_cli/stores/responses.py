@@ -14,13 +14,15 @@ from tar2tf_cli.stores.transfer import Body
 if TYPE_CHECKING:
     from tar2tf_cli.stores.curl import Response
 
-__all__ = ["HTTP_TO_HTTPS", "body_of", "byte_range", "check_status", "crc32c_of", "text_of"]
+__all__ = ["HTTP_TO_HTTPS", "TRANSIENT", "body_of", "byte_range", "check_status", "crc32c_of", "text_of"]
 
 HTTP_TO_HTTPS: Final = re.compile("HTTP request to an HTTPS server|plain HTTP request was sent to HTTPS port")
 """What servers written in Go, and nginx, answer to HTTP where they speak HTTPS."""
 
 _MOST_TEXT: Final = 1 << 16
 TRANSIENT: Final = (408, 425, 429, *(status for status in range(500, 600) if status not in (501, 505)))
+"""Statuses of failures that a retry may fix."""
+
 _MEANING: Final = {
     401: "the server requires credentials, or rejected these (401)",
     403: "permission denied (403)",

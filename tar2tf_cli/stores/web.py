@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
-from importlib.util import find_spec
 from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final
 
 from tar2tf_cli.spec.urls import server_of
 from tar2tf_cli.stores import network
 from tar2tf_cli.stores.object_info import ObjectInfo
+from tar2tf_cli.stores.responses import TRANSIENT
 from tar2tf_cli.stores.store import SMALL, Store
 from tar2tf_cli.stores.transfer import Body
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.curl import Response, Wire
 
-__all__ = ["WebClient", "WebStore"]
+__all__ = ["WebClient", "WebStore", "Window"]
 
-_AT_ONCE: Final = 32  # which hides the latency of most networks
+_AT_ONCE: Final = 32
+_MOST_AT_ONCE: Final = 128
+_SLOW: Final = 0.01  # seconds for as many answers from which on more requests at once may save time
+_LONGER: Final = 1.5  # times as long for twice as many: the server is busy, not far away
 _REDIRECTS: Final = 20
 _SUPPRESS_CONNECT_HEADERS: Final = 265  # CURLOPT_SUPPRESS_CONNECT_HEADERS, for which pycurl has no name
 _BUFFER: Final = 1 << 18  # bytes that libcurl receives or sends at once
@@ -59,6 +64,7 @@ class WebClient:
         connect, self._read = timeout or (network.CONNECT_SECONDS, network.READ_SECONDS)
         self._tls_hint = tls_hint
         self._idle: list[Wire] = []
+        self._window = Window()
         pycurl, logged_in = curl.pycurl, "Authorization" in self._headers
         self._options: dict[int, Any] = {
             pycurl.NOSIGNAL: 1,
@@ -77,7 +83,7 @@ class WebClient:
             **dict(zip((pycurl.SSLCERT, pycurl.SSLKEY), cert or (), strict=False)),
         }
         if verify:
-            bundle = verify if isinstance(verify, str) else next(filter(None, map(network.file_of, _CA)), _own_bundle())
+            bundle = verify if isinstance(verify, str) else network.first_file(_CA) or network.own_bundle()
             self._options[pycurl.CAPATH if os.path.isdir(bundle) else pycurl.CAINFO] = bundle
         else:
             self._options |= {pycurl.SSL_VERIFYPEER: 0, pycurl.SSL_VERIFYHOST: 0}
@@ -118,14 +124,15 @@ class WebClient:
         Yields:
             The responses in order, each received whole; None for one that failed or has more than `most` bytes.
         """
-        wire = self._wire()
+        wire, window = self._wire(), self._window
         begun = (self._begin(wire, method, url, most=most) for url in urls)
-        coming = deque(islice(begun, _AT_ONCE))
+        coming = deque(islice(begun, window.size))
         try:
             while coming:
-                response = coming.popleft()
+                response, asked = coming.popleft(), time.monotonic()
                 whole = response.received()
-                coming.extend(islice(begun, 1))
+                window.answered(response.status if whole else None, time.monotonic() - asked)
+                coming.extend(islice(begun, max(0, window.size - len(coming))))
                 yield response if whole else None
         finally:
             for response in coming:
@@ -166,10 +173,31 @@ class WebClient:
         )
 
 
-def _own_bundle() -> str:
-    """The path of certifi's CA certificates, which `certifi.where` gives after imports of 8 ms."""
-    certifi = find_spec("certifi")
-    return os.path.join(os.path.dirname(str(certifi and certifi.origin)), "cacert.pem")
+class Window:
+    """How many requests are under way at once: twice as many each time, as long as that takes no longer.
+
+    Attributes:
+        size: how many.
+    """
+
+    def __init__(self) -> None:
+        self.size = self._left = _AT_ONCE
+        self._most = _MOST_AT_ONCE
+        self._waited, self._before = 0.0, inf
+
+    def answered(self, status: int | None, seconds: float) -> None:
+        """Note the status of an answer, None if it did not come, and how long it was waited for."""
+        if status is None or status in TRANSIENT:
+            self.size = self._most = _AT_ONCE
+        self._waited += seconds
+        self._left -= 1
+        if self._left > 0:
+            return
+        if self._waited > _LONGER * self._before:
+            self._most = self.size
+        elif self._waited > _SLOW:
+            self.size = min(2 * self.size, self._most)
+        self._waited, self._before, self._left = 0.0, self._waited, self.size
 
 
 class WebStore(Store):

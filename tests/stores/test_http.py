@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 import time
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -202,6 +203,25 @@ class TestAFaultyServer:
             web.take = take  # type: ignore[method-assign]
         assert most > 8
 
+    def test_a_server_that_answers_late_gets_more_requests_at_once(
+        self, web: FaultyServer, source: Source, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("tar2tf_cli.stores.web._SLOW", 0.0)
+        web.objects |= {f"b/y-{number}.tar": b"y" for number in range(97)}
+        first, second, take = threading.Barrier(32), threading.Barrier(64), web.take
+        numbers = itertools.count()
+
+        def together(request: str) -> Any:
+            number = next(numbers)
+            if 1 <= number <= 96:  # the first is alone
+                (first if number <= 32 else second).wait(timeout=20)
+            return take(request)
+
+        monkeypatch.setattr(web, "take", together)
+        assert len(source.list(["y-{0..96}.tar"])) == 97
+        assert not first.broken
+        assert not second.broken
+
     def test_a_small_shard_costs_one_request(self, web: FaultyServer, source: Source) -> None:
         web.objects["b/small.tar"] = b"small"
         (item,) = source.list(["small.tar"])
@@ -209,7 +229,10 @@ class TestAFaultyServer:
         assert read_all(source, item) == b"small"
         assert web.log == [("GET", "b/small.tar", None)]
 
-    def test_connections_are_used_again(self, web: FaultyServer, source: Source) -> None:
+    def test_connections_are_used_again(
+        self, web: FaultyServer, source: Source, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("tar2tf_cli.stores.web._SLOW", inf)
         for number in range(200):
             web.objects[f"b/y-{number}.tar"] = b"y"
         before = web.connections

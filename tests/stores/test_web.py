@@ -17,7 +17,7 @@ import pytest
 from servers import faulty_server, free_ports, self_signed
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.stores.retries import Transient
-from tar2tf_cli.stores.web import WebClient
+from tar2tf_cli.stores.web import WebClient, Window
 
 OK = b"HTTP/1.1 200 OK\r\n"
 SIZED = OK + b"Content-Length: 5\r\n\r\nbytes"
@@ -167,6 +167,34 @@ def test_a_server_says_when_to_come_back(value: str, least: int, most: int) -> N
 def test_a_header_cannot_hold_another_one() -> None:
     with scripted([SIZED]) as server, pytest.raises(UsageError, match="line break"):
         WebClient({"Authorization": "Bearer a\r\nX: y"}).send("GET", server.url)
+
+
+def sizes(*waits: float, status: int | None = 200) -> list[int]:
+    """The sizes of a window after so many seconds, each for as many answers as it has."""
+    window, found = Window(), []
+    for seconds in waits:
+        window.answered(status, seconds)
+        for _ in range(window.size - 1):
+            window.answered(200, 0)
+        found.append(window.size)
+    return found
+
+
+def test_a_server_far_away_gets_more_requests_at_once() -> None:
+    assert sizes(0.05, 0.06, 0.05, 0.05) == [64, 128, 128, 128]
+
+
+def test_a_server_at_hand_does_not() -> None:
+    assert sizes(0.005, 0.001) == [32, 32]
+
+
+def test_a_busy_server_that_takes_longer_with_more_of_them_gets_no_more() -> None:
+    assert sizes(0.05, 0.1, 0.05) == [64, 64, 64]
+
+
+@pytest.mark.parametrize("status", [429, 503, None])
+def test_a_server_that_refuses_some_of_them_gets_fewer(status: int | None) -> None:
+    assert sizes(0.05, 0.05, status=status) == [32, 32]
 
 
 def test_requests_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
