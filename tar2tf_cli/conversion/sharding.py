@@ -174,13 +174,13 @@ class ShardPlanner:
         self._remaining = conversion.limit
         self._lanes = list(conversion.split) or [""]
         self._split = bool(conversion.split)
-        self._stems = stems if "input" in output.template.fields else None
-        self._inputs = stems
-        self._by_input = self._stems is not None or output.is_stream
+        self._stems = stems
+        self._by_stem = "input" in output.template.fields
+        self._by_input = self._by_stem or output.is_stream
         self._held: list[tuple[int, Part]] = []
         self._quotas: dict[str, list[int]] = {}
-        if records is not None and self._num_shards and not (conversion.shuffle or self._stems):
-            self._quotas = {self._lanes[0]: _shares(records, self._num_shards)}
+        if records is not None and self._num_shards and not (conversion.shuffle or self._by_stem):
+            self._quotas = {"": _shares(records, self._num_shards)}
         self._tracked = tracked
         self._open: dict[str, Shard] = {}
         self.totals: dict[str, int] = {}
@@ -188,7 +188,7 @@ class ShardPlanner:
     @property
     def reads(self) -> Sequence[int]:
         """Numbers of the inputs that certainly have to be read, in ascending order."""
-        return range(len(self._inputs))
+        return range(len(self._stems))
 
     @property
     def missing(self) -> Sequence[int]:
@@ -256,13 +256,11 @@ class ShardPlanner:
 
     def _runs(self, source: int, part: Part) -> Iterator[Units]:
         """An input's units, as runs of consecutive units that go into the same lane."""
-        _, spool, first, stop = part
+        first, stop = part.first, part.stop
         if not self._split:
-            yield Units(
-                self._lanes[0] if self._stems is None else self._stems[source], source, part, first, stop - first
-            )
+            yield Units(self._stems[source] if self._by_stem else "", source, part, first, stop - first)
             return
-        for number, units in groupby(spool.loaded().lanes[first:stop]):
+        for number, units in groupby(part.spool.loaded().lanes[first:stop]):
             count = sum(1 for _ in units)
             yield Units(self._lanes[number], source, part, first, count)
             first += count

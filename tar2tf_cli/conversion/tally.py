@@ -73,14 +73,11 @@ class Tally:
         self._last = Schema()  # that of the last input, which many have
         self._times = 0  # how often it is not yet part of the whole
         self._samples = 0  # in all inputs so far; with `--limit`, not all are written
-        self._split_noted = plan.conversion.input.key_split == "last"
-        self._regroup_noted = bool(plan.conversion.input.regroup)
-        self._lacking_noted = False
+        self._noted: set[str] = set()  # kinds of notes, of which only the first one is of use
         self.summary = Summary(shuffled=plan.conversion.shuffle, seed=plan.conversion.seed)
         self.summary.classes = plan.source.classes
         self.summary.skipped.update(plan.source.skipped)
-        self._warned = False
-        self._read: int | None = 0  # stored bytes of the inputs so far; None if unknown
+        self._read = 0  # stored bytes of the inputs so far, if their sizes are known
         self._written = 0
         self._size = plan.size
         self._described: list[str] = []
@@ -103,8 +100,7 @@ class Tally:
                 raise error.at(shard=self._plan.source.locate(item.name)) from None
         self._times += 1
         self.summary.inputs += 1
-        size = item.size
-        self._read = None if self._read is None or size is None else self._read + size
+        self._read += item.size or 0
         if report.skipped:
             self.summary.skipped.update(report.skipped)
         if report.described:
@@ -116,20 +112,26 @@ class Tally:
             self._lineage.add(report)
         for fault in report.errors:
             self._events.fault(fault)
-        name = self._plan.source.locate(item.name)
-        if report.archives > 1:
-            self._events.note(f"note: {name} holds {report.archives} archives end to end; all were read")
-        if report.split_differs and not self._split_noted:
-            self._split_noted = True
-            self._events.note(_split_note(report.split_differs))
-        if report.not_adjacent and not self._regroup_noted:
-            self._regroup_noted = True
-            self._events.note(_regroup_note(name, report.not_adjacent))
-        if report.lacking and not self._lacking_noted:
-            self._lacking_noted = True
-            self._events.note(f"note: {name}: {report.lacking}; such samples are converted without it")
+        self._note(report, self._plan.source.locate(item.name))
         if (most := self._plan.conversion.max_errors) is not None:
             check_most(self.summary.skipped_samples, most, self.summary.errors)
+
+    def _note(self, report: InputReport, name: str) -> None:
+        """Give notes on an input."""
+        spec = self._plan.conversion.input
+        if report.archives > 1:
+            self._events.note(f"note: {name} holds {report.archives} archives end to end; all were read")
+        if report.split_differs and spec.key_split == "first":
+            self._note_once("split", _split_note(report.split_differs))
+        if report.not_adjacent and not spec.regroup:
+            self._note_once("regroup", _regroup_note(name, report.not_adjacent))
+        if report.lacking:
+            self._note_once("lacking", f"note: {name}: {report.lacking}; such samples are converted without it")
+
+    def _note_once(self, kind: str, message: str | None) -> None:
+        if message and kind not in self._noted:
+            self._noted.add(kind)
+            self._events.note(message)
 
     def _add_last(self) -> None:
         """Count the examples of the inputs with the same schema as the last one."""
@@ -148,11 +150,8 @@ class Tally:
         self.summary.records += shard.records
         self.summary.kept += shard.kept
         self._written += shard.size
-        if self._read and self._size and not self._warned:
-            warning = growth(self._plan, self._written * self._size // self._read, self._size)
-            if warning:
-                self._events.note(warning)
-                self._warned = True
+        if self._read and self._size and "growth" not in self._noted:
+            self._note_once("growth", growth(self._plan, self._written * self._size // self._read, self._size))
 
     def fill_in(self, manifest: Manifest) -> None:
         """Fill in the manifest's features and the counts of skipped members and samples.
