@@ -17,16 +17,7 @@ from tar2tf_cli.sinks import Sink, open_sink
 from tar2tf_cli.spec.output_path import PathTemplate
 from tar2tf_cli.stores import ObjectInfo, endpoint_for
 
-__all__ = [
-    "NO_MANIFEST",
-    "Claim",
-    "JournalEntry",
-    "finished",
-    "journal_entry",
-    "make_claim",
-    "previous_of",
-    "published",
-]
+__all__ = ["NO_MANIFEST", "Claim", "JournalEntry", "make_claim", "published"]
 
 JournalEntry: TypeAlias = list[Any]
 """A whole shard: lane, number, size, records, CRC-32C, and its path as far as that is known."""
@@ -105,23 +96,30 @@ class Claim:
         """A shard's path."""
         return self.template.path(shard.number, total=total, split=shard.lane, stem=shard.lane)
 
+    def journal_entry(self, shard: Shard, report: ShardReport) -> JournalEntry:
+        """The journal entry of a whole shard, with its path relative to the root if that is already known."""
+        path = None if self.by_total else self.path(shard).removeprefix(self.prefix)
+        return [shard.lane, shard.number, report.size, report.records, report.crc, path]
 
-def finished(claim: Claim) -> Manifest | None:
-    """The manifest of an identical conversion, if it was finished and all its files exist; otherwise None."""
-    manifest = None
-    if claim.resumable and not claim.overwrite:
-        with contextlib.suppress(DamagedShardError):
-            manifest = previous_of(claim, late=True)
-    if manifest is None or manifest.identity() != claim.identity:
-        return None
-    there = all(claim.is_there(shard.path, shard.bytes) for shard in manifest.shards)
-    return manifest if there and all(claim.sink.size(path) is not None for path in claim.documents) else None
+    def previous(self, *, late: bool = False) -> Manifest | None:
+        """The existing manifest; `late` as for `Manifest.from_bytes`.
 
+        Raises:
+            DamagedShardError: when there is another document, or a damaged one.
+        """
+        data = self.sink.read(self.manifest)
+        return None if data is None else Manifest.from_bytes(data, self.where, late=late)
 
-def journal_entry(claim: Claim, shard: Shard, report: ShardReport) -> JournalEntry:
-    """The journal entry of a whole shard, with its path relative to the root if that is already known."""
-    path = None if claim.by_total else claim.path(shard).removeprefix(claim.prefix)
-    return [shard.lane, shard.number, report.size, report.records, report.crc, path]
+    def finished(self) -> Manifest | None:
+        """The manifest of an identical conversion, if it was finished and all its files exist; otherwise None."""
+        manifest = None
+        if self.resumable and not self.overwrite:
+            with contextlib.suppress(DamagedShardError):
+                manifest = self.previous(late=True)
+        if manifest is None or manifest.identity() != self.identity:
+            return None
+        there = all(self.is_there(shard.path, shard.bytes) for shard in manifest.shards)
+        return manifest if there and all(self.sink.size(path) is not None for path in self.documents) else None
 
 
 def published(entry: JournalEntry | dict[str, Any]) -> Iterable[str]:
@@ -129,16 +127,6 @@ def published(entry: JournalEntry | dict[str, Any]) -> Iterable[str]:
     if isinstance(entry, dict):
         return list(entry.get("paths", []))
     return [path for path in entry[5:] if path is not None]
-
-
-def previous_of(claim: Claim, *, late: bool = False) -> Manifest | None:
-    """The existing manifest; `late` as for `Manifest.from_bytes`.
-
-    Raises:
-        DamagedShardError: when there is another document, or a damaged one.
-    """
-    data = claim.sink.read(claim.manifest)
-    return None if data is None else Manifest.from_bytes(data, claim.where, late=late)
 
 
 def make_claim(
@@ -175,7 +163,7 @@ def _is_taken(claim: Claim) -> bool:
     if claim.sink.exists(claim.template.own_manifest(), now=True):
         return True
     with contextlib.suppress(DamagedShardError):
-        previous, ours = previous_of(claim), claim.template.regex()
+        previous, ours = claim.previous(), claim.template.regex()
         if previous and previous.files:
             return not any(ours.match(claim.prefix + path) for path in previous.files)
     return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tar2tf_cli.conversion.claim import NO_MANIFEST, finished, make_claim
+from tar2tf_cli.conversion.claim import NO_MANIFEST, make_claim
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.takeover import Takeover
 from tar2tf_cli.errors import OutputExistsError, UsageError
@@ -42,7 +42,7 @@ def outcome(plan: Plan, **options: Any) -> Outcome:
     try:
         claim = make_claim(plan, **options)
         folder = claim.working_folder()
-        if finished(claim):
+        if claim.finished():
             return Outcome("up to date", "up to date: nothing would be done")
         takeover = Takeover(claim, folder)
     except OutputExistsError as error:

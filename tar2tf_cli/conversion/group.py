@@ -18,14 +18,7 @@ from tar2tf_cli.formats.crc32c import crc32c
 from tar2tf_cli.formats.record_file import write_whole
 from tar2tf_cli.inputs.report import InputReport
 
-__all__ = [
-    "FileKind",
-    "Group",
-    "group_file",
-    "groups_in",
-    "load_group",
-    "save_group",
-]
+__all__ = ["FileKind", "Group", "group_file", "groups_in", "load_group", "save_group"]
 
 
 FileKind: TypeAlias = Literal["index", "spool", "table"]

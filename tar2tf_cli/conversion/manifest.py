@@ -156,21 +156,10 @@ class Manifest:
                 names the key that is wrong.
         """
         from tar2tf_cli.conversion.late_entries import LateEntries, divided
-        from tar2tf_cli.conversion.manifest_model import INPUT, MANIFEST, SHARD, check, lineage_agrees
+        from tar2tf_cli.conversion.manifest_model import INPUT, SHARD, lineage_agrees
 
         large = divided(data) if late else None
-        try:
-            whole = json.loads(large.rest if large else data)
-        except (ValueError, RecursionError):
-            whole = None
-        if not isinstance(whole, dict) or "version" not in whole:
-            hint = "convert writes it beside the shards, such as out/train-manifest.json"
-            raise DamagedShardError("is not a tar2tf manifest", kind="manifest", shard=path, hint=hint)
-        if whole["version"] != VERSION or isinstance(whole["version"], (bool, float)):
-            message = f"is a manifest of version {str(whole['version'])[:40]}, but this tar2tf reads version {VERSION}"
-            raise DamagedShardError(message, kind="manifest", shard=path, hint="upgrade tar2tf, or convert again")
-        with _names_damage(path):
-            check(whole, MANIFEST)
+        whole = _parsed(large.rest if large else data, path)
         described = whole["features"], whole["skipped"], whole.get("documents", [])
         inputs: Sequence[ObjectInfo]
         if large:
@@ -193,6 +182,25 @@ class Manifest:
             return None
         except OSError as error:
             raise read_failed(path, error) from None
+
+
+def _parsed(data: bytes, path: str) -> dict[str, Any]:
+    """A document as JSON, which is checked."""
+    from tar2tf_cli.conversion.manifest_model import MANIFEST, check
+
+    try:
+        whole = json.loads(data)
+    except (ValueError, RecursionError):
+        whole = None
+    if not isinstance(whole, dict) or "version" not in whole:
+        hint = "convert writes it beside the shards, such as out/train-manifest.json"
+        raise DamagedShardError("is not a tar2tf manifest", kind="manifest", shard=path, hint=hint)
+    if whole["version"] != VERSION or isinstance(whole["version"], (bool, float)):
+        message = f"is a manifest of version {str(whole['version'])[:40]}, but this tar2tf reads version {VERSION}"
+        raise DamagedShardError(message, kind="manifest", shard=path, hint="upgrade tar2tf, or convert again")
+    with _names_damage(path):
+        check(whole, MANIFEST)
+    return whole
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from tar2tf_cli.conversion.claim import Claim, finished, journal_entry
+from tar2tf_cli.conversion.claim import Claim
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.conversion.sharding import Origin, Shard, ShardReport
 from tar2tf_cli.conversion.takeover import OVERWRITE, Takeover
@@ -61,7 +61,7 @@ class Publisher:
         self.former: Former | None = None
         self.up_to_date: Manifest | None = None
         self.manifest: str | None = claim.where
-        self._begun = False
+        self._replaces = False  # whether an older manifest is gone, as it would be wrong
         self.resumes = False
 
     def __enter__(self) -> Publisher:
@@ -76,11 +76,11 @@ class Publisher:
 
     def _begin(self) -> None:
         """Leave a finished conversion as it is; otherwise take over the files of an earlier run."""
-        self.up_to_date = None if os.path.lexists(self.folder) else finished(self._claim)
+        self.up_to_date = None if os.path.lexists(self.folder) else self._claim.finished()
         if self.up_to_date:
             return
         self._working_folder.lock()
-        self.up_to_date = finished(self._claim)  # another run may have finished it, perhaps without cleaning up
+        self.up_to_date = self._claim.finished()  # another run may have finished it, perhaps without cleaning up
         if self.up_to_date:
             self._working_folder.remove()
             return
@@ -117,7 +117,7 @@ class Publisher:
             return None
         from tar2tf_cli.conversion.placing import Placing
 
-        for path in self.begun:
+        for path in self.journal:
             sync(path)
         paths = [claim.path(Shard(stem, 0)) for stem in stems]
         self._working_folder.note({"paths": [path.removeprefix(claim.prefix) for path in paths]})
@@ -125,7 +125,7 @@ class Publisher:
         return Placing(store, paths, frozenset(self._takeover.found))
 
     @property
-    def begun(self) -> Sequence[str]:
+    def journal(self) -> Sequence[str]:
         """Local files that must be flushed to disk before anything is published."""
         return self._working_folder.unsynced
 
@@ -150,7 +150,7 @@ class Publisher:
     def seal(self, shard: Shard, report: ShardReport) -> None:
         """Record that a shard is whole, and publish it once all shards before it have been published."""
         if self._takeover.sealed.pop(shard.place, None) is None:
-            self._working_folder.note(journal_entry(self._claim, shard, report))
+            self._working_folder.note(self._claim.journal_entry(shard, report))
         self._entries.setdefault(shard.lane, {})[shard.number] = report
         self._origins[shard.place] = shard.origins
         before = self.former and self.former.shards.get(shard.place)
@@ -230,10 +230,10 @@ class Publisher:
 
     def _begin_to_replace(self) -> None:
         """Remove an older manifest, which would be wrong from here on."""
-        if not self._begun and self._sink.exists(self._claim.manifest, now=True):
+        if not self._replaces and self._sink.exists(self._claim.manifest, now=True):
             self._sink.remove(self._claim.manifest)
             self._sink.flush([self._claim.root])
-        self._begun = True
+        self._replaces = True
 
     def _remove_stale(self, written: set[str]) -> None:
         """Remove what an earlier conversion wrote and this one did not."""

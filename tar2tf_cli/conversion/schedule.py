@@ -78,8 +78,8 @@ class ConversionSchedule(Schedule):
     def begin(self) -> None:
         """Report how much there is to do, and flush what is needed to continue, while inputs are read."""
         self._events.planned(len(self._plan.inputs), self._size)
-        if self._target.begun:
-            self._flusher.submit(self._target.begun, None)
+        if self._target.journal:
+            self._flusher.submit(self._target.journal, None)
         self._advance()
 
     @property
@@ -101,23 +101,26 @@ class ConversionSchedule(Schedule):
         """Handle the outcome of a task."""
         task, result, error = outcome.task, outcome.result, outcome.error
         if isinstance(task, ReadInputs):
-            self._reading -= 1
-            group = result or Group(task.numbers, error=error)
-            if self._worker.stores_indexes:
-                group.stored = StoredIndex(group.number, self._load)
-            for number, report, part in group.parts():
-                self._read[number] = report, part
-                self._users[part.group] += 1
-            if group.error:
-                self._errors[task.numbers[len(group.reports)]] = group.error
-            self._advance()
-            if self._errors and not (self._reading or self._finished):
-                raise next(iter(self._errors.values()))
+            self._take_group(result or Group(task.numbers, error=error))
         elif error:
             raise error
         elif isinstance(task, WriteShard):
             unsynced = [] if result.placed else self._target.unsynced(task.shard)
             self._flusher.submit(unsynced, (task.shard, result))
+
+    def _take_group(self, group: Group) -> None:
+        """Keep what was read; the error of an input is raised once those before it have been divided among shards."""
+        self._reading -= 1
+        if self._worker.stores_indexes:
+            group.stored = StoredIndex(group.number, self._load)
+        for number, report, part in group.parts():
+            self._read[number] = report, part
+            self._users[part.group] += 1
+        if group.error:
+            self._errors[group.numbers[len(group.reports)]] = group.error
+        self._advance()
+        if self._errors and not (self._reading or self._finished):
+            raise next(iter(self._errors.values()))
 
     def settle(self, timeout: float) -> None:
         """Seal the shards that have been flushed to disk."""

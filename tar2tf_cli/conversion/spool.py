@@ -61,7 +61,8 @@ class Spool:
         """Append one framed record of `size` bytes."""
         lane = bisect_right(self._lanes, _hash(key.encode("utf-8", "surrogateescape"))) if self._has_lanes else 0
         if self._block_size is None:
-            self._append(lane, parts, size)
+            self._file.write(parts, size)
+            self._note(lane, size)
             return
         if lane in self._blocks and self._blocks[lane].size + size > self._block_size:
             self._close_block(lane)  # so that only a single record can exceed the block size
@@ -117,10 +118,6 @@ class Spool:
             size += length
         self._note(lane, size)
         self._index.records.append(count)
-
-    def _append(self, lane: int, parts: Iterable[bytes], size: int) -> None:
-        self._file.write(parts, size)
-        self._note(lane, size)
 
     def _note(self, lane: int, size: int) -> None:
         index = self._index

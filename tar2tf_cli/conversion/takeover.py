@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from tar2tf_cli.conversion.claim import Claim, JournalEntry, previous_of, published
+from tar2tf_cli.conversion.claim import Claim, JournalEntry, published
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError
@@ -92,7 +92,7 @@ class Takeover:
         """The existing manifest, unless this conversion may not replace it; a damaged one lists nothing."""
         claim, hint = self._claim, OVERWRITE
         try:
-            previous = previous_of(claim)
+            previous = claim.previous()
         except DamagedShardError as error:
             if claim.overwrite:
                 return Manifest({}, [])

@@ -56,7 +56,7 @@ class Target(Protocol):
         return None
 
     @property
-    def begun(self) -> Sequence[str]:
+    def journal(self) -> Sequence[str]:
         """Local files that must be flushed to disk before anything is published."""
         return ()
 
@@ -219,7 +219,7 @@ class FilesTarget(_WithoutManifest):
             if name is None or name in names:
                 raise UsageError(f"{number} paths were given for {len(self._reports)} shards", hint="give one for each")
             names.append(name)
-        same = {name for number, name in enumerate(names) if self._again and _is(name, self._reports[number])}
+        same = {name for number, name in enumerate(names) if self._again and _has_bytes(name, self._reports[number])}
         paths = [prepared(name, overwrite=self._overwrite or name in same) for name in names]
         for number, path in enumerate(paths):
             if names[number] in same:
@@ -244,7 +244,7 @@ def _has_records(name: str) -> bool:
     return stored_crc(head[:8]) == head[8:]
 
 
-def _is(name: str, report: ShardReport) -> bool:
+def _has_bytes(name: str, report: ShardReport) -> bool:
     """Whether a file has the bytes of a shard."""
     try:
         return os.path.getsize(name) == report.size and crc32c_of_file(name) == report.crc

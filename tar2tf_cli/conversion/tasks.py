@@ -76,7 +76,7 @@ class Worker:
         size = self.inputs[number].size
         return size is not None and size <= min(_LOADED, self.conversion.max_entry_size)
 
-    def made(self, group: int, kind: FileKind) -> str:
+    def new_path(self, group: int, kind: FileKind) -> str:
         """Path at which the index or spool of a group is written."""
         return group_file(self.scratch or self.folder, group, kind)
 
@@ -120,7 +120,7 @@ class ReadInputs(NamedTuple):
         else:
             group = _measured(worker, self.numbers) or spooled(worker, self.numbers)
         if group.reports:
-            save_group(worker.made(group.number, "index"), group)
+            save_group(worker.new_path(group.number, "index"), group)
         return group
 
 
@@ -180,7 +180,7 @@ def spooled(worker: Worker, numbers: tuple[int, ...]) -> Group:
     with ExitStack() as stack:
         if len(numbers) > 1:
             stack.enter_context(worker.source.expecting([worker.inputs[number] for number in numbers]))
-        file = stack.enter_context(WholeFile(worker.made(group.number, "spool"), lasting=False))
+        file = stack.enter_context(WholeFile(worker.new_path(group.number, "spool"), lasting=False))
         spool = Spool(worker.conversion, file, group.index)
         for number in numbers:
             try:

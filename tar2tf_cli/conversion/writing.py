@@ -131,7 +131,7 @@ def _open_spool(worker: Worker, number: int) -> int:
     """A file descriptor of a group's spool; the spool is written again if an interrupted run removed it."""
     path = worker.path(number, "spool")
     if not os.path.exists(path):
-        path = worker.made(number, "spool")
+        path = worker.new_path(number, "spool")
         found = load_group(worker.path(number, "index"))
         again = spooled(worker, found.numbers if found else (number,))
         if again.error:

@@ -66,7 +66,7 @@ class LocalEngine(Engine):
 
     def wait(self, timeout: float) -> list[Outcome]:
         """Return outcomes of finished tasks; a dead process is an error, as the outcome of its task if it had one."""
-        found = [self._receive(key.data) for key, _ in self._selector.select(timeout)]
+        found = [self._outcome(key.data) for key, _ in self._selector.select(timeout)]
         return [outcome for outcome in found if outcome]
 
     def close(self) -> None:
@@ -82,12 +82,12 @@ class LocalEngine(Engine):
         self.running.clear()
         self._selector.close()
 
-    def _receive(self, process: _Process) -> Outcome | None:
+    def _outcome(self, process: _Process) -> Outcome | None:
+        """What a process sent, or its end; None if its task goes on."""
         try:
-            message = _receive(process.socket)
+            size, outcome, text = _receive(process.socket)
         except (EOFError, ConnectionResetError):
             return self._died(process)
-        size, outcome, text = message
         self.bytes_read += size
         if text:
             waiting(text)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import AGAIN, DamagedShardError, SourceError
 from tar2tf_cli.formats.bytestream import ByteStream, read_into
+from tar2tf_cli.formats.magic import ZLIB_MAGIC
 from tar2tf_cli.formats.tfrecord import stored_crc
 
 __all__ = ["CompressedStream", "PlainStream", "ShardStream", "compression_of", "open_stream"]
@@ -15,11 +17,7 @@ __all__ = ["CompressedStream", "PlainStream", "ShardStream", "compression_of", "
 T = TypeVar("T")
 
 _HEAD: Final = 4096
-_PIECE: Final = 4096  # of zstd and zlib, which decompress all of a piece: 128 MB at the very most
 _SHORTER: Final = "compress it again with --long=27 at most"
-_MOST: Final = 1 << 20
-_GZIP_PIECE: Final = 1 << 16
-_MOST_GZIP: Final = 1 << 15  # of this, what precedes damage is lost
 
 
 class PlainStream:
@@ -107,9 +105,7 @@ class CompressedStream:
         self._stored = stored
         self._name = name
         self.method = method
-        self._begin, self._errors = _METHODS[method]()
-        self._piece = _GZIP_PIECE if method == "gzip" else _PIECE
-        self._limit = {"gzip": (_MOST_GZIP,), "bzip2": (_MOST,), "xz": (_MOST,)}.get(method, ())
+        self._begin, self._errors, self._limit, self._piece = _METHODS[method]()
         self._decoder: Any = None  # between two streams
         self._compressed = self._first = b""
         self._pending: bytes | memoryview = b""
@@ -180,38 +176,55 @@ class CompressedStream:
         return DamagedShardError(message, kind=kind, shard=self._name, offset=self.consumed, hint=hint)
 
 
-def _gzip() -> tuple[Callable[[], Any], Any]:
+class _Method(NamedTuple):
+    """How streams are decompressed.
+
+    Attributes:
+        begin: returns a decompressor.
+        errors: what it raises.
+        limit: the most bytes that it returns at once, if it takes a limit; of these, what precedes damage is lost.
+        piece: how many compressed bytes it is given at once; without a limit, it decompresses all of them: 128 MB at
+            the very most.
+    """
+
+    begin: Callable[[], Any]
+    errors: Any
+    limit: tuple[int, ...] = ()
+    piece: int = 4096
+
+
+def _gzip() -> _Method:
     from isal import igzip_lib
 
-    return lambda: igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP), igzip_lib.IsalError  # checks CRC and length
+    begin = partial(igzip_lib.IgzipDecompressor, igzip_lib.DECOMP_GZIP)  # checks CRC and length
+    return _Method(begin, igzip_lib.IsalError, (1 << 15,), 1 << 16)
 
 
-def _zstd() -> tuple[Callable[[], Any], Any]:
+def _zstd() -> _Method:
     from zstandard import ZstdDecompressor, ZstdError
 
-    return lambda: ZstdDecompressor().decompressobj(), ZstdError
+    return _Method(lambda: ZstdDecompressor().decompressobj(), ZstdError)
 
 
-def _bzip2() -> tuple[Callable[[], Any], Any]:
+def _bzip2() -> _Method:
     from bz2 import BZ2Decompressor
 
-    return BZ2Decompressor, (OSError, ValueError)
+    return _Method(BZ2Decompressor, (OSError, ValueError), (1 << 20,))
 
 
-def _xz() -> tuple[Callable[[], Any], Any]:
+def _xz() -> _Method:
     from lzma import FORMAT_XZ, LZMADecompressor, LZMAError
 
-    return lambda: LZMADecompressor(FORMAT_XZ), LZMAError
+    return _Method(partial(LZMADecompressor, FORMAT_XZ), LZMAError, (1 << 20,))
 
 
-def _zlib() -> tuple[Callable[[], Any], Any]:
+def _zlib() -> _Method:
     from zlib import decompressobj, error
 
-    return decompressobj, error
+    return _Method(decompressobj, error)
 
 
 _METHODS: Final = {"gzip": _gzip, "zstd": _zstd, "bzip2": _bzip2, "xz": _xz, "zlib": _zlib}
-"""How to begin to decompress a stream, and what errors that raises."""
 
 _MAGIC: Final = re.compile(
     rb"(?P<gzip>\x1f\x8b)"
@@ -244,10 +257,7 @@ def compression_of(head: bytes) -> str | None:
     match = _MAGIC.match(head)
     if match:
         return match.lastgroup if head[8:12] != stored_crc(head[:8]) else None
-    return "zlib" if head.startswith(_ZLIB) and _is_zlib_tfrecord(head) else None
-
-
-_ZLIB: Final = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
+    return "zlib" if head.startswith(ZLIB_MAGIC) and _is_zlib_tfrecord(head) else None
 
 
 def _is_zlib_tfrecord(head: bytes) -> bool:

@@ -81,7 +81,7 @@ def varint(number: int) -> bytes:
 def bytes_list(values: Sequence[bytes]) -> Feature:
     """Make a feature of any number of byte strings."""
     content = b"".join(b"\x0a" + varint(len(item)) + item for item in values)
-    return Feature("bytes", "bytes", (len(values),), _message("bytes", content))
+    return Feature("bytes", "bytes", (len(values),), TAGS["bytes"] + varint(len(content)) + content)
 
 
 def raw(data: bytes | memoryview, shape: tuple[int, ...], dtype: str = "uint8") -> Feature:
@@ -129,10 +129,6 @@ def _one(kind: Kind, data: bytes | memoryview) -> bytes:
     """A list of one bytes value, or of packed numbers, of which there may be none; `data` is copied only once."""
     head = b"\x0a" + varint(len(data)) if data or kind == "bytes" else b""
     return b"".join((TAGS[kind], varint(len(head) + len(data)), head, data))
-
-
-def _message(kind: Kind, content: bytes) -> bytes:
-    return TAGS[kind] + varint(len(content)) + content
 
 
 class _Heads(dict[int, bytes]):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["GZIP_MAGIC", "foreign", "sniff"]
+__all__ = ["GZIP_MAGIC", "ZLIB_MAGIC", "foreign", "sniff"]
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
+ZLIB_MAGIC: Final = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 _MAGIC: Final = (
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -61,7 +62,6 @@ _ADVICE: Final = {
 """What a file is that is not a tar, and what to do with it."""
 
 _LZMA: Final = re.compile(rb"\x5d\0\0.{2}\xff{8}", re.DOTALL)  # of the usual settings, with an unknown size
-_ZLIB: Final = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 _RIFF: Final = {b"WEBP": "image/webp", b"WAVE": "audio/wav", b"AVI ": "video/x-msvideo"}
 _BRANDS: Final = {
     b"M4A ": "audio/mp4",
@@ -89,7 +89,7 @@ def foreign(head: bytes) -> tuple[str, str] | None:
     """What a file is instead of a tar, by its first bytes, and what to do with it; None when it is unknown."""
     from tar2tf_cli.formats.tfrecord import stored_crc
 
-    kind = sniff(head) or ("zlib" if head.startswith(_ZLIB) else "lzma" if _LZMA.match(head) else "")
+    kind = sniff(head) or ("zlib" if head.startswith(ZLIB_MAGIC) else "lzma" if _LZMA.match(head) else "")
     if head[8:12] and head[8:12] == stored_crc(head[:8]):
         kind = "tfrecord"
     if kind.startswith("image/"):

@@ -100,9 +100,7 @@ def pax_records(data: bytes) -> dict[str, str]:
 
 def is_header(block: bytes) -> bool:
     """Whether 512 bytes can begin a tar: a header with the right checksum, or the zeros of an empty archive."""
-    if len(block) != BLOCK or block == ZEROS:
-        return block == ZEROS
     try:
-        return size_in(block) >= 0
+        return block == ZEROS or (len(block) == BLOCK and size_in(block) >= 0)
     except ValueError:
         return False

@@ -26,9 +26,7 @@ class Sink(Protocol):
     """
 
     renames: bool
-
-    @property
-    def store(self) -> Store | None: ...
+    store: Store | None = None
 
     def inside(self, path: str) -> str:
         """Convert an output path, as the user wrote it, to a path of this sink."""
@@ -65,13 +63,15 @@ class Sink(Protocol):
         """Move a part to its final path, perhaps not before `flush`."""
 
     def stage(self, part: str) -> None:
-        """Free the local space of a part that has no final path yet, perhaps not before `flush`."""
+        """Free the local space of a part that has no final path yet, perhaps not before `flush`; nothing by default."""
+        return
 
     def part_size(self, part: str) -> int | None:
         """Return an unpublished part's size in bytes, staged or not; None when it does not exist."""
 
     def drop_staged(self) -> None:
         """Remove parts that an earlier run staged and never published."""
+        return
 
     def remove(self, path: str) -> None:
         """Remove a file if it exists."""
@@ -81,3 +81,4 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Release resources; unpublished parts stay in the working folder."""
+        return

@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator
 
 from tar2tf_cli.errors import SinkError, write_errors
 from tar2tf_cli.formats.record_file import sync
+from tar2tf_cli.sinks.base import Sink
 from tar2tf_cli.spec.output_path import check_replaceable
 
 __all__ = ["DirectorySink"]
 
 
-class DirectorySink:
+class DirectorySink(Sink):
     """The local file system; the working folder is beside the output, so that a rename publishes."""
 
     renames = True
-    store: None = None
 
     def inside(self, path: str) -> str:
         """Return the path itself."""
@@ -68,15 +68,9 @@ class DirectorySink:
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             os.replace(part, path)
 
-    def stage(self, part: str) -> None:
-        """Do nothing: the part takes no more space here than at its final path."""
-
     def part_size(self, part: str) -> int | None:
         """Return the size in the part's status."""
         return self.size(part)
-
-    def drop_staged(self) -> None:
-        """Do nothing: parts are only in the working folder."""
 
     def remove(self, path: str) -> None:
         """Unlink."""
@@ -87,6 +81,3 @@ class DirectorySink:
         """Flush the folders' entries to the disk."""
         for folder in folders:
             sync(folder)
-
-    def close(self) -> None:
-        """Do nothing: there are no resources to release."""

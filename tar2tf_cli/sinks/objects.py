@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from tar2tf_cli.errors import SinkError, SourceError
 from tar2tf_cli.formats.blake2 import blake2b
+from tar2tf_cli.sinks.base import Sink
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.store import Store, read_object
 from tar2tf_cli.stores.transfer import hasher
@@ -24,7 +25,7 @@ _CHUNK: Final = 1 << 20
 T = TypeVar("T")
 
 
-class ObjectSink:
+class ObjectSink(Sink):
     """One bucket of an object store; up to four uploads run while more files are being made.
 
     A part whose final name is not yet known waits in the bucket, in a hidden folder named after the manifest, and is
