@@ -14,6 +14,7 @@ Tar2tfError                 exit code 3: input or output failed; the same comman
 │   └── ImageError              an image cannot be decoded, resized or encoded
 ├── StageError              a stage of a Pipeline raised, or returned something invalid
 ├── SinkError               an output cannot be written, flushed or published
+│   └── ReaderGoneError         exit code 141: the reader of a stream or pipe has closed it
 ├── WorkerError             a worker process died or raised an unexpected exception
 └── Interrupted             exit code 130: Ctrl-C
 """

@@ -126,13 +126,13 @@ def generate_and_save_train_eval_test_tfrecords_files(
         warnings.warn(f"{what} not in {root}", stacklevel=2)
     config = {
         "class_name": find_class(example_class).__name__,
-        "list_filepath": ", ".join(f"{name}: {os.path.abspath(part.path)}" for name, part in parts.items()),
-        "train_eval_test_ratio": _as_text(examples_train_eval_test_ratio),
-        "shuffle": str(examples_shuffle),
-        "seed": str(examples_seed),
-        "tfrecord_file_max_size_in_bytes": str(size),
-        **{name: _as_text(value) for name, value in kwargs.items()},
-        **{f"{directory}_count": str(count) for directory, count in counts.items()},
+        "list_filepath": {name: os.path.abspath(part.path) for name, part in parts.items()},
+        "train_eval_test_ratio": examples_train_eval_test_ratio,
+        "shuffle": examples_shuffle,
+        "seed": examples_seed,
+        "tfrecord_file_max_size_in_bytes": size,
+        **kwargs,
+        **{f"{directory}_count": count for directory, count in counts.items()},
     }
     _write_config(os.path.join(root, CONFIG_FILENAME), config)
     return counts
@@ -180,14 +180,14 @@ def _as_text(value: Any) -> str:
     return os.path.abspath(value) if isinstance(value, os.PathLike) else str(value)
 
 
-def _write_config(path: str, config: Mapping[str, str]) -> None:
+def _write_config(path: str, config: Mapping[str, Any]) -> None:
     """Write an INI file atomically."""
     import io
     from configparser import ConfigParser
 
     parser = ConfigParser(interpolation=None)
     parser.optionxform = str  # type: ignore[assignment, method-assign]
-    parser["examples"] = {name: value.replace("\n", " ") for name, value in config.items()}
+    parser["examples"] = {name: _as_text(value).replace("\n", " ") for name, value in config.items()}
     text = io.StringIO()
     parser.write(text)
     write_whole(path, [text.getvalue().encode("utf-8", "surrogateescape")])

@@ -58,7 +58,7 @@ def expected(features: Mapping[str, Mapping[str, Any]]) -> dict[str, Expected]:
     """What a manifest's features (`Schema.describe`) require of each."""
     found = {name: _expected(described) for name, described in features.items()}
     for name, described in features.items():
-        stored, shape = shape_features(name, features), described.get("shape") or []
+        stored, shape = shape_features(name, features), described["shape"]
         if any(length is not None for length in shape):
             lengths = [tuple(shape)] if len(stored) == 1 else [(length,) for length in shape]
             found |= {shaped: replace(found[shaped], values=own) for shaped, own in zip(stored, lengths, strict=False)}
@@ -66,12 +66,9 @@ def expected(features: Mapping[str, Mapping[str, Any]]) -> dict[str, Expected]:
 
 
 def _expected(described: Mapping[str, Any]) -> Expected:
-    encoding, shape = described.get("encoding"), described.get("shape")
-    known = isinstance(shape, list) and all(isinstance(length, int) for length in shape)
-    count = prod(shape) if isinstance(shape, list) and known else None
+    encoding, shape = described["encoding"], described["shape"]
+    count = None if None in shape else prod(shape)
     if encoding == "raw":
-        width = _SIZES.get(str(described.get("dtype")))
+        width = _SIZES.get(described["dtype"])
         return Expected("bytes", 1, count * width if count is not None and width else None)
-    if encoding in ("bytes", "float", "int64"):
-        return Expected(encoding, count)
-    return Expected()
+    return Expected(encoding, count)

@@ -94,10 +94,7 @@ class Filling:
     def _write(self, part: str) -> ShardReport:
         with shard_file(part, WORTH_IT) as file:
             while self._wanted and (piece := self._pieces.get()):
-                descriptor = os.open(self._worker.path(piece.group, "spool"), os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    for parts, size in from_spool(descriptor, piece):
+                with open(self._worker.path(piece.group, "spool"), "rb", buffering=0) as spool:
+                    for parts, size in from_spool(spool.fileno(), piece):
                         file.write(parts, size)
-                finally:
-                    os.close(descriptor)
         return ShardReport(file.size, self._shard.records, file.crc)

@@ -17,7 +17,7 @@ __all__ = ["Content", "Former", "FormerShard", "Segment"]
 
 
 class Content(NamedTuple):
-    """The records of a shard: which those are follows from the origins and from how many were in shards before it.
+    """Which records a shard holds: so many of each input, those of the first input after the ones in earlier shards.
 
     Attributes:
         skipped: how many records of the first origin's input are in the shards before it.

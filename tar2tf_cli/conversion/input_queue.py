@@ -72,7 +72,7 @@ class InputQueue:
         self._asked.extendleft(reversed(asked))
 
     def divided(self, *, read: bool) -> None:
-        """Note that the records of an input, which was read or need not be, have been divided among shards."""
+        """Note that the records of an input have been divided among shards; `read`: whether it had to be read."""
         if read:
             self._ahead -= 1
         else:

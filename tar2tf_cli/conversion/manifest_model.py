@@ -162,7 +162,7 @@ def contradictions(features: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 def shape_features(name: str, features: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Names of the features that hold the shape of an array: NAME/shape, or an image's height, width and channels."""
-    if not features[name].get("shape"):
+    if not features[name]["shape"]:
         return []
     if f"{name}/shape" in features:
         return [f"{name}/shape"]

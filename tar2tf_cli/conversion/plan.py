@@ -56,7 +56,7 @@ class Plan(NamedTuple):
         return None if spec.ops or spec.split or spec.on_error == "skip" else self.source.count
 
     @property
-    def whole(self) -> str | None:
+    def why_everything(self) -> str | None:
         """What makes each shard depend on all inputs, so that `--update` has to convert everything again; or None."""
         spec, source = self.conversion, self.source
         reasons = {
@@ -72,7 +72,7 @@ class Plan(NamedTuple):
     @property
     def tracked(self) -> bool:
         """Whether the manifest says which records came from which input."""
-        return not self.conversion.output.is_stream and self.whole is None
+        return not self.conversion.output.is_stream and self.why_everything is None
 
     @property
     def is_quick(self) -> bool:

@@ -76,8 +76,8 @@ class Takeover:
             return
         if names := claim.other_options(previous.spec):
             self.everything = f"the options have changed ({', '.join(names[:3])})"
-        elif whole := claim.plan.whole:
-            self.everything = f"with {whole}, each shard depends on all inputs"
+        elif option := claim.plan.why_everything:
+            self.everything = f"with {option}, each shard depends on all inputs"
         elif not previous.lineage and previous.inputs:
             self.everything = "the manifest does not say which records came from which input"
         else:

@@ -70,8 +70,8 @@ class Tally:
         self._events = events
         self._tracked = plan.tracked
         self._schema = Schema()
-        self._last = Schema()  # that of the last input, which many have
-        self._times = 0  # how often it is not yet part of the whole
+        self._last = Schema()  # that of the last input
+        self._times = 0  # how many inputs with it, one after the other, are not yet counted in `_schema`
         self._samples = 0  # in all inputs so far; with `--limit`, not all are written
         self._noted: set[str] = set()  # kinds of notes, of which only the first one is of use
         self.summary = Summary(shuffled=plan.conversion.shuffle, seed=plan.conversion.seed)

@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
@@ -201,24 +202,20 @@ class FilesTarget(_WithoutManifest):
         self._names = names
         self._overwrite = overwrite
         self._again = again
-        self._first = ""
 
     def _place(self) -> str:
         """The folder of the first file, so that shards can be renamed rather than copied."""
         first = next(self._names, None)
         if first is None:
             raise UsageError("no paths were given for the shards", hint="give one for each")
-        self._first = first
+        self._names = chain([first], self._names)
         return os.path.dirname(prepared(first, overwrite=self._overwrite or (self._again and _has_records(first))))
 
     def finish(self, manifest: Manifest, documents: Mapping[str, bytes]) -> list[ShardEntry]:
         """Give each shard its final path."""
-        names: list[str] = []
-        for number in range(len(self._reports)):
-            name = next(self._names, None) if number else self._first
-            if name is None or name in names:
-                raise UsageError(f"{number} paths were given for {len(self._reports)} shards", hint="give one for each")
-            names.append(name)
+        names = [*dict.fromkeys(islice(self._names, len(self._reports)))]
+        if len(names) < len(self._reports):
+            raise UsageError(f"{len(names)} paths were given for {len(self._reports)} shards", hint="give one for each")
         same = {name for number, name in enumerate(names) if self._again and _has_bytes(name, self._reports[number])}
         paths = [prepared(name, overwrite=self._overwrite or name in same) for name in names]
         for number, path in enumerate(paths):

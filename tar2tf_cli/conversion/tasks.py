@@ -182,14 +182,13 @@ def spooled(worker: Worker, numbers: tuple[int, ...]) -> Group:
             stack.enter_context(worker.source.expecting([worker.inputs[number] for number in numbers]))
         file = stack.enter_context(WholeFile(worker.new_path(group.number, "spool"), lasting=False))
         spool = Spool(worker.conversion, file, group.index)
-        for number in numbers:
-            try:
+        try:
+            for number in numbers:
                 group.add(_append(worker, number, spool))
-            except Tar2tfError as error:
-                if not group.reports:
-                    raise
-                group.error = error
-                break
+        except Tar2tfError as error:
+            if not group.reports:
+                raise
+            group.error = error
     group.spool_crc = file.crc
     return group
 

@@ -127,10 +127,10 @@ class UpdatePlanner(ShardPlanner):
         skipped = content.skipped
         for source, records, *_ in content.origins:
             part = self._parts[source]
-            for lane, _, _, first, length in self._runs(source, part):
-                for unit in range(first, first + length) if lane == shard.lane else ():
-                    if skipped <= 0 < skipped + records:
-                        shard.add(part, unit, unit + 1)
-                    skipped -= part.spool.count(unit, unit + 1)
+            runs = (run for run in self._runs(source, part) if run.lane == shard.lane)
+            for unit in (unit for run in runs for unit in range(run.first, run.first + run.length)):
+                if skipped <= 0 < skipped + records:
+                    shard.add(part, unit, unit + 1)
+                skipped -= part.spool.count(unit, unit + 1)
             skipped = 0
         return shard

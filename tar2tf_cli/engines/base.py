@@ -100,7 +100,7 @@ class Engine(ABC):
         workers: how many tasks it runs at once.
 
     Attributes:
-        running: the tasks that it has, each by what the engine knows it by.
+        running: the tasks that have not ended, by the engine's own handle of each.
         bytes_read: stored bytes of input read by its tasks so far.
         on_progress: called from time to time by an engine whose `wait` does not return while a task runs.
     """
@@ -162,4 +162,4 @@ class Place(ABC):
         """
 
     def close(self) -> None:  # noqa: B027 - most have nothing to do
-        """Let go of them."""
+        """Disconnect from them."""

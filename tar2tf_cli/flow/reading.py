@@ -10,7 +10,7 @@ from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.features.tf_example import TFExample, unfit
 from tar2tf_cli.flow.missing import MissingFeatures
 from tar2tf_cli.flow.sample_flow import Faults, Steps, context_of, feature_map_of, flow
-from tar2tf_cli.formats.compression import open_stream
+from tar2tf_cli.formats.compression import HEAD, open_stream
 from tar2tf_cli.formats.example import Encoder, Features, Part
 from tar2tf_cli.formats.stored import IN_PLACE, whole_sample
 from tar2tf_cli.formats.tfrecord import FRAMING, frame
@@ -38,7 +38,7 @@ class Making:
 
     Attributes:
         steps: what is done to each sample.
-        make: does it, as far as the source leaves it to be done.
+        make: the same, or what remains of it: a source may give examples already, and there may be no ops.
         plain: whether the features are the entries, byte for byte.
         encoder: encodes examples.
     """
@@ -118,13 +118,10 @@ class Reading:
         self._listed = source.samples(item, self.report, self._fault, on_bytes)
         if self._listed is None:
             spec = conversion.input
-            rules = TarRules(spec.key_split, True if regroup else spec.regroup, spec.ignore_missing_end)
+            rules = TarRules(spec.key_split, regroup or spec.regroup, spec.ignore_missing_end)
             loaded = small and not rules.regroup
-            self._stream = (
-                open_stream(source.load(item), self.name, on_bytes, first=item.size or 1)
-                if loaded
-                else open_stream(source.open(item), self.name, on_bytes)
-            )
+            raw, first_bytes = (source.load(item), item.size or 1) if loaded else (source.open(item), HEAD)
+            self._stream = open_stream(raw, self.name, on_bytes, first=first_bytes)
             self._tar = TarSamples(
                 source,
                 item,

@@ -12,11 +12,11 @@ from tar2tf_cli.formats.bytestream import ByteStream, read_into
 from tar2tf_cli.formats.magic import ZLIB_MAGIC
 from tar2tf_cli.formats.tfrecord import stored_crc
 
-__all__ = ["CompressedStream", "PlainStream", "ShardStream", "compression_of", "open_stream"]
+__all__ = ["HEAD", "CompressedStream", "PlainStream", "ShardStream", "compression_of", "open_stream"]
 
 T = TypeVar("T")
 
-_HEAD: Final = 4096
+HEAD: Final = 4096
 _SHORTER: Final = "compress it again with --long=27 at most"
 
 
@@ -31,7 +31,7 @@ class PlainStream:
     method = ""
 
     def __init__(
-        self, raw: ByteStream, name: str, on_read: Callable[[int], None] | None = None, first: int = _HEAD
+        self, raw: ByteStream, name: str, on_read: Callable[[int], None] | None = None, first: int = HEAD
     ) -> None:
         self._raw = raw
         self._name = name
@@ -237,7 +237,7 @@ ShardStream: TypeAlias = "PlainStream | CompressedStream"
 
 
 def open_stream(
-    raw: ByteStream, name: str, on_read: Callable[[int], None] | None = None, *, first: int = _HEAD
+    raw: ByteStream, name: str, on_read: Callable[[int], None] | None = None, *, first: int = HEAD
 ) -> ShardStream:
     """Bytes of a tar or TFRecord from an open input, decompressed where its first bytes say how.
 

@@ -1,4 +1,4 @@
-"""Reads records of which the kernel checks those of the usual form, so that only the others are left to Python."""
+"""Reads a TFRecord with the kernel, which checks the records of the usual form; only the others come to Python."""
 
 from __future__ import annotations
 

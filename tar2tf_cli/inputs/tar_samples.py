@@ -14,9 +14,9 @@ from tar2tf_cli.formats.stored import LARGE, MAX_ENTRY_SIZE, LargeEntries
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.inputs.links import EntryLinks
 from tar2tf_cli.inputs.seekable_tar import FileView, SeekableTar
-from tar2tf_cli.samples.batches import with_batches
 from tar2tf_cli.samples.grouping import Grouper, no_samples
 from tar2tf_cli.samples.names import KeySplit, Sample
+from tar2tf_cli.samples.plain import with_batches
 from tar2tf_cli.samples.regrouping import Runs
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.base import OnBytes, OnFault, Source

@@ -1,21 +1,12 @@
-"""Plain samples to records, many at a time: batches take the place of members."""
+"""Records of many plain samples at once: a batch takes the place of their members."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
-from typing import Any, Final, Protocol
 
-from tar2tf_cli.formats import kernel
-from tar2tf_cli.formats.tar import TarReader
-from tar2tf_cli.samples.names import KeySplit
-from tar2tf_cli.samples.plain import PlainSamples
-
-__all__ = ["Batch", "with_batches"]
-
-_MOST_PAUSE: Final = 256
+__all__ = ["Batch"]
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -80,56 +71,3 @@ class Batch:
         size = array("Q", self.sizes[-8:])[0]
         signatures = [(names, count - (kind == self.kind)) for kind, (names, count) in enumerate(self.signatures)]
         return replace(self, data=self.data[:-size], sizes=self.sizes[:-8], signatures=signatures)
-
-
-class Taker(Protocol):
-    """Decides about batches.
-
-    Attributes:
-        key_split: where a name is split into key and extension.
-        split_differs: a name that the other key rule would split differently; None if there was none yet.
-    """
-
-    key_split: KeySplit
-    split_differs: str | None
-
-    def takes_batches(self) -> bool:
-        """Whether the next samples may come as a batch."""
-
-
-def with_batches(tar: TarReader, taker: Taker) -> Iterator[tuple[str, Any, int, int]]:
-    """Iterate over the members of a tar, or over batches of them: each is the data of a member without a name.
-
-    Batches are made by the kernel or, without it, in Python. While members are not plain, that is tried again, but less
-    and less often.
-    """
-    return _with_batches((kernel.native() or PlainSamples()).records, tar, taker)
-
-
-def _with_batches(records: Callable[..., Any], tar: TarReader, taker: Taker) -> Iterator[tuple[str, Any, int, int]]:
-    members, name, pause, last_dot = iter(tar), "", 1, taker.key_split == "last"
-    made: Any = False
-    while True:
-        while taker.takes_batches():
-            data, position = tar.buffered
-            previous = name.encode("utf-8", "surrogateescape")
-            made = records(data, position, last_dot, taker.split_differs is not None, previous)
-            if made is True and tar.read_ahead():
-                continue
-            if type(made) is not tuple:
-                break
-            batch = Batch(*made)
-            start = tar.offset - position
-            batch.offset += start
-            yield "", batch, 0, start + batch.end
-            if not batch.taken:
-                break
-            tar.go_on(batch.end)
-            name, pause = "", 1
-        name = ""
-        for member in islice(members, 1 if made is None else pause):
-            yield member
-            name = member[0]
-        if not name:
-            return
-        pause = pause if made is None else min(2 * pause, _MOST_PAUSE)

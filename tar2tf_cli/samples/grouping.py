@@ -35,10 +35,10 @@ class Grouper:
         offset: offset of the header of the current sample's first member.
         begin: the same for the sample that is being put together.
         empty: whether all members were read, and none of them made a sample, not even a faulty one.
-        required: entries without which a sample is faulty, as members were lost to damage.
-        ends_last: whether the shard's last member is one of the last sample, which may have been cut then.
-        may_lack: whether the last sample may lack what all others have, as the tar has a proper end.
-        lacking: says what it lacks, if it does.
+        required: entries without which a sample is faulty; set after damage, to which members may have been lost.
+        ends_last: whether the shard's last member belongs to the last sample; otherwise a cut did not shorten it.
+        may_lack: whether a last sample that lacks what all others have is not faulty, as the tar has a proper end.
+        lacking: the note, which says what it lacks.
         take: called with each batch, in order between the samples; None if there must be none.
     """
 

@@ -1,7 +1,7 @@
-"""What the kernel does with plain members of a tar, in Python: many samples to records in one loop.
+"""Plain members of a tar to batches of records: many samples in one loop, in C or, without the kernel, in Python.
 
-It works where the extension was not built, and stops where a member is not plain, so that every rule has its full form
-only once: headers in formats/tar.py, keys in samples/grouping.py.
+Either loop stops where a member is not plain, so that every rule has its full form only once: headers in
+formats/tar.py, keys in samples/grouping.py.
 """
 
 from __future__ import annotations
@@ -10,15 +10,22 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
+from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.example import Encoder
+from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tar_header import BLOCK, pax_records, size_in
 from tar2tf_cli.formats.tfrecord import FRAMING, frame, header_of, stored_crc
+from tar2tf_cli.samples.batches import Batch
+from tar2tf_cli.samples.grouping import Grouper
 from tar2tf_cli.samples.names import KEY, split_name
 
-__all__ = ["PlainSamples"]
+__all__ = ["PlainSamples", "with_batches"]
+
+_MOST_PAUSE: Final = 256
 
 _MOST_BYTES: Final = 1 << 15  # of a sample; with larger ones, there is little to gain
 _MOST_SHAPES: Final = 1024
@@ -30,6 +37,40 @@ _usual_name: Final = re.compile(rb"((?:\./)?[^.\0]*[^./\0])\.([^._/\0][^./\0]*)\
 
 Shape: TypeAlias = "tuple[Any, ...]"
 """The length of a key in bytes, then the name and size of each entry."""
+
+
+def with_batches(tar: TarReader, grouper: Grouper) -> Iterator[tuple[str, Any, int, int]]:
+    """Iterate over the members of a tar, or over batches of them: each is the data of a member without a name.
+
+    While members are not plain, batches are tried again, but less and less often.
+    """
+    records = (kernel.native() or PlainSamples()).records
+    members, name, pause, last_dot = iter(tar), "", 1, grouper.key_split == "last"
+    made: Any = False
+    while True:
+        while grouper.takes_batches():
+            data, position = tar.buffered
+            previous = name.encode("utf-8", "surrogateescape")
+            made = records(data, position, last_dot, grouper.split_differs is not None, previous)
+            if made is True and tar.read_ahead():
+                continue
+            if type(made) is not tuple:
+                break
+            batch = Batch(*made)
+            start = tar.offset - position
+            batch.offset += start
+            yield "", batch, 0, start + batch.end
+            if not batch.taken:
+                break
+            tar.go_on(batch.end)
+            name, pause = "", 1
+        name = ""
+        for member in islice(members, 1 if made is None else pause):
+            yield member
+            name = member[0]
+        if not name:
+            return
+        pause = pause if made is None else min(2 * pause, _MOST_PAUSE)
 
 
 class _Stop(Exception):

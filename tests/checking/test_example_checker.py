@@ -197,8 +197,6 @@ def test_a_checker_forgets_in_time_and_loses_no_count(monkeypatch: pytest.Monkey
         ({"dtype": "int64", "shape": [None], "encoding": "int64"}, Expected("int64", None)),
         ({"dtype": "uint8", "shape": [4, 2, 3], "encoding": "raw"}, Expected("bytes", 1, 24)),
         ({"dtype": "uint8", "shape": [None, 2, 3], "encoding": "raw"}, Expected("bytes", 1)),
-        ({"encoding": "something new"}, Expected()),
-        ({}, Expected()),
     ],
 )
 def test_a_manifest_says_what_is_expected(described: dict[str, Any], expectation: Expected) -> None:
