@@ -84,13 +84,13 @@ def _decode_records(
 
 
 class _Tally:
-    """What was lost of a file so far: records that are not good, and those of them whose extent is unknown."""
+    """Adds faults to the report of a file, and counts its bad records; a gap in which none was found counts as one."""
 
     def __init__(self, reader: RecordReader, report: FileReport) -> None:
         self._reader = reader
         self._report = report
         self._bad = Amount()
-        self._gaps = 0
+        self._gaps = 0  # those of the bad records that may be several records, or none
 
     def reject(self, faults: Faults, number: int, offset: int, length: int) -> None:
         """Add the faults of a record that is framed well."""

@@ -141,7 +141,7 @@ class Salvaged:
         bytes: its size.
         lost_records: how many records are lost; a stretch in which no record was found counts as one.
         lost_bytes: their size, as far as it is known.
-        cut: the number of files whose rest cannot be read, so that nobody knows what it held.
+        cut: the number of files whose rest cannot be read, so that it is unknown what it held.
         tars: the number of tars, which have no records.
     """
 

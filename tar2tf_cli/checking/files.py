@@ -61,10 +61,7 @@ def read_files(tasks: Sequence[FileTask], context: FileContext, workers: int | N
         Tar2tfError: the error of the first failed task, in order; later tasks may not have run.
     """
     schedule = _LargestFirst(tasks, events)
-    if not tasks:
-        schedule.begin()
-        return []
-    run_tasks(schedule, make_engine(min(workers or cpu_count(), len(tasks))), context)
+    run_tasks(schedule, make_engine(min(workers or cpu_count(), len(tasks) or 1)), context)
     if schedule.error:
         raise schedule.error
     return schedule.results

@@ -189,7 +189,7 @@ def _read_records(shard: OpenShard, contents: ShardContents, looks: int) -> None
 
 
 def add_record(contents: ShardContents, record: bytes, looks: int) -> None:
-    """Add the features of a record; of a tf.train.SequenceExample, those of its context and its feature lists."""
+    """Add the features of a record; if it is a SequenceExample, those of its context and its feature lists."""
     try:
         found = parse(record)
     except ValueError:

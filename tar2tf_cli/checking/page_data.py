@@ -130,7 +130,7 @@ def _add(page: ShardPage, number: int, values: dict[str, Any], chance: random.Ra
     image = next((value for value in values.values() if type(value) is bytes and _is_image(value)), None)
     digest = digest_of([image] if image is not None else _parts(values))
     page.digests.append(int.from_bytes(digest, "little"))
-    if most and image is not None:  # all are as likely to be kept
+    if most and image is not None:  # each is as likely to be kept as any other
         place = len(page.pictures) if len(page.pictures) < most else chance.randrange(number + 1)
         if place < most:
             page.pictures[place : place + 1] = [Picture(_key(values, number), label, image)]

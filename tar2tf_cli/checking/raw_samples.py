@@ -68,7 +68,8 @@ class RawSample:
 def values_of(content: Sample | bytes) -> dict[str, Any]:
     """The entries of a sample; or the features of a record, those of one bytes value as bytes.
 
-    Of a tf.train.SequenceExample, they are those of its context; a record of another kind is the only value, `record`.
+    For a tf.train.SequenceExample, these are the features of its context. A record of another kind is a single value
+    with the name `record`.
     """
     if isinstance(content, dict):
         return content

@@ -93,7 +93,7 @@ def _group(files: Sequence[_Numbers], group: int, groups: int) -> tuple[_Numbers
 
 
 def _beyond(these: _Numbers, others: _Numbers) -> _Numbers:
-    """The positions of those numbers that are there more often than among the others: all beyond as many."""
+    """The positions of surplus numbers: those beyond as many equal ones as there are among the others."""
     order = np.argsort(these, kind="stable")
     these, others = these[order], np.sort(others)
     before = np.arange(len(these)) - np.searchsorted(these, these)

@@ -104,7 +104,7 @@ def _verify(run: CheckRun, bucket: str, templates: Sequence[str], reach: Reach, 
 
 def _verify_documents(run: CheckRun, paths: Sequence[str], reach: Reach, against: Origin | None = None) -> Report:
     """Check what manifests list; if one of several cannot be used, that is a fault, and the others are checked."""
-    from tar2tf_cli.checking.verify_manifest import verify_manifest  # only here, as most that these import is for it
+    from tar2tf_cli.checking.verify_manifest import verify_manifest  # slow to import, and only for manifests
     from tar2tf_cli.conversion.document import read_document
 
     files: list[FileReport] = []

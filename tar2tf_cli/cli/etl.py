@@ -57,10 +57,8 @@ def serve(spec: str | None, host: str, port: int | None, num_workers: int | None
     if not (spec or os.environ.get(ENVIRONMENT)):
         raise UsageError(f"there are no settings: give --spec, or set {ENVIRONMENT}")
     settings = Settings.of_file(SpecFile(spec)) if spec else Settings.load(os.environ[ENVIRONMENT])
-    try:
-        port = rules.whole(1, 65535)(port or os.environ.get("PORT", 8000), "--port" if port else "PORT")
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    given, label = port or os.environ.get("PORT", 8000), "--port" if port else "PORT"
+    port = rules.accepted(rules.whole(1, 65535), given, label)
     try:
         from tar2tf_cli.remote.server import check_address, serve
     except ImportError as error:

@@ -217,12 +217,9 @@ new_file, new_file_in_output = _NewFile(), _NewFile(folder_is_there=False)
 def _checked(
     rule: Callable[[Any, str], Any], value: Any, param: click.Parameter | None, ctx: click.Context | None
 ) -> Any:
-    from tar2tf_cli.errors import UsageError
+    from tar2tf_cli.ops.rules import accepted
 
-    try:
-        return rule(value, label(param, ctx) if param else "")
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    return accepted(rule, value, label(param, ctx) if param else "")
 
 
 def words(*choices: str) -> dict[str, Any]:

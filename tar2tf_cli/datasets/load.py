@@ -45,7 +45,7 @@ def load_dataset(
     Dtypes and shapes are those in the manifest. Arrays of different sizes keep their shapes, and a feature that an
     example lacks is an empty tensor. From a bucket, examples are streamed again in each epoch, every CRC is checked,
     and no file is kept. The cardinality is known; if the shards hold a different number of records, TensorFlow raises
-    an error. Of local shards, `tf.train.Checkpoint(iterator=iter(dataset))` saves how far they are read.
+    an error. For local shards, `tf.train.Checkpoint(iterator=iter(dataset))` saves how far they are read.
 
     Args:
         manifest: the manifest's path or URL, or a template such as `"out/part*-manifest.json"`; or a list of these,

@@ -83,11 +83,10 @@ def find_shards(paths: Sequence[str | os.PathLike[str]], split: str | None, **re
     return found
 
 
-def paths_in(given: Paths, more: Sequence[str | os.PathLike[str]] = ()) -> list[str]:
-    """Return one or several paths as a list."""
-    return [os.fspath(path) for path in ([given] if isinstance(given, (str, os.PathLike)) else given)] + [
-        os.fspath(path) for path in more
-    ]
+def paths_in(given: Paths, more: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Return one or several paths, and further ones, as a list."""
+    several = [given] if isinstance(given, (str, os.PathLike)) else given
+    return [os.fspath(path) for path in (*several, *more)]
 
 
 class _Folders:
@@ -103,10 +102,10 @@ class _Folders:
 
 
 def _shards_at(path: str, split: str | None, folders: _Folders) -> Iterator[Shard]:
-    bucket, template = split_template(path)
     if without_secrets(path).endswith(".json"):
         yield from (shard for manifest in _expanded(path, folders) for shard in _of_manifest(manifest, split, folders))
         return
+    bucket, template = split_template(path)
     if os.path.isfile(path):
         bucket, template = os.path.split(path)
         source, manifests = folders.open(bucket or "."), []

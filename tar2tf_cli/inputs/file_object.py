@@ -86,8 +86,10 @@ def sources_of(inputs: Iterable[Readable]) -> Iterable[Source]:
         SourceError: when a path does not exist.
     """
     for number, item in enumerate(inputs, 1):
-        path = isinstance(item, (str, os.PathLike))
-        yield open_source(os.fspath(item)) if path else FileObjectSource(item, number)  # type: ignore
+        if isinstance(item, (str, os.PathLike)):
+            yield open_source(os.fspath(item))
+        else:
+            yield FileObjectSource(item, number)
 
 
 def check_inputs(inputs: Iterable[Any]) -> list[Readable]:

@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from tar2tf_cli.errors import meant
+from tar2tf_cli.errors import UsageError, meant
 
-__all__ = ["JsonSchema", "Rule", "one_of", "refusal", "rule", "text", "whole"]
+__all__ = ["JsonSchema", "Rule", "accepted", "one_of", "refusal", "rule", "text", "whole"]
 
 Kept = TypeVar("Kept", covariant=True)
 JsonSchema: TypeAlias = "Mapping[str, Any]"
@@ -77,6 +77,18 @@ def one_of(*choices: str) -> Rule[Any]:
         return str(value)
 
     return check
+
+
+def accepted(rule: Callable[[Any, str], Kept], value: Any, label: str) -> Kept:
+    """Return what a rule stores for a value.
+
+    Raises:
+        UsageError: when the rule does not accept it.
+    """
+    try:
+        return rule(value, label)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def refusal(label: str, value: Any, choices: Sequence[Any]) -> str:

@@ -7,7 +7,6 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 from tar2tf_cli.errors import SinkError, changed, write_errors
@@ -228,9 +227,7 @@ class RemoteReading:
     def __enter__(self) -> RemoteReading:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         """Read to the end, which proves that nothing is missing, and close the stream."""
         try:
             if kind is None:

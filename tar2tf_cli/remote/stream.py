@@ -67,11 +67,12 @@ class StreamWriter:
         """Append one framed record of `size` bytes."""
         self._first = self._first or size
         if self._keys:
-            self._control(_KEY + key.encode("utf-8", "surrogateescape"))
+            data = _KEY + key.encode("utf-8", "surrogateescape")
+            self._file.write(frame([data], len(data)), len(data) + FRAMING)
         self._file.write(parts, size)
 
     def take(self, batch: Batch) -> None:
-        """Append a batch of records, whose keys nobody asked for."""
+        """Append a batch of records, where no keys are sent."""
         self._first = self._first or int.from_bytes(batch.sizes[:8], sys.byteorder)
         self._file.write([batch.data], len(batch.data))
 
@@ -95,9 +96,6 @@ class StreamWriter:
         data = end_record(end)
         self._file.write([data], len(data))
         return end
-
-    def _control(self, data: bytes) -> None:
-        self._file.write(frame([data], len(data)), len(data) + FRAMING)
 
 
 def end_record(end: Mapping[str, Any]) -> bytes:

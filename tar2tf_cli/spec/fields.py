@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 from tar2tf_cli.errors import Problem, ProblemsError, UsageError
 from tar2tf_cli.features.presets import PRESETS, find_preset
 from tar2tf_cli.features.types import TYPES
-from tar2tf_cli.ops.rules import JsonSchema, one_of, refusal, rule, text, whole
+from tar2tf_cli.ops.rules import JsonSchema, accepted, one_of, refusal, rule, text, whole
 from tar2tf_cli.ops.select import Selection, parse_select
 
 if TYPE_CHECKING:
@@ -66,10 +66,7 @@ class Checked(Generic[Given, Kept]):
         """
         if value is None and self.default is None:
             return None  # type: ignore[return-value]
-        try:
-            return self._check(value, label or self.name)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
+        return accepted(self._check, value, label or self.name)
 
 
 Exact: TypeAlias = Checked[Kept, Kept]

@@ -55,10 +55,8 @@ class PathTemplate(NamedTuple):
         if len(numbers) > 1:
             raise UsageError(f"the output path {text!r} has {len(numbers)} number fields, but may have only one")
         if not numbers and numbered and text != STDOUT:
-            head, dot, tail = text.rpartition(".")
-            if not dot or "/" in tail or head.endswith("/") or not head:
-                head, dot, tail = text, "", ""
-            return cls.parse(f"{head}-<00000>{dot}{tail}")
+            head, suffix = os.path.splitext(text)
+            return cls.parse(f"{head}-<00000>{suffix}")
         start = None if not numbers else int(numbers[0]) if numbers[0] else 1
         fields = {name for name in names if name in _NAMED} | ({"number"} if numbers else set())
         return cls(text, start, len(numbers[0]) if numbers else 0, frozenset(fields))
@@ -77,18 +75,10 @@ class PathTemplate(NamedTuple):
 
     def path(self, shard: int, *, total: int | None = None, split: str = "", stem: str = "") -> str:
         """Return a shard's path by its number, from 0; `total` is required if the template has that field."""
-
-        def fill(match: re.Match[str]) -> str:
-            name = match.group(1) or ""
-            if name == "split":
-                return split
-            if name == "input":
-                return stem
-            if name == "total":
-                return str(total).zfill(self.width) if total is not None else "<total>"
-            return str(shard + (self.start or 0)).zfill(self.width)
-
-        return _FIELD.sub(fill, self.text)
+        number = str(shard + (self.start or 0)).zfill(self.width)
+        shards = "<total>" if total is None else str(total).zfill(self.width)
+        named = {"split": split, "input": stem, "total": shards}
+        return _FIELD.sub(lambda field: named.get(field[1], number), self.text)
 
     def manifest(self) -> str:
         """The manifest's path: everything from the first field to the last becomes `manifest`, and the suffix `.json`.
@@ -121,12 +111,10 @@ class PathTemplate(NamedTuple):
 
     def regex(self) -> re.Pattern[str]:
         """A regular expression that matches every path of the template."""
-        parts, position = [], 0
-        for match in _FIELD.finditer(self.text):
-            parts += [re.escape(self.text[position : match.start()])]
-            parts += ["[^/]+" if match.group(1) in ("split", "input") else r"\d+"]
-            position = match.end()
-        return re.compile("".join(parts) + re.escape(self.text[position:]) + r"\Z")
+        parts = _FIELD.split(self.text)  # literal text and names of fields in turn
+        parts[::2] = map(re.escape, parts[::2])
+        parts[1::2] = ["[^/]+" if name in ("split", "input") else r"\d+" for name in parts[1::2]]
+        return re.compile("".join(parts) + r"\Z")
 
 
 def check_replaceable(path: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Final, TypedDict
 
-from tar2tf_cli.errors import UsageError
+from tar2tf_cli.ops.rules import accepted
 
 __all__ = ["Reach", "seconds", "seconds_in", "wanted_retry_for"]
 
@@ -44,10 +44,7 @@ def seconds_in(variable: str, otherwise: float) -> float:
     Raises:
         UsageError: when it is not a number of seconds.
     """
-    try:
-        return seconds(os.environ.get(variable) or otherwise, variable)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    return accepted(seconds, os.environ.get(variable) or otherwise, variable)
 
 
 def wanted_retry_for(given: float | None) -> float:
