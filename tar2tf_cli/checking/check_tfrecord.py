@@ -80,7 +80,7 @@ def _decode_records(
             tally.reject(faults, place["number"], place["offset"], len(place["data"]))
         elif keep:
             keep(place["data"])
-    tally.count_unknown(seen.unknown)
+    tally.report.not_decoded.update(seen.unknown)
 
 
 class _Tally:
@@ -88,7 +88,7 @@ class _Tally:
 
     def __init__(self, reader: RecordReader, report: FileReport) -> None:
         self._reader = reader
-        self._report = report
+        self.report = report
         self._bad = Amount()
         self._gaps = 0  # those of the bad records that may be several records, or none
 
@@ -96,12 +96,8 @@ class _Tally:
         """Add the faults of a record that is framed well."""
         before = Amount(number - self._bad.records, offset - self._bad.bytes)
         for kind, message in faults:
-            self._report.add(Fault(kind, message, number, offset, length + FRAMING, before))
+            self.report.add(Fault(kind, message, number, offset, length + FRAMING, before))
         self._bad = Amount(self._bad.records + 1, self._bad.bytes + length + FRAMING)
-
-    def count_unknown(self, kinds: Mapping[str, int]) -> None:
-        """Count values that could not be decoded here."""
-        self._report.not_decoded.update(kinds)
 
     def resume(self, error: DamagedShardError) -> bool:
         """Add a fault of the framing, and go to the next record; returns whether there may be one."""
@@ -117,7 +113,7 @@ class _Tally:
         lost = reader.offset - start
         fault = Fault(error.kind, error.message, number, start, lost, before)
         fault = fault if more else _last(fault, reader.header)
-        self._report.add(fault)
+        self.report.add(fault)
         self._bad = Amount(self._bad.records + 1, self._bad.bytes + lost)
         self._gaps += fault.kind != "data_crc"
         if second:
@@ -126,9 +122,9 @@ class _Tally:
 
     def finish(self) -> None:
         """Fill in the numbers of the report."""
-        self._report.good, self._report.bad = self._good(), self._bad
-        self._report.records = self._reader.count - self._gaps
-        self._report.examined = not self._report.cut and not self._gaps
+        self.report.good, self.report.bad = self._good(), self._bad
+        self.report.records = self._reader.count - self._gaps
+        self.report.examined = not self.report.cut and not self._gaps
 
     def _good(self) -> Amount:
         return Amount(self._reader.count - self._bad.records, self._reader.offset - self._bad.bytes)
@@ -136,8 +132,8 @@ class _Tally:
     def _end(self, error: DamagedShardError) -> None:
         """Add a fault of the stream, after which nothing can be read."""
         rest = "" if error.kind == "truncated" else "; the rest of the file cannot be read"
-        self._report.add(Fault(error.kind, error.message + rest, self._reader.count, error.offset, None, self._good()))
-        self._report.cut = True
+        self.report.add(Fault(error.kind, error.message + rest, self._reader.count, error.offset, None, self._good()))
+        self.report.cut = True
 
 
 def _last(fault: Fault, header: bytes) -> Fault:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tar2tf_cli.errors import few
 from tar2tf_cli.inputs.open_shard import list_files
-from tar2tf_cli.inputs.paths import open_inputs
+from tar2tf_cli.inputs.paths import PathsSource, are_paths
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import Source, open_source
@@ -64,8 +64,10 @@ def open_shards(
         SourceError: when a manifest, or a shard that it lists, does not exist or cannot be read.
     """
     manifests = manifests_in(bucket, templates, **reach)
+    if not manifests and paths and are_paths(bucket, templates):
+        return PathsSource((bucket, *templates), every=True), ()
     if not manifests:
-        return open_inputs(bucket, templates, paths=paths, **reach)
+        return open_source(bucket, **reach), templates
     from tar2tf_cli.conversion.document import read_document
     from tar2tf_cli.inputs.stages import TarsSource
 

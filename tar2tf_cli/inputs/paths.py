@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError
 from tar2tf_cli.inputs.open_shard import list_files, nothing_found
@@ -13,12 +12,7 @@ from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import ObjectInfo, Source, open_source
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from tar2tf_cli.spec.reach import Reach
-
-__all__ = ["PathsSource", "are_paths", "open_inputs"]
+__all__ = ["PathsSource", "are_paths"]
 
 
 class PathsSource(TarsSource):
@@ -78,19 +72,3 @@ def are_paths(bucket: str, templates: Sequence[str]) -> bool:
         raise SourceError(message, shard=missing[0])
     within = all(os.path.exists(os.path.join(bucket, name)) and not os.path.isabs(name) for name in templates)
     return bool(templates) and not missing and os.path.lexists(bucket) and not within
-
-
-def open_inputs(
-    bucket: str, templates: Sequence[str], *, paths: bool, **reach: Unpack[Reach]
-) -> tuple[Source, Sequence[str]]:
-    """Open a bucket or several paths; return the source and the templates for it.
-
-    Args:
-        bucket: as `open_source` takes it.
-        templates: names of shards in it.
-        paths: whether all of them are inputs if they are existing paths; there are no templates then.
-        reach: how the server of the bucket is reached.
-    """
-    if paths and are_paths(bucket, templates):
-        return PathsSource((bucket, *templates), every=True), ()
-    return open_source(bucket, **reach), templates

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from tar2tf_cli.errors import SampleError, meant
 from tar2tf_cli.formats.stored import whole
-from tar2tf_cli.ops.base import Kind, Op, OpContext, register
+from tar2tf_cli.ops.base import Op, OpContext, register
 from tar2tf_cli.ops.names import PARTS, NameRule, keep, move_first, names_with
 from tar2tf_cli.ops.rules import JsonSchema, text
 from tar2tf_cli.samples.names import KEY, Sample
@@ -32,10 +32,10 @@ class Rename(Op):
     the same.
     """
 
-    name: ClassVar[str] = "rename"
-    usage: ClassVar[str] = "rename:NAME=SOURCE[,SOURCE...]"
-    examples: ClassVar[tuple[str, ...]] = ("rename:image=jpg,jpeg", "rename:image=png,label=cls")
-    by_name: ClassVar[bool] = True
+    name = "rename"
+    usage = "rename:NAME=SOURCE[,SOURCE...]"
+    examples = ("rename:image=jpg,jpeg", "rename:image=png,label=cls")
+    by_name = True
 
     def __init__(self, renames: Mapping[str, Any] | None = None, **more: Any) -> None:
         pairs = {**(renames or {}), **more}
@@ -101,10 +101,10 @@ class Keep(Op):
     text.
     """
 
-    name: ClassVar[str] = "keep"
-    usage: ClassVar[str] = "keep:KEY[,prefix:P][,suffix:S][,contains:C][,KEY=VALUE]"
-    examples: ClassVar[tuple[str, ...]] = ("keep:jpg,cls", "keep:prefix:seg,suffix:png,contains:mask,cls=3")
-    by_name: ClassVar[bool] = True
+    name = "keep"
+    usage = "keep:KEY[,prefix:P][,suffix:S][,contains:C][,KEY=VALUE]"
+    examples = ("keep:jpg,cls", "keep:prefix:seg,suffix:png,contains:mask,cls=3")
+    by_name = True
 
     def __init__(self, *rules: str) -> None:
         self.rules = tuple(text(rule, "a rule") for rule in rules)
@@ -165,11 +165,11 @@ def _equal(key: str, wanted: str, entries: Any) -> list[str]:
 class DropEmpty(Op):
     """Skip samples that have no entries left."""
 
-    name: ClassVar[str] = "drop_empty"
-    usage: ClassVar[str] = "drop_empty"
-    examples: ClassVar[tuple[str, ...]] = ("drop_empty",)
-    only: ClassVar[Kind | None] = None
-    by_name: ClassVar[bool] = True
+    name = "drop_empty"
+    usage = "drop_empty"
+    examples = ("drop_empty",)
+    only = None
+    by_name = True
 
     def apply(self, sample: Sample, context: OpContext) -> Sample | None:
         return sample if any(name != KEY for name in sample) else None

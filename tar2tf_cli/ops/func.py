@@ -8,7 +8,7 @@ import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.formats.blake2 import blake2b
@@ -30,10 +30,10 @@ class Func(Op):
         func: a callable, or the location of one: `package.module:name` or `path/file.py:name`.
     """
 
-    name: ClassVar[str] = "func"
-    usage: ClassVar[str] = "func:MODULE:NAME or func:FILE.py:NAME"
-    examples: ClassVar[tuple[str, ...]] = ("func:crop.py:crop", "func:package.module:function")
-    own_code: ClassVar[bool] = True
+    name = "func"
+    usage = "func:MODULE:NAME or func:FILE.py:NAME"
+    examples = ("func:crop.py:crop", "func:package.module:function")
+    own_code = True
 
     def __init__(self, func: Callable[[Sample], Any] | str) -> None:
         self.func: Callable[[Sample], Any] = load_object(func) if isinstance(func, str) else func
@@ -54,7 +54,8 @@ class Func(Op):
         The source of a file travels along, as another machine may not have the file.
         """
         if self._where:
-            return {**vars(self), "func": source_of(self._where)}
+            place = _place(self._where)
+            return {**vars(self), "func": _source(place) if place.endswith(".py") else None}
         import cloudpickle
 
         try:
@@ -67,8 +68,8 @@ class Func(Op):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        if self._where:
-            receive(self._where, state["func"])
+        if self._where and state["func"]:
+            _received[_place(self._where)] = state["func"]
         self.func = load_object(self._where) if self._where else pickle.loads(state["func"])
 
     @classmethod
@@ -167,16 +168,8 @@ _received: dict[str, UserSource] = {}
 """Sources that were sent to this process, by the path that the user wrote."""
 
 
-def source_of(where: str) -> UserSource | None:
-    """Return what another process needs to load `path/file.py:name`; None if it is `package.module:name`."""
-    place = where.rpartition(":")[0]
-    return _source(place) if place.endswith(".py") else None
-
-
-def receive(where: str, source: UserSource | None) -> None:
-    """Make a later `load_object` of this location use a source that was sent with it."""
-    if source:
-        _received[where.rpartition(":")[0]] = source
+def _place(where: str) -> str:
+    return where.rpartition(":")[0]
 
 
 def _source(path: str) -> UserSource:

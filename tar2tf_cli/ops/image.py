@@ -73,9 +73,9 @@ class Decode(_ImageOp):
     dtype but Python objects. The content decides, not the name of the entry.
     """
 
-    name: ClassVar[str] = "decode"
-    usage: ClassVar[str] = "decode:EXT[,CHANNELS]"
-    examples: ClassVar[tuple[str, ...]] = ("decode:jpg", "decode:jpg,3", "decode:npy")
+    name = "decode"
+    usage = "decode:EXT[,CHANNELS]"
+    examples = ("decode:jpg", "decode:jpg,3", "decode:npy")
     checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text, "channels": _channels}
 
     channels: Any = 0
@@ -123,9 +123,9 @@ class Convert(_DtypeOp):
     As `tf.image.convert_image_dtype` does.
     """
 
-    name: ClassVar[str] = "convert"
-    usage: ClassVar[str] = "convert:EXT,DTYPE"
-    examples: ClassVar[tuple[str, ...]] = ("convert:jpg,float32",)
+    name = "convert"
+    usage = "convert:EXT,DTYPE"
+    examples = ("convert:jpg,float32",)
 
     def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
         return image.convert_dtype(pixels, self.dtype)
@@ -138,9 +138,9 @@ class Cast(_DtypeOp):
     They are limited to the range of the dtype, as `tf.saturate_cast` does.
     """
 
-    name: ClassVar[str] = "cast"
-    usage: ClassVar[str] = "cast:EXT,DTYPE"
-    examples: ClassVar[tuple[str, ...]] = ("cast:jpg,uint8",)
+    name = "cast"
+    usage = "cast:EXT,DTYPE"
+    examples = ("cast:jpg,uint8",)
 
     def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
         return image.cast(pixels, self.dtype)
@@ -174,9 +174,9 @@ class Resize(_ImageOp):
     Without antialiasing, as `tf.image.resize` does.
     """
 
-    name: ClassVar[str] = "resize"
-    usage: ClassVar[str] = "resize:EXT,HEIGHTxWIDTH"
-    examples: ClassVar[tuple[str, ...]] = ("resize:jpg,224x224", "resize:jpg,224")
+    name = "resize"
+    usage = "resize:EXT,HEIGHTxWIDTH"
+    examples = ("resize:jpg,224x224", "resize:jpg,224")
     checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text, "size": _size}
 
     size: Any
@@ -204,9 +204,9 @@ class Rotate(_ImageOp):
     Without an angle, or with 0, the angle is random; it depends on the seed and the key.
     """
 
-    name: ClassVar[str] = "rotate"
-    usage: ClassVar[str] = "rotate:EXT[,ANGLE]"
-    examples: ClassVar[tuple[str, ...]] = ("rotate:jpg,90", "rotate:jpg")
+    name = "rotate"
+    usage = "rotate:EXT[,ANGLE]"
+    examples = ("rotate:jpg,90", "rotate:jpg")
     checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text, "angle": _angle}
 
     angle: Any = 0.0
@@ -219,9 +219,9 @@ class Rotate(_ImageOp):
 class CenterCrop(_ImageOp):
     """Crop to the largest centred square."""
 
-    name: ClassVar[str] = "center_crop"
-    usage: ClassVar[str] = "center_crop:EXT"
-    examples: ClassVar[tuple[str, ...]] = ("center_crop:jpg",)
+    name = "center_crop"
+    usage = "center_crop:EXT"
+    examples = ("center_crop:jpg",)
 
     def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
         return image.center_crop(pixels)
@@ -235,9 +235,9 @@ class Encode(_ImageOp):
     The quality, from 1 to 100, is for JPEG; the default is 95.
     """
 
-    name: ClassVar[str] = "encode"
-    usage: ClassVar[str] = "encode:EXT,jpeg|png[,quality=Q]"
-    examples: ClassVar[tuple[str, ...]] = ("encode:jpg,jpeg", "encode:jpg,jpeg,quality=90", "encode:png,png")
+    name = "encode"
+    usage = "encode:EXT,jpeg|png[,quality=Q]"
+    examples = ("encode:jpg,jpeg", "encode:jpg,jpeg,quality=90", "encode:png,png")
     checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text, "format": one_of("jpeg", "png"), "quality": whole(1, 100)}
 
     format: Literal["jpeg", "png"] = "jpeg"
