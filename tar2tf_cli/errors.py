@@ -7,6 +7,7 @@ Tar2tfError                 exit code 3: input or output failed; the same comman
 │   └── OutputExistsError       something that this conversion did not write is in the way
 ├── SourceError             an input cannot be listed, opened or read
 │   ├── NothingFoundError       a bucket has none of the requested objects
+│   │   └── NoShardsError               it has objects, none of which is a shard
 │   └── DamagedShardError       a file exists, but is not a whole tar or TFRecord
 ├── SampleError             one sample cannot become an example (`--on-error skip` skips it)
 │   ├── LinkError               an entry is a link that cannot be followed
@@ -34,6 +35,7 @@ __all__ = [
     "DamagedShardError",
     "ImageError",
     "Interrupted",
+    "NoShardsError",
     "NotAdjacentError",
     "NothingFoundError",
     "OutputExistsError",
@@ -146,15 +148,37 @@ class RemoteError(UsageError):
 
 
 class OutputExistsError(UsageError):
-    """A file that no manifest of this conversion claims is in the way."""
+    """A file that no manifest of this conversion claims is in the way.
+
+    Args:
+        replaceable: whether `--overwrite` replaces it, as the hint then says unless there is a better one.
+    """
+
+    def __init__(self, message: str, *, replaceable: bool = False, **where: Any) -> None:
+        super().__init__(message, **where)
+        self.replaceable = replaceable
+        if replaceable and not self.hint:
+            self.hint = "pass --overwrite to replace what is there, or choose another output path"
 
 
 class SourceError(Tar2tfError):
-    """An input cannot be listed, opened or read."""
+    """An input cannot be listed, opened or read.
+
+    Attributes:
+        kind: a word for the fault, as `verify --json` prints it.
+    """
+
+    kind: str = "unreadable"
 
 
 class NothingFoundError(SourceError):
-    """A bucket has no objects of the requested names or kinds."""
+    """A bucket has no objects of the requested names."""
+
+    kind = "missing"
+
+
+class NoShardsError(NothingFoundError):
+    """A bucket has objects, but none of the kinds that are looked for by default."""
 
 
 AGAIN: Final = "fetch or make the shard again"

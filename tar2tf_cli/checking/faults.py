@@ -42,11 +42,15 @@ class Fault(NamedTuple):
     before: Amount | None = None
     after: Amount | None = None
 
+    @property
+    def place(self) -> str:
+        """`record 3, offset 180`, as far as it is known."""
+        named = {"record": self.record, "offset": self.offset}
+        return ", ".join(f"{name} {number}" for name, number in named.items() if number is not None)
+
     def __str__(self) -> str:
         """`record 3, offset 180: the CRC of the record's data does not match`."""
-        named = {"record": self.record, "offset": self.offset}
-        place = ", ".join(f"{name} {number}" for name, number in named.items() if number is not None)
-        return f"{place}: {self.message}" if place else self.message
+        return f"{self.place}: {self.message}" if self.place else self.message
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""

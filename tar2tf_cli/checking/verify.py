@@ -11,7 +11,7 @@ from tar2tf_cli.checking.faults import Fault, FileReport, Report
 from tar2tf_cli.checking.manifests import is_manifest, manifests_in, names_manifest
 from tar2tf_cli.checking.verify_bucket import verify_bucket
 from tar2tf_cli.checking.verify_file import CheckRun
-from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError
+from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.paths import PathsSource, are_paths
 from tar2tf_cli.inputs.tar_samples import TarRules
@@ -117,9 +117,8 @@ def _verify_documents(run: CheckRun, paths: Sequence[str], reach: Reach, against
         except SourceError as error:
             if len(paths) == 1:
                 raise
-            missing = isinstance(error, NothingFoundError)
-            kind = error.kind if isinstance(error, DamagedShardError) else "missing" if missing else "unreadable"
-            files.append(FileReport(path, "manifest", faults=[Fault(kind, error.message)], missing=missing))
+            fault, missing = Fault(error.kind, error.message), error.kind == "missing"
+            files.append(FileReport(path, "manifest", faults=[fault], missing=missing))
     if against:
         from tar2tf_cli.checking.against import verify_against
 

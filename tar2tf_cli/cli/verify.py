@@ -137,8 +137,8 @@ def _lines(found: FileReport) -> Iterator[str]:
             yield f"{found.path}: {fault}{_cost(fault)} ({kind})"
         if len(alike) > len(shown):
             last = next((fault for fault in reversed(alike) if fault.offset is not None), alike[-1])
-            place = str(last).removesuffix(last.message).rstrip(": ")
-            yield f"{found.path}: {found.counts[kind] - 1:,} more like it{f', up to {place}' if place else ''} ({kind})"
+            place = f", up to {last.place}" if last.place else ""
+            yield f"{found.path}: {found.counts[kind] - 1:,} more like it{place} ({kind})"
 
 
 def _kinds(report: Report) -> Iterator[str]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tar2tf_cli.conversion.group import Group
 from tar2tf_cli.conversion.sharding import Shard
-from tar2tf_cli.conversion.takeover import OVERWRITE
 from tar2tf_cli.errors import OutputExistsError
 from tar2tf_cli.stores import ObjectInfo, Source
 
@@ -42,7 +41,7 @@ class Placing(NamedTuple):
         where = self.store.locate(path)
         there = self.store.persist(lambda: self.store.head(path), shard=where)
         if there and os.path.normpath(path) not in self.replaceable:
-            raise OutputExistsError("another program wrote it during the conversion", shard=where, hint=OVERWRITE)
+            raise OutputExistsError("another program wrote it during the conversion", shard=where, replaceable=True)
         report, sizes, group.spool_crc = source.place(inputs[number], self.store, path)
         group.index.sizes.extend(sizes)
         group.index.records.extend([1, report.samples - 1][: len(sizes)])

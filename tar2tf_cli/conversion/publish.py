@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from tar2tf_cli.conversion.claim import Claim
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.conversion.sharding import Origin, Shard, ShardReport
-from tar2tf_cli.conversion.takeover import OVERWRITE, Takeover
+from tar2tf_cli.conversion.takeover import Takeover
 from tar2tf_cli.errors import OutputExistsError, write_errors
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.record_file import RecordFile, sync
@@ -222,7 +222,7 @@ class Publisher:
         for final in (path + suffix for suffix in suffixes):
             if os.path.normpath(final) not in self._takeover.found and self._sink.exists(final, now=True):
                 where = self._sink.locate(final)
-                raise OutputExistsError("another program wrote it during the conversion", shard=where, hint=OVERWRITE)
+                raise OutputExistsError("another program wrote it during the conversion", shard=where, replaceable=True)
         self._begin_to_replace()
         for suffix in suffixes:
             if not suffix or self._sink.part_size(part + suffix) is not None:

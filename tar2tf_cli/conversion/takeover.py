@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from tar2tf_cli.conversion.changes import InputChanges
     from tar2tf_cli.conversion.former import Former
 
-__all__ = ["OVERWRITE", "Takeover"]
+__all__ = ["Takeover"]
 
-OVERWRITE: Final = "pass --overwrite to replace what is there, or choose another output path"
 _ELSEWHERE: Final = "choose another output path"
 
 
@@ -90,7 +89,7 @@ class Takeover:
 
     def _checked_previous(self) -> Manifest | None:
         """The existing manifest, unless this conversion may not replace it; a damaged one lists nothing."""
-        claim, hint = self._claim, OVERWRITE
+        claim, hint = self._claim, None
         try:
             previous = claim.previous()
         except DamagedShardError as error:
@@ -106,7 +105,7 @@ class Takeover:
                 return previous
             else:
                 reason = "already exists, and tar2tf cannot tell whether the input is still the same"
-        raise OutputExistsError(reason, shard=claim.where, hint=hint)
+        raise OutputExistsError(reason, shard=claim.where, hint=hint, replaceable=True)
 
     def _check_found(self, files: set[str], interrupted: dict[str, Any] | None, *, has_manifest: bool) -> None:
         """Raise if something is in the way.
@@ -166,7 +165,7 @@ class Takeover:
         if foreign and not self._claim.overwrite:
             left = "was left by an interrupted run with other options"
             reason = left if interrupted else "already exists, and no manifest of this conversion lists it"
-            raise OutputExistsError(reason, shard=self._sink.locate(foreign[0]), hint=OVERWRITE)
+            raise OutputExistsError(reason, shard=self._sink.locate(foreign[0]), replaceable=True)
 
     def _begin_journal(self) -> None:
         """Start a new journal, with the manifest that is brought up to date: it is gone while files are replaced."""
@@ -183,8 +182,8 @@ class Takeover:
         return {os.path.normpath(os.path.join(root, path)) for path in inside if path.split(os.sep)[0] != ".."}
 
 
-def _what_changed(previous: Manifest, claim: Claim) -> tuple[str, str]:
-    """What differs from an earlier conversion, and what the user can do."""
+def _what_changed(previous: Manifest, claim: Claim) -> tuple[str, str | None]:
+    """What differs from an earlier conversion; and a hint, if there is more to do about it than `--overwrite`."""
     from tar2tf_cli.conversion.changes import InputChanges, differing
 
     hint = "pass --update to redo only what changed, --overwrite to replace everything, or choose another output path"
@@ -192,7 +191,7 @@ def _what_changed(previous: Manifest, claim: Claim) -> tuple[str, str]:
     if not names and previous.identity()["inputs"] != claim.identity["inputs"]:
         return f"was made from other inputs: {InputChanges.between(previous.inputs, claim.plan.inputs)}", hint
     found = names or differing(previous.spec, claim.identity["spec"])
-    return f"was made with other options: {', '.join(found[:3])} changed", OVERWRITE if names else hint
+    return f"was made with other options: {', '.join(found[:3])} changed", None if names else hint
 
 
 def _sealed(entries: list[Any]) -> dict[tuple[str, int], JournalEntry]:

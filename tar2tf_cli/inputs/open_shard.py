@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
-from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError
+from tar2tf_cli.errors import DamagedShardError, NoShardsError, NothingFoundError, SourceError, UsageError
 from tar2tf_cli.formats.bytestream import ByteStream, Peeked, read_into
 from tar2tf_cli.formats.compression import PlainStream, open_stream
 from tar2tf_cli.formats.tar_header import BLOCK, is_header
@@ -49,8 +49,8 @@ def _at_url(source: Source) -> Sequence[ObjectInfo]:
     """The object at a URL, or that of a store that cannot be listed."""
     try:
         return source.list(())
-    except NothingFoundError as error:
-        raise nothing_found(source.bucket) if error.message.startswith("holds no") else error from None
+    except NoShardsError:
+        raise nothing_found(source.bucket) from None
 
 
 def is_folder(bucket: str) -> bool:
@@ -58,12 +58,12 @@ def is_folder(bucket: str) -> bool:
     return os.path.isdir(bucket) or is_remote(bucket)
 
 
-def nothing_found(bucket: str) -> NothingFoundError:
+def nothing_found(bucket: str) -> NoShardsError:
     """The error for a bucket without shards."""
     hint = "name shards in folders below with a template such as '**/*'"
     if bucket.startswith(("http://", "https://")):
         hint = "name its shards with braces, such as 'train-{0000..0146}.tar'"
-    return NothingFoundError("holds no tar or TFRecord", shard=without_secrets(bucket), hint=hint)
+    return NoShardsError("holds no tar or TFRecord", shard=without_secrets(bucket), hint=hint)
 
 
 class OpenShard:

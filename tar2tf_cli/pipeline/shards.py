@@ -86,7 +86,7 @@ def write_shards(recipe: Recipe, output: Output, *, overwrite: bool) -> Pipeline
     try:
         return _convert(recipe, output, workers=recipe.workers, known=unknown is None, overwrite=overwrite)
     except OutputExistsError as error:
-        if error.hint and "--overwrite" in error.hint:
+        if error.replaceable:
             why = f" (tar2tf cannot tell whether {unknown} is the same as in an earlier run)" if unknown else ""
             error.hint = f"choose another path or overwrite=True{why}"
         raise

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Final
 
-from tar2tf_cli.errors import NothingFoundError, UsageError, few
+from tar2tf_cli.errors import NoShardsError, NothingFoundError, UsageError, few
 from tar2tf_cli.spec.urls import is_remote
 
 __all__ = [
@@ -208,6 +208,7 @@ def resolve(
 
     Raises:
         NothingFoundError: for names and globs without a match; names the first few.
+        NoShardsError: when there are no templates, and no tars.
     """
     chosen = list(templates)
     if not chosen:
@@ -235,7 +236,7 @@ def _tars(names: Iterable[str]) -> list[str]:
         else:
             hint = next((text for suffixes, text in _ELSE if name.lower().endswith(suffixes)), hint)
     if not tars:
-        raise NothingFoundError(f"holds no {', '.join(SHARD_TEMPLATES)}", hint=hint)
+        raise NoShardsError(f"holds no {', '.join(SHARD_TEMPLATES)}", hint=hint)
     return sorted(tars)
 
 

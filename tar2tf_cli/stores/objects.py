@@ -58,10 +58,10 @@ class ObjectSource(Source):
         try:
             chosen = resolve(templates, listing, found.__contains__, numbers=self._store.numbers)
         except NothingFoundError as error:
-            if not (templates or found):
-                error.message = "there is no such object or folder" if self._store.root else "is empty"
-                error.hint = "check the URL"
-            raise error.at(shard=self.bucket) from None
+            if templates or found:
+                raise error.at(shard=self.bucket) from None
+            what = "there is no such object or folder" if self._store.root else "is empty"
+            raise NothingFoundError(what, shard=self.bucket, hint="check the URL") from None
         if not self._store.lists_versions:
             found |= self.find([name for name in chosen if found[name].version is None])
         return [found[name] for name in chosen]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shards import tar2tf
-from tar2tf_cli.errors import NothingFoundError, SourceError
+from tar2tf_cli.errors import NoShardsError, NothingFoundError, SourceError
 from tar2tf_cli.inputs.open_shard import list_files
 from tar2tf_cli.stores import ObjectInfo, Source, open_source, open_store, read_with_folder
 
@@ -111,7 +111,7 @@ class SourceSuite:
         if not self.can_list:
             pytest.skip("no listing")
         self.put(bucket, "folder/below/x.record", b"x")
-        with pytest.raises(NothingFoundError, match="folder: holds no tar or TFRecord"):
+        with pytest.raises(NoShardsError, match="folder: holds no tar or TFRecord"):
             list_files(open_source(f"{bucket}/folder", endpoint=self.endpoint), ())
 
     def test_a_missing_object_is_named(self, bucket: str) -> None:
@@ -162,7 +162,7 @@ class SourceSuite:
             pytest.skip("no URL, or no listing")
         with pytest.raises(SourceError, match="there is no such object or folder") as caught:
             source.list([])
-        assert caught.value.shard == f"{bucket}/nothing/x.tar"
+        assert (type(caught.value), caught.value.shard) == (NothingFoundError, f"{bucket}/nothing/x.tar")
 
     def test_a_missing_object_cannot_be_opened(self, bucket: str) -> None:
         source = self.fill(bucket, x=b"x")
