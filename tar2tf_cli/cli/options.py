@@ -177,7 +177,7 @@ class _Number(click.ParamType):  # type: ignore[type-arg]
         return _checked(self._rule(), value, param, ctx)
 
 
-whole = _Number("N", lambda: import_module("tar2tf_cli.ops.rules").whole(1))
+whole = _Number("N", lambda: import_module("tar2tf_cli.ops.rules").whole(1, 2**63 - 1))
 seconds = _Number("SECONDS", lambda: import_module("tar2tf_cli.spec.reach").seconds)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ruamel.yaml import YAML
+from ruamel.yaml.comments import TaggedScalar
 from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.reader import ReaderError
@@ -47,6 +48,8 @@ def parse(text: str) -> Any:
         raise ValueError(f"{place} {problem}") from None
     except RecursionError:
         raise ValueError(f" {_TOO_DEEP}") from None
+    except (AttributeError, LookupError, TypeError, ValueError) as error:  # ruamel.yaml was not prepared for it
+        raise ValueError(f" not valid YAML: {error}") from None
 
 
 def plain(document: Any) -> Any:
@@ -68,6 +71,8 @@ def plain(document: Any) -> Any:
             return {convert(key, depth + 1): convert(value, depth + 1) for key, value in node.items()}
         if isinstance(node, list):
             return [convert(item, depth + 1) for item in node]
+        if isinstance(node, TaggedScalar):
+            raise ValueError(f" there is no type {node.tag.value!r}; write {node.value!r} without it")
         for kind in (bool, int, float, str):
             if isinstance(node, kind):
                 return kind(node)

@@ -93,7 +93,7 @@ class Wire:
         """
         given = dict(headers)
         easy = self._idle.pop() if self._idle else pycurl.Curl()
-        easy.setopt(pycurl.URL, url)
+        easy.setopt(pycurl.URL, url.encode("utf-8", "surrogateescape"))
         easy.setopt(pycurl.CUSTOMREQUEST, method)
         if method == "HEAD":
             easy.setopt(pycurl.NOBODY, 1)
@@ -109,7 +109,11 @@ class Wire:
         lines = [f"{name}: {value}" if value else f"{name}:" for name, value in {**given, "Expect": ""}.items()]
         if any("\n" in line or "\r" in line for line in lines):
             raise UsageError("a header of the request would hold a line break", hint="check the token or password")
-        easy.setopt(pycurl.HTTPHEADER, [line.encode("latin-1") for line in lines])
+        try:
+            easy.setopt(pycurl.HTTPHEADER, [line.encode("latin-1") for line in lines])
+        except UnicodeEncodeError as error:
+            message = f"a header of the request would hold {error.object[error.start]!r}, which HTTP does not allow"
+            raise UsageError(message, hint="check the token or password") from None
         return easy
 
     def begin(self, easy: Any, response: Response) -> None:

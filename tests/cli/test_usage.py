@@ -219,6 +219,7 @@ def test_a_dry_run_does_not_wait_for_stdin(tmp_path: Path) -> None:
         (["convert", "x", "-o"], "option '-o' requires an argument", "see tar2tf convert -h"),
         (["convert", "x", "--shuffle=3"], "option '--shuffle' does not take a value", "see tar2tf convert -h"),
         (["convert", "x", "-o", "y", "-j", "0"], "-j/--num-workers must be 1 or more, not 0", None),
+        (["inspect", "x", "-n", "9" * 30], "-n must be 9,223,372,036,854,775,807 or less", None),
         (["inspect", "x", "-n", "two"], "-n must be a whole number, not 'two'", None),
         (["convert", "x", "-o", "y", "--on-error", "x"], "--on-error must be 'fail' or 'skip', not 'x'", None),
         (["verify"], "no bucket is given", "see tar2tf verify -h"),

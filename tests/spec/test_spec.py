@@ -163,6 +163,20 @@ def test_bytes_that_are_no_text_are_an_error(tmp_path: Path) -> None:
         specfile.read(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("select: {image: jpg, [cls, {a: jpg}]}\n", "spec.yaml: not valid YAML: unhashable"),
+        ("seed: !!float 1e\n", "spec.yaml: not valid YAML"),
+        ("!!set a: b\n", "spec.yaml: not valid YAML"),
+        ("preset: !x image-label\n", "spec.yaml: there is no type '!x'; write 'image-label' without it"),
+    ],
+)
+def test_what_the_parser_itself_stumbles_on_is_an_error_naming_the_file(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(specfile.SpecError, match=re.escape(words)):
+        specfile.read(written(tmp_path, text))
+
+
 def test_a_spec_that_is_not_there_is_an_error_naming_it(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"nowhere\.yaml.*No such file"):
         specfile.read(str(tmp_path / "nowhere.yaml"))

@@ -169,6 +169,16 @@ def test_a_header_cannot_hold_another_one() -> None:
         WebClient({"Authorization": "Bearer a\r\nX: y"}).send("GET", server.url)
 
 
+def test_a_header_cannot_hold_what_http_does_not_allow() -> None:
+    with pytest.raises(UsageError, match="'日', which HTTP does not allow"):
+        WebClient({"Authorization": "Bearer 日"}).send("GET", "http://127.0.0.1")
+
+
+def test_an_address_need_not_be_ascii() -> None:
+    with scripted([SIZED]) as server:
+        assert WebClient({}).send("GET", f"{server.url}/日\udcff").status == 200
+
+
 def sizes(*waits: float, status: int | None = 200) -> list[int]:
     """The sizes of a window after so many seconds, each for as many answers as it has."""
     window, found = Window(), []
