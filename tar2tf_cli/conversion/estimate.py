@@ -85,12 +85,11 @@ def _look(plan: Plan, item: ObjectInfo, seen: _Seen) -> None:
         consumed, blocks = whole, 0
         for _, parts, size in reading.records():
             late = sizes and time.monotonic() > deadline
-            begins = reading.seekable or len(fetched) > blocks or late  # with a new block, those before are used up
-            if begins and (late or len(sizes) >= _SAMPLES):
+            known = reading.seekable or len(fetched) > blocks  # with a new block, those before are used up
+            if late or (known and len(sizes) >= _SAMPLES):
+                consumed = reading.offset if reading.seekable else sum(fetched[: blocks or None])
                 if reading.count:
                     consumed = round(whole * len(sizes) / reading.count)
-                    break
-                consumed = reading.offset if reading.seekable else sum(fetched[: blocks or None])
                 break
             blocks = len(fetched)
             sizes.append(size)

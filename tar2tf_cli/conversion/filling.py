@@ -14,7 +14,8 @@ from tar2tf_cli.conversion.sharding import Piece, Shard, ShardReport
 from tar2tf_cli.conversion.tasks import Worker
 from tar2tf_cli.conversion.writing import from_spool
 from tar2tf_cli.errors import Tar2tfError, WorkerError
-from tar2tf_cli.sinks import Flusher, shard_file
+from tar2tf_cli.formats.direct_file import shard_file
+from tar2tf_cli.sinks import Flusher
 
 __all__ = ["Filling"]
 

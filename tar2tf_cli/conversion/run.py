@@ -86,20 +86,18 @@ def _run(plan: Plan, target: Target, place: Place, workers: int | None, events: 
     with target:
         if target.up_to_date:
             return _finished_before(target.up_to_date, target.manifest)
-        cpus = workers or place.cpus
+        output, cpus = plan.conversion.output, workers or place.cpus
         readers = plan.readers(cpus)
         beside = int(readers > 1 and plan.source.remote)  # one more task to write shards, so that no reader has to wait
         inputs = [path for path in plan.source.paths([plan.inputs[0], plan.inputs[-1]]) if not is_remote(path)]
         engine = place.engine(readers + beside, carries=target.reads_shards, inputs=inputs)
         tally = Tally(plan, events)
         with records as read:
-            worker = Worker(plan.work, read, plan.inputs, target.folder, place.threads(plan.threads(cpus)))
-            if _may_be_placed(plan.conversion.output):
-                worker.placing = target.placing(read, plan.stems)
-            worker.direct = not (target.reads_shards or plan.conversion.output.index)
-            worker.fills = worker.direct and not (
-                place.shared or worker.placing or plan.conversion.output.compresses_shards
-            )
+            placing = target.placing(read, plan.stems) if _may_be_placed(output) else None
+            direct = not (target.reads_shards or output.index)
+            fills = direct and not (place.shared or placing or output.compresses_shards)
+            threads = place.threads(plan.threads(cpus))
+            worker = Worker(plan.work, read, plan.inputs, target.folder, threads, direct, fills, placing=placing)
             with closing(ConversionSchedule(plan, worker, readers, target, tally, events)) as schedule:
                 run_tasks(schedule, engine, worker)
         tally.fill_in(manifest)

@@ -10,8 +10,8 @@ from typing import Final
 
 from tar2tf_cli.conversion.spool_index import Lengths, SpoolIndex
 from tar2tf_cli.formats.blake2 import blake2b
+from tar2tf_cli.formats.record_file import RecordFile
 from tar2tf_cli.samples.batches import Batch
-from tar2tf_cli.sinks import RecordFile
 from tar2tf_cli.spec.conversion import Conversion
 
 __all__ = ["Spool", "gzip_stream"]

@@ -16,10 +16,10 @@ from tar2tf_cli.conversion.spool import gzip_stream
 from tar2tf_cli.conversion.tasks import Worker, spooled
 from tar2tf_cli.errors import SourceError, changed
 from tar2tf_cli.formats import kernel
-from tar2tf_cli.formats.record_file import sync
+from tar2tf_cli.formats.direct_file import shard_file
+from tar2tf_cli.formats.record_file import RecordFile, sync
 from tar2tf_cli.formats.record_lengths import LengthReader
 from tar2tf_cli.samples.batches import Batch
-from tar2tf_cli.sinks import RecordFile, shard_file
 
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.placing import Placing

@@ -47,7 +47,7 @@ class MissingFeatures:
     def release(self) -> None:
         """Pass what was held back to the policy, as the features exist."""
         self._decided = True
-        held, self.held[:] = self.held[:], []
+        held, self.held = self.held, []
         for error in held:
             self._policy(error)
 

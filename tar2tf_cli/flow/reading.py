@@ -223,12 +223,11 @@ class Reading:
         """The result of `give` for each example; it is called with the key, the encoded parts and their total size."""
         encode, note, report = self._encoder.encode, self._note, self.report
         missing = self._missing
-        held = missing.held if missing else None
 
         def encoded(key: str, features: Features) -> T:
             if type(features) is TFExample and (found := unfit(features)):
                 raise SampleError(f"the example has {found}")
-            if held and missing:
+            if missing and missing.held:
                 missing.release()
             parts, size = encode(features)
             note(features)

@@ -92,7 +92,6 @@ class TarReader(Blocks):
         self.archives = 0
         self.ended = False
         self.links: Links | None = None
-        self._linked: Member | None = None
 
     def __iter__(self) -> Iterator[Member]:
         headers_only = self._headers_only
@@ -123,10 +122,11 @@ class TarReader(Blocks):
             else:
                 found = self._unusual(header, size, offset, start)
                 if not found:
-                    if self._linked:
-                        yield self._linked
                     continue
-                name, size = found
+                name, size, linked = found
+                if linked is not None:
+                    yield name, linked, size, start
+                    continue
                 position = self._position
             padded = size + (-size & 511)
             buffered = len(self._buffer) - position >= padded
@@ -164,12 +164,13 @@ class TarReader(Blocks):
         first = f"the file is {what}, not a tar" if what else "the first block is not a tar header"
         return self._damage(first, "bad_header", 0, hint=hint)
 
-    def _unusual(self, header: bytes, size: int, offset: int, start: int) -> tuple[str, int] | None:
-        """Name and size of a member whose header is not a plain one; None when it is not a regular file.
+    def _unusual(
+        self, header: bytes, size: int, offset: int, start: int
+    ) -> tuple[str, int, bytes | StoredBytes | None] | None:
+        """Name and size of a member whose header is not a plain one, and the data of a link that was followed.
 
-        A link that was followed is in `_linked` then.
+        None for anything that is neither a regular file nor such a link.
         """
-        self._linked = None
         kind = header[156:157]
         if kind in _EXTENSIONS:
             self._read_extension(kind, size, offset)
@@ -188,7 +189,7 @@ class TarReader(Blocks):
         if kind in (b"1", b"2") and self.links and self.links.wants(name):
             target = pax.get("linkpath") or text(header[157:257].partition(b"\0")[0])
             if followed := self.links.follow(name, target if kind == b"1" else None, start):
-                self._linked = (name, *followed, start)
+                return name, followed[1], followed[0]
         elif kind in _DATALESS:
             self.skipped[_DATALESS[kind]] += 1
         elif kind not in (b"0", b"\0", b"7"):
@@ -197,7 +198,7 @@ class TarReader(Blocks):
         elif name.endswith("/"):
             self.skipped["directory"] += 1
         else:
-            return name, size
+            return name, size, None
         return None
 
     def _read_extension(self, kind: bytes, size: int, offset: int) -> None:

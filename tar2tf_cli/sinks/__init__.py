@@ -1,14 +1,12 @@
-"""Where records go: local files, written in large blocks, and the folders or buckets where they are published."""
+"""Where finished files go: flushed to the disk, and published in a folder or a bucket."""
 
 from __future__ import annotations
 
-from tar2tf_cli.formats.direct_file import shard_file
-from tar2tf_cli.formats.record_file import RecordFile
 from tar2tf_cli.sinks.base import Sink
 from tar2tf_cli.sinks.directory import DirectorySink
 from tar2tf_cli.sinks.flusher import Flusher
 
-__all__ = ["DirectorySink", "Flusher", "RecordFile", "Sink", "open_sink", "shard_file"]
+__all__ = ["DirectorySink", "Flusher", "Sink", "open_sink"]
 
 
 def open_sink(path: str, *, endpoint: str | None = None, retry_for: float | None = None) -> Sink:

@@ -17,9 +17,8 @@ from tar2tf_cli import convert as run
 from tar2tf_cli.errors import SinkError
 from tar2tf_cli.formats import direct_file as direct
 from tar2tf_cli.formats.crc32c import crc32c
-from tar2tf_cli.formats.direct_file import DirectFile
-from tar2tf_cli.formats.record_file import WholeFile, write_all, write_whole
-from tar2tf_cli.sinks import RecordFile, shard_file
+from tar2tf_cli.formats.direct_file import DirectFile, shard_file
+from tar2tf_cli.formats.record_file import RecordFile, WholeFile, write_all, write_whole
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 needs_direct = pytest.mark.skipif(not hasattr(os, "O_DIRECT"), reason="there is no O_DIRECT on this system")
