@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections import Counter, deque
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from tar2tf_cli.conversion.filling import Filling
@@ -112,7 +112,7 @@ class ConversionSchedule(Schedule):
         """Keep what was read; the error of an input is raised once those before it have been divided among shards."""
         self._reading -= 1
         if self._worker.stores_indexes:
-            group.stored = StoredIndex(group.number, self._load)
+            group.stored = StoredIndex(partial(self._load, group.number))
         for number, report, part in group.parts():
             self._read[number] = report, part
             self._users[part.group] += 1

@@ -10,6 +10,7 @@ import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.conversion.spool_index import Part, SpoolIndex, StoredIndex
@@ -56,7 +57,7 @@ class Tables:
             for lane in np.unique(rows[:, 4]):
                 table = rows[rows[:, 4] == lane, 1:4]
                 write_whole(self._path(number), [np.ascontiguousarray(table.T).tobytes()], lasting=False)
-                yield int(lane), Part(number, StoredIndex(number, self._load), 0, len(table))
+                yield int(lane), Part(number, StoredIndex(partial(self._load, number)), 0, len(table))
                 number += 1
 
     def _load(self, number: int) -> SpoolIndex:

@@ -76,23 +76,21 @@ class SpoolIndex:
 
 
 class StoredIndex(SpoolIndex):
-    """An index that is in a file while it is not used, so that many need no memory; empty until it is loaded.
+    """An index that stays in a file, so that many need no memory; its columns are empty.
 
     Args:
-        number: of the group.
-        load: reads the index of a group.
+        load: reads the index.
     """
 
-    __slots__ = ("_load", "_number")
+    __slots__ = ("_load",)
 
-    def __init__(self, number: int, load: Callable[[int], SpoolIndex]) -> None:
+    def __init__(self, load: Callable[[], SpoolIndex]) -> None:
         super().__init__()
-        self._number = number
         self._load = load
 
     def loaded(self) -> SpoolIndex:
         """The index, read again."""
-        return self._load(self._number)
+        return self._load()
 
 
 class Part(NamedTuple):

@@ -73,11 +73,9 @@ class WorkingFolder:
 
     def read_journal(self) -> tuple[Any, list[Any]]:
         """The journal's head and the entries after it, up to one that is cut short; None if there is no journal."""
-        self._entries = b""
         with contextlib.suppress(FileNotFoundError, ValueError), open(self._file(_JOURNAL), "rb") as file:
             head = json.loads(file.readline())
-            lines, entries = _parsed(file.read())
-            self._entries = lines
+            self._entries, entries = _parsed(file.read())
             return head, entries
         return None, []
 

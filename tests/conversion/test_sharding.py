@@ -373,7 +373,7 @@ def test_memory_of_a_shuffle_does_not_grow_with_the_number_of_records(tmp_path):
         return index
 
     def peak(records: int) -> int:
-        parts = [Part(number, StoredIndex(number, load), 0, 10_000) for number in range(records // 10_000)]
+        parts = [Part(number, StoredIndex(partial(load, number)), 0, 10_000) for number in range(records // 10_000)]
         tracemalloc.start()
         try:
             tables = [table for _, table in Tables(partial(f"{tmp_path}/{{}}".format), 0).sort(parts, None)]

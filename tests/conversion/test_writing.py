@@ -22,7 +22,7 @@ def worker(tmp_path: Path) -> Any:
         return str(tmp_path / f"input-{number}.{kind}")
 
     source = SimpleNamespace(locate=lambda name: f"in/{name}")
-    return SimpleNamespace(path=path, made=path, source=source, inputs=[SimpleNamespace(name="0.tar")])
+    return SimpleNamespace(path=path, new_path=path, source=source, inputs=[SimpleNamespace(name="0.tar")])
 
 
 def test_a_spool_that_is_shorter_than_its_index_says_is_an_error(worker: Any) -> None:
