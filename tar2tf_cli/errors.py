@@ -189,7 +189,7 @@ class DamagedShardError(SourceError):
     """A shard is not whole: truncated, overwritten, or of the wrong kind.
 
     Args:
-        kind: a word for the fault, as `verify --json` prints it ("truncated", "data_crc", ...).
+        kind: a word for the fault.
     """
 
     def __init__(self, message: str, *, kind: str = "damaged", **where: Any) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
+from tar2tf_cli.checking.faults import fault_of
 from tar2tf_cli.checking.look import Look
-from tar2tf_cli.errors import SampleError
+from tar2tf_cli.errors import SampleError, SourceError
 from tar2tf_cli.inputs.open_shard import Format
 
 __all__ = ["STEPS", "Contents", "ShardContents", "Stats"]
@@ -163,6 +164,7 @@ class ShardContents:
         not_adjacent: number of samples of a tar whose members are not adjacent.
         skipped: how many members of a tar are not part of any sample, by reason.
         instead: what a file is that is not a shard, and what to do with it; None if it is unknown.
+        error: why the shard, or the rest of it, cannot be read; only what is before the damage is counted then.
     """
 
     path: str
@@ -179,6 +181,12 @@ class ShardContents:
     not_adjacent: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     instead: tuple[str, str] | None = None
+    error: SourceError | None = None
+
+    @property
+    def status(self) -> str:
+        """`damaged` or `missing` if the shard cannot be read to its end; else `ok`, though data may be damaged."""
+        return "ok" if self.error is None else "missing" if self.error.kind == "missing" else "damaged"
 
     def stats(self, name: str) -> Stats:
         """The statistics of an entry; created if necessary."""
@@ -199,6 +207,7 @@ class ShardContents:
             "samples": self.samples,
             "bytes": self.bytes,
             **({"not_adjacent": self.not_adjacent} if self.not_adjacent else {}),
+            **({"status": self.status, "faults": [fault_of(self.error).to_json()]} if self.error else {}),
         }
 
 
@@ -218,9 +227,14 @@ class Contents:
 
     @property
     def format(self) -> str:
-        """`tar` or `tfrecord`; `mixed` if there are both."""
-        formats = {shard.format or "" for shard in self.shards}
-        return formats.pop() if len(formats) == 1 else "mixed"
+        """`tar` or `tfrecord`; `mixed` if there are both, `unknown` if no shard can be opened."""
+        formats: set[str] = {shard.format for shard in self.shards if shard.format}
+        return "mixed" if len(formats) > 1 else next(iter(formats), "unknown")
+
+    @property
+    def errors(self) -> list[SourceError]:
+        """Why shards, or the rest of them, cannot be read."""
+        return [shard.error for shard in self.shards if shard.error]
 
     @property
     def samples(self) -> int:

@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.inputs.open_shard import Format
 
-__all__ = ["Amount", "Fault", "FileReport", "Report", "Salvaged", "damage"]
+__all__ = ["Amount", "Fault", "FileReport", "Report", "Salvaged", "damage", "fault_of"]
 
 _MOST_FAULTS: Final = 1000
 
@@ -200,8 +200,12 @@ class Report:
         return whole if self.salvaged is None else {**whole, "salvaged": self.salvaged.to_json()}
 
 
-def damage(error: DamagedShardError, *, last: bool = True) -> Fault:
-    """An error as a fault; with `last`, nothing after it can be read."""
+def fault_of(error: SourceError, rest: str = "") -> Fault:
+    """An error as a fault of its file; `rest` ends its message."""
     member = f"{error.member}: " if error.member else ""
-    rest = "; the rest of the file cannot be read" if last and error.kind != "truncated" else ""
     return Fault(error.kind, f"{member}{error.message}{rest}", None, error.offset)
+
+
+def damage(error: DamagedShardError, *, last: bool = True) -> Fault:
+    """Damage as a fault; with `last`, nothing after it can be read."""
+    return fault_of(error, "; the rest of the file cannot be read" if last and error.kind != "truncated" else "")

@@ -63,7 +63,8 @@ def inspect(
             TAR2TF_RETRY_FOR, else 60.
         no_sign_request: whether a cloud bucket is read without credentials, as public ones may be.
         events: notified of progress.
-        damaged: whether shards may be damaged or unreadable; what is before the damage counts then.
+        damaged: whether shards may be damaged or unreadable: their errors are in the result, and what is before the
+            damage is counted.
 
     Raises:
         SourceError: when there is nothing to inspect, or a shard is damaged or cannot be read.
@@ -77,22 +78,26 @@ def inspect(
     contents = Contents(bucket=source.bucket)
     found = read_files(tasks, FileContext(source, rules or TarRules()), workers, events or Events())
     for item, shard in zip(inputs, found, strict=True):
-        if shard.format in ("tar", "tfrecord"):
+        known = shard.format in ("tar", "tfrecord")
+        if not known and not shard.error and source.asked_for(item.name, templates):
+            shard.error = not_a_shard(shard.path, shard.bytes, shard.instead)
+            if not damaged:
+                raise shard.error
+        if known or shard.error:
             contents.shards.append(shard)
         else:
-            if source.asked_for(item.name, templates) and not damaged:
-                raise not_a_shard(shard.path, shard.bytes, shard.instead)
             contents.skipped.append(shard.name)
     if not contents.shards:
         raise nothing_found(source.bucket)
     return contents
 
 
-def not_a_shard(path: str, size: int | None, instead: tuple[str, str] | None) -> SourceError:
+def not_a_shard(path: str, size: int | None, instead: tuple[str, str] | None) -> DamagedShardError:
     """Return the error for a file that is not a shard, and what it is instead."""
     what, hint = instead or (None, None)
     message = f"is {what}, neither a tar nor a TFRecord" if what else "is neither a tar nor a TFRecord"
-    return SourceError("is empty" if size == 0 else message, shard=path, hint=hint)
+    message, kind = ("is empty", "empty") if size == 0 else (message, "unknown_format")
+    return DamagedShardError(message, kind=kind, shard=path, hint=hint)
 
 
 # --- One shard ---
@@ -102,10 +107,10 @@ def _inspect_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileCon
     """What a shard holds; if it may be `damaged` or unreadable, what is before the damage."""
     try:
         return put_together(partial(_read_shard, looks, damaged, item, context))
-    except SourceError:
+    except SourceError as error:
         if not damaged:
             raise
-        return ShardContents(context.source.locate(item.name), item.name)
+        return ShardContents(context.source.locate(item.name), item.name, error=error)
 
 
 def _read_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileContext, regroup: bool) -> ShardContents:
@@ -121,8 +126,9 @@ def _read_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileContex
             elif shard.format == "tfrecord":
                 _read_records(shard, contents, looks)
         except DamagedShardError as error:
+            contents.error = error.at(hint="run tar2tf verify to list all faults")
             if not damaged:
-                raise error.at(hint="run tar2tf verify to list all faults") from None
+                raise contents.error from None
         contents.bytes, contents.compression = shard.size, shard.compression
     return contents
 
@@ -131,16 +137,18 @@ def _read_tar(shard: OpenShard, rules: TarRules, contents: ShardContents, looks:
     """Count all samples; if they can be read by offset, read only the headers, and then examine a few samples."""
     sizes_only = shard.seekable is not None and not rules.regroup
     wanted: deque[int] = deque()
-    with closing(shard.samples(rules, contents.count_fault, sizes_only=sizes_only, heads_only=True)) as tar:
-        for sample in tar.samples():
-            contents.samples += 1
-            if not sizes_only:
-                add_sample(contents, sample, looks)
-            elif _add_sizes(contents, sample, looks):
-                wanted.append(tar.grouper.offset)
-        contents.not_adjacent, contents.skipped = tar.not_adjacent, tar.skipped
-    for sample in _samples_at(shard, wanted, rules):
-        _look_at_sample(contents, sample, looks)
+    try:
+        with closing(shard.samples(rules, contents.count_fault, sizes_only=sizes_only, heads_only=True)) as tar:
+            for sample in tar.samples():
+                contents.samples += 1
+                if not sizes_only:
+                    add_sample(contents, sample, looks)
+                elif _add_sizes(contents, sample, looks):
+                    wanted.append(tar.grouper.offset)
+            contents.not_adjacent, contents.skipped = tar.not_adjacent, tar.skipped
+    finally:  # after damage, too
+        for sample in _samples_at(shard, wanted, rules):
+            _look_at_sample(contents, sample, looks)
 
 
 def _samples_at(shard: OpenShard, offsets: deque[int], rules: TarRules) -> Iterator[Sample]:

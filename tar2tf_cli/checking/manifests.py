@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tar2tf_cli.errors import few
+from tar2tf_cli.errors import SourceError, few
 from tar2tf_cli.inputs.open_shard import list_files
 from tar2tf_cli.inputs.paths import PathsSource, are_paths
+from tar2tf_cli.inputs.stages import Tar, TarsSource, unreadable
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import Source, open_source
@@ -60,18 +61,35 @@ def open_shards(
         paths: whether all of them are inputs if they are existing paths; there are no templates then.
         reach: how servers are reached.
 
+    A shard that does not exist, and one of several manifests that cannot be read, are inputs that cannot be opened.
+
     Raises:
-        SourceError: when a manifest, or a shard that it lists, does not exist or cannot be read.
+        SourceError: when the only manifest does not exist or cannot be read.
     """
     manifests = manifests_in(bucket, templates, **reach)
     if not manifests and paths and are_paths(bucket, templates):
         return PathsSource((bucket, *templates), every=True), ()
     if not manifests:
         return open_source(bucket, **reach), templates
-    from tar2tf_cli.conversion.document import read_document
-    from tar2tf_cli.inputs.stages import TarsSource
-
-    documents = [read_document(path, **reach) for path in manifests]
-    source = TarsSource([(one.folder, item) for one in documents for item in one.find(one.manifest.shards)])
+    source = TarsSource([tar for path in manifests for tar in _shards_of(path, len(manifests) > 1, **reach)])
     source.bucket = few(manifests, 1)
     return source, ()
+
+
+def _shards_of(path: str, anyway: bool, **reach: Unpack[Reach]) -> Iterator[Tar]:
+    """The shards of a manifest; with `anyway`, one that stands for a manifest that cannot be read."""
+    from tar2tf_cli.conversion.document import read_document
+
+    try:
+        document = read_document(path, **reach)
+    except SourceError as error:
+        if not anyway:
+            raise
+        yield unreadable(path, error)
+        return
+    found = {item.name: item for item in document.there()}
+    for shard in document.manifest.shards:
+        if shard.path in found:
+            yield document.folder, found[shard.path]
+        else:
+            yield unreadable(document.folder.locate(shard.path), document.missing(shard))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tar2tf_cli.checking.contents import ShardContents, Stats
 from tar2tf_cli.checking.inspect import add_record, add_sample, not_a_shard
 from tar2tf_cli.checking.manifests import open_shards
+from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.example_parser import parse
 from tar2tf_cli.formats.magic import foreign
 from tar2tf_cli.formats.tfrecord import RecordReader
@@ -88,11 +89,13 @@ def read_samples(
     paths: bool = False,
     rules: TarRules | None = None,
     heads_only: bool = False,
+    damaged: Callable[[SourceError], None] | None = None,
     **reach: Unpack[Reach],
 ) -> Iterator[RawSample]:
     """The samples of a bucket's shards; no more is read than is asked for.
 
-    With `heads_only`, only the first mebibyte of large entries will be used.
+    With `heads_only`, only the first mebibyte of large entries will be used. `damaged` is called with the error of each
+    shard that is damaged or unreadable, and the next one is read; without it, the error is raised.
 
     Raises:
         SourceError: when there is no shard, or one is damaged.
@@ -101,13 +104,19 @@ def read_samples(
     rules = rules or TarRules()
     found = False
     for item in list_files(source, templates):
-        with OpenShard(source, item) as shard:
-            read = contents_of(shard, rules, heads_only=heads_only)
-            yield from (RawSample(shard.name, number, content) for number, content in enumerate(read))
-            if shard.format in ("tar", "tfrecord"):
-                found = True
-            elif source.asked_for(item.name, templates):
-                raise not_a_shard(shard.name, item.size, foreign(shard.head))
+        try:
+            with OpenShard(source, item) as shard:
+                read = contents_of(shard, rules, heads_only=heads_only)
+                yield from (RawSample(shard.name, number, content) for number, content in enumerate(read))
+                if shard.format in ("tar", "tfrecord"):
+                    found = True
+                elif source.asked_for(item.name, templates):
+                    raise not_a_shard(shard.name, item.size, foreign(shard.head))
+        except SourceError as error:
+            if damaged is None:
+                raise
+            damaged(error)
+            found = True
     if not found:
         raise nothing_found(source.bucket)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tar2tf_cli.checking.check_tfrecord import check_tfrecord
 from tar2tf_cli.checking.example_checker import Checker
-from tar2tf_cli.checking.faults import Fault, FileReport, damage
+from tar2tf_cli.checking.faults import Fault, FileReport, damage, fault_of
 from tar2tf_cli.checking.files import FileContext, FileTask, read_files
 from tar2tf_cli.engines import cpu_count
 from tar2tf_cli.errors import SourceError
@@ -79,9 +79,8 @@ class _Check:
                 self._check(shard, item, rules, context, report)
                 report.bytes = shard.size
         except SourceError as error:
-            where = f"{error.member}: " if error.member else ""
-            report.add(Fault("unreadable", f"{where}{error.message}", None, error.offset))
-            report.examined, report.cut = False, True
+            report.add(fault_of(error))
+            report.examined, report.cut, report.missing = False, True, error.kind == "missing"
         if self.claim:
             _compare(self.claim, stored, report)
         report.close()
@@ -211,7 +210,7 @@ def _compare(claim: ShardEntry, stored: _Stored, report: FileReport) -> None:
     """Compare size, number of records and digest; if not every record was found, only size and digest."""
     from tar2tf_cli.conversion.manifest import digest
 
-    if "unreadable" in report.counts:
+    if report.counts.keys() & {"unreadable", "missing"}:
         return
     if report.bytes != claim.bytes:
         report.add(Fault("size", f"the file has {report.bytes:,} bytes, but {claim.bytes:,} in the manifest"))

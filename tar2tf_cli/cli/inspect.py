@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
@@ -19,12 +19,27 @@ from tar2tf_cli.cli.options import (
     whole,
     workers_option,
 )
-from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, print_members, print_skipped, size
+from tar2tf_cli.cli.output import (
+    Terminal,
+    count,
+    echo,
+    message,
+    print_error,
+    print_json,
+    print_members,
+    print_skipped,
+    size,
+)
 from tar2tf_cli.cli.table import print_table
+from tar2tf_cli.errors import SourceError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tar2tf_cli.checking.contents import Contents, Stats
     from tar2tf_cli.checking.raw_samples import RawSample
+
+    OnDamage: TypeAlias = Callable[[SourceError], None]
 
 __all__ = ["command"]
 
@@ -66,49 +81,74 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
 
     Every sample is counted. About a hundred values of each entry or feature are examined to find what they are:
     images with width x height x channels, text, JSON, arrays. Sizes are in bytes; for lists of numbers, in values.
+
+    A shard that is damaged or cannot be read does not keep the others from being shown: what is before the damage is
+    counted, each error is printed, and the exit code is 3.
     """
-    from tar2tf_cli.checking.inspect import inspect
-    from tar2tf_cli.checking.raw_samples import read_samples
     from tar2tf_cli.inputs.tar_samples import TarRules
 
     rules = TarRules(options["key_split"], options["regroup"], options["ignore_missing_end"])
     where: dict[str, Any] = {"rules": rules, "paths": True, **reach_of(options)}
-    most, as_json = options["samples"], options["as_json"]
     _check_modes(options)
-    samples = islice(read_samples(bucket, template, heads_only=True, **where), most)
-    if options["keys"]:
-        for sample in samples:
-            echo(str(sample.number) if sample.key is None else sample.key)
-        return 0
+    errors: list[SourceError] = []
+
+    def damaged(error: SourceError) -> None:
+        print_error(error)
+        errors.append(error)
+
+    by_sample = options["keys"] or options["extract"] or (options["samples"] and not options["as_json"])
+    show = _show_samples if by_sample else _show_contents
+    show(bucket, template, where, options, damaged)
+    return SourceError.exit_code if errors else 0
+
+
+def _show_samples(
+    bucket: str, template: tuple[str, ...], where: dict[str, Any], options: dict[str, Any], damaged: OnDamage
+) -> None:
+    from tar2tf_cli.checking.raw_samples import read_samples
+
+    samples = read_samples(bucket, template, heads_only=not options["extract"], damaged=damaged, **where)
     if options["extract"]:
         from tar2tf_cli.checking.extract import extract
 
-        for path in extract(read_samples(bucket, template, **where), options["extract"], options["to"]):
+        for path in extract(samples, options["extract"], options["to"]):
             echo(path)
-        return 0
-    if most and not as_json:
-        for sample in samples:
+        return
+    for sample in islice(samples, options["samples"]):
+        if options["keys"]:
+            echo(str(sample.number) if sample.key is None else sample.key)
+        else:
             _print_sample(sample)
-        return 0
+
+
+def _show_contents(
+    bucket: str, template: tuple[str, ...], where: dict[str, Any], options: dict[str, Any], damaged: OnDamage
+) -> None:
+    from tar2tf_cli.checking.inspect import inspect
+    from tar2tf_cli.checking.raw_samples import read_samples
+
+    most, as_json = options["samples"], options["as_json"]
     if most and bucket == "-":
         raise click.UsageError("standard input can be read only once: use either -n or --json")
     with Terminal(**options) as terminal:
-        damaged = bool(options["html"])  # its page lists the faults
-        contents = inspect(bucket, template, workers=options["num_workers"], events=terminal, damaged=damaged, **where)
+        contents = inspect(bucket, template, workers=options["num_workers"], events=terminal, damaged=True, **where)
     if options["html"]:
         _write_page(contents, bucket, template, where, options)
-    if options["code"]:
+    some = any(shard.error is None for shard in contents.shards)
+    if as_json:
+        samples = read_samples(bucket, template, heads_only=True, damaged=lambda error: None, **where)
+        first = {"first": [sample.to_json() for sample in islice(samples, most)]} if most else {}
+        print_json({**contents.to_json(), **first})
+    elif some and options["code"]:
         from tar2tf_cli.checking.parse_code import parse_code
 
         click.echo(parse_code(contents), nl=False)
-    elif as_json:
-        first = [sample.to_json() for sample in samples] if most else None
-        print_json({**contents.to_json(), **({"first": first} if most else {})})
-    else:
+    elif some:
         _print_contents(contents, every_shard=options["verbose"])
-    if not options["quiet"]:
+    if some and not options["quiet"]:
         _print_notes(contents)
-    return 0
+    for error in contents.errors:
+        damaged(error)
 
 
 def _write_page(
@@ -152,8 +192,12 @@ def _noun(contents: Contents) -> str:
 def _print_shards(contents: Contents, *, every_shard: bool) -> None:
     shards = contents.shards
     shown = shards if every_shard or len(shards) <= _MOST_SHARDS else shards[: _MOST_SHARDS // 2]
-    rows = [(shard.name, f"{shard.samples:,}", _bytes(shard.bytes)) for shard in shown]
-    heading = ("shard", f"{_noun(contents)}s", "size")
+    faults = len(contents.errors)
+    rows = [
+        (shard.name, f"{shard.samples:,}", _bytes(shard.bytes), *[shard.error.kind if shard.error else ""][:faults])
+        for shard in shown
+    ]
+    heading = ("shard", f"{_noun(contents)}s", "size", *["fault"][:faults])
     echo("")
     print_table([heading, *rows], right={1, 2}, shrink={0: 12})
     if len(shown) < len(shards):
@@ -219,3 +263,7 @@ def _print_notes(contents: Contents) -> None:
     if foreign := sum(shard.foreign for shard in contents.shards):
         kind = contents.payload.kind
         message(f"{count(foreign, 'record')}: not a tf.train.Example ({kind})")
+    if faults := len(contents.errors):
+        message(
+            f"{faults:,} of {count(len(contents.shards), 'shard')} cannot be read to the end; what is before is counted"
+        )

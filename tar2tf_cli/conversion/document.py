@@ -44,9 +44,13 @@ class Document:
         found = self.folder.find([shard.path for shard in shards])
         for shard in shards:
             if shard.path not in found:
-                where = self.folder.locate(shard.path)
-                raise SourceError("is missing", shard=where, hint="restore it from a copy, or convert again")
+                raise self.missing(shard)
         return [found[shard.path] for shard in shards]
+
+    def missing(self, shard: ShardEntry) -> SourceError:
+        """The error for a shard that is not in the folder."""
+        hint = "restore it from a copy, or convert again"
+        return NothingFoundError("is missing", shard=self.folder.locate(shard.path), hint=hint)
 
 
 def read_document(path: str, **reach: Unpack[Reach]) -> Document:

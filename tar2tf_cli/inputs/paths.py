@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+<<<<<<< HEAD
 from collections.abc import Iterator, Sequence
+=======
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+>>>>>>> 8268139 (inspect shows every shard that can be read, names each error, and ends with 3; a pipe or an empty folder is a fault among others to verify)
 
-from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError
+from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.inputs.open_shard import list_files, nothing_found
-from tar2tf_cli.inputs.stages import Tar, TarsSource
+from tar2tf_cli.inputs.stages import Tar, TarsSource, unreadable
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import ObjectInfo, Source, open_source
@@ -20,7 +25,8 @@ class PathsSource(TarsSource):
 
     Args:
         paths: files, folders and templates of files.
-        every: whether every file of a folder is an input, as `list_files` finds them, or those named like tars.
+        every: whether every file of a folder is an input, as `list_files` finds them, or those named like tars. With
+            it, a path that cannot be read is an input that cannot be opened, unless it is the only one.
 
     Raises:
         SourceError: when there is no shard in a folder, or a path cannot be read.
@@ -30,8 +36,10 @@ class PathsSource(TarsSource):
     listed_by = (*Source.listed_by, "input.bucket")
 
     def __init__(self, paths: Sequence[str], *, every: bool) -> None:
-        found = [(path, tar) for path in paths for tar in _files(path, every=every)]
-        self._named = {source.locate(item.name) for path, (source, item) in found if not os.path.isdir(path)}
+        anyway = every and len(paths) > 1
+        found = [(path, tar) for path in paths for tar in _files(path, every=every, anyway=anyway)]
+        places = [(path, source.locate(item.name)) for path, (source, item) in found]
+        self._named = {place for path, place in places if place == path or not os.path.isdir(path)}
         super().__init__([tar for _, tar in found])
         seen: set[str] = set()
         for item in self.list(()):
@@ -45,15 +53,18 @@ class PathsSource(TarsSource):
         return name in self._named and not name.endswith(".json")
 
 
-def _files(path: str, *, every: bool) -> Iterator[Tar]:
+def _files(path: str, *, every: bool, anyway: bool) -> list[Tar]:
+    """The files of a path; with `anyway`, one that stands for a path that cannot be read."""
     source = open_source(path)
     try:
         found: Sequence[ObjectInfo] = list_files(source, ()) if every else source.list(())
-    except NothingFoundError as error:
+        if not found:
+            raise nothing_found(path)
+    except SourceError as error:
+        if anyway:
+            return [unreadable(path, error)]
         raise error.at(shard=path) from None
-    if not found:
-        raise nothing_found(path)
-    yield from ((source, item) for item in found)
+    return [(source, item) for item in found]
 
 
 def are_paths(bucket: str, templates: Sequence[str]) -> bool:

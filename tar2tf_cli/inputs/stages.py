@@ -1,10 +1,11 @@
-"""The sources of a `Pipeline`: several tars as one input each, or the output of its stages as a single input."""
+"""Inputs of several sources as those of one: a tar as an input each, or the output of stages as a single input."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.inputs.base import ListSource
@@ -15,7 +16,7 @@ from tar2tf_cli.stores.base import OnBytes, OnFault, Placed, Source
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
 
-__all__ = ["StagesSource", "Tar", "TarsSource"]
+__all__ = ["StagesSource", "Tar", "TarsSource", "unreadable"]
 
 Tar: TypeAlias = tuple[Source, ObjectInfo]
 """A tar, and its source."""
@@ -64,6 +65,31 @@ class TarsSource(Source):
     def locate(self, name: str) -> str:
         """Return the path or URL, which is the name."""
         return name
+
+
+class _Unreadable(Source):
+    """A place that cannot be read, as an input that cannot be opened, so that others are read nevertheless."""
+
+    seekable = True
+
+    def __init__(self, path: str, error: SourceError) -> None:
+        self.bucket = path
+        self._error = error
+
+    def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
+        return [ObjectInfo(self.bucket, 0, None)]
+
+    def open(self, item: ObjectInfo) -> ByteStream:
+        raise self._error
+
+    def locate(self, name: str) -> str:
+        return self.bucket
+
+
+def unreadable(path: str, error: SourceError) -> Tar:
+    """Return the input that stands for a path or URL which cannot be read: opening it raises the error."""
+    source = _Unreadable(path, error)
+    return source, source.list(())[0]
 
 
 class StagesSource(ListSource):

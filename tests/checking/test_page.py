@@ -65,8 +65,8 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def page_of(ran: Ran, path: Path) -> Page:
-    assert ran.code == 0, ran.err
+def page_of(ran: Ran, path: Path, code: int = 0) -> Page:
+    assert ran.code == code, ran.err
     return Page(path.read_text(encoding="utf-8"))
 
 
@@ -93,7 +93,7 @@ def test_faults_are_on_the_page_and_do_not_prevent_it(tmp_path: Path, run_inspec
     write(tmp_path / "set" / "x-1.record", b"".join(records))
     write(tmp_path / "set" / "x-2.record", flipped(b"".join(records), len(records[0]) + 2))
     path = tmp_path / "report.html"
-    page = page_of(run_inspect(tmp_path / "set", "--html", path), path)
+    page = page_of(run_inspect(tmp_path / "set", "--html", path), path, code=3)
     assert "1 of 2 files are not whole" in page.text
     assert "length_crc" in page.text
     assert "6 classes" in page.text

@@ -1,0 +1,134 @@
+"""`tar2tf inspect` of shards some of which cannot be read: the others are shown, each error is named, the code is 3."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from checked import Ran, a_tar, an_example, flipped, framed, write
+from tar2tf_cli import convert, inspect
+from tar2tf_cli.errors import SourceError
+from tar2tf_cli.spec.conversion import Conversion, Input, Output
+
+
+def samples(first: int, count: int) -> Iterator[tuple[str, bytes]]:
+    return ((f"{number:03d}.{name}", b"7") for number in range(first, first + count) for name in ("cls", "txt"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Four tars: whole, cut inside its third sample, an error page, whole."""
+    folder = tmp_path / "set"
+    for place in range(4):
+        write(folder / f"{place}.tar", a_tar(samples(10 * place, 4)))
+    write(folder / "1.tar", (folder / "1.tar").read_bytes()[: 5 * 1024 + 100])
+    write(folder / "2.tar", b"<html>not found")
+    return folder
+
+
+def test_shards_that_can_be_read_are_shown_and_errors_named(folder: Path, run_inspect: Callable[..., Ran]) -> None:
+    ran = run_inspect(*sorted(folder.iterdir()))
+    assert ran.code == 3
+    assert "4 tar shards, 10 samples" in ran.lines[0]
+    rows = {words[0]: words[1:] for line in ran.lines if (words := line.split()) and words[0].endswith(".tar")}
+    assert {Path(name).name: (row[0], row[-1]) for name, row in rows.items()} == {
+        "0.tar": ("4", "KB"),
+        "1.tar": ("2", "truncated"),
+        "2.tar": ("0", "unknown_format"),
+        "3.tar": ("4", "KB"),
+    }
+    errors = [line for line in ran.err.splitlines() if line.startswith("error: ")]
+    assert [f"{place}.tar" in error for place, error in zip("12", errors, strict=True)] == [True, True]
+    assert "2 of 4 shards cannot be read to the end; what is before is counted" in ran.err
+
+
+def test_the_document_lists_faults_as_verify_does(
+    folder: Path, run_inspect: Callable[..., Ran], run: Callable[..., Ran]
+) -> None:
+    paths = sorted(folder.iterdir())
+    ran = run_inspect(*paths, "--json")
+    whole, cut, page, last = ran.json["shards"]
+    assert (ran.code, ran.json["samples"]) == (3, 10)
+    assert not {"status", "faults"} & (whole.keys() | last.keys())
+    assert (cut["status"], cut["samples"]) == ("damaged", 2)
+    verified = [file["faults"][0] for file in run(*paths, "--json").json["files"][1:3]]
+    assert cut["faults"][0].keys() <= verified[0].keys()
+    assert [shard["faults"][0]["kind"] for shard in (cut, page)] == [fault["kind"] for fault in verified]
+    assert ran.json["entries"]["cls"]["count"] == 10
+
+
+def test_a_document_is_printed_even_if_no_shard_is_whole(folder: Path, run_inspect: Callable[..., Ran]) -> None:
+    ran = run_inspect(folder / "2.tar", "--json")
+    assert (ran.code, ran.json["format"], ran.json["shards"][0]["status"]) == (3, "unknown", "damaged")
+    ran = run_inspect(folder / "1.tar", folder / "2.tar")
+    assert (ran.code, ran.out, ran.err.count("error: ")) == (3, "", 2)
+
+
+def test_keys_and_samples_come_from_all_shards(folder: Path, tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
+    paths = sorted(folder.iterdir())
+    ran = run_inspect(*paths, "--keys")
+    assert (ran.code, ran.err.count("error: ")) == (3, 2)
+    assert ran.lines == ["000", "001", "002", "003", "010", "011", "030", "031", "032", "033"]
+    ran = run_inspect(*paths, "-n", "7")
+    assert (ran.code, "3.tar: sample 0, 030" in ran.out) == (3, True)
+    ran = run_inspect(*paths, "-n", "7", "--json")
+    assert (ran.code, ran.err.count("error: ")) == (3, 2)
+    assert [sample["key"] for sample in ran.json["first"]][-2:] == ["011", "030"]
+    ran = run_inspect(*paths, "--extract", "032", "--to", tmp_path / "to")
+    assert (ran.code, sorted(os.listdir(tmp_path / "to"))) == (3, ["032.cls", "032.txt"])
+    assert ran.err.count("error: ") == 2
+
+
+def test_code_is_printed_for_what_can_be_read(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
+    data = framed(*(an_example(label=number) for number in range(4)))
+    write(tmp_path / "a.record", flipped(data, len(data) // 2 + 1))
+    write(tmp_path / "b.record", data)
+    ran = run_inspect(tmp_path, "--code")
+    assert (ran.code, "label" in ran.out, ran.err.count("error: ")) == (3, True, 1)
+    compile(ran.out, "code", "exec")
+
+
+def test_values_before_the_damage_are_examined(folder: Path, run_inspect: Callable[..., Ran]) -> None:
+    entries = run_inspect(folder / "1.tar", "--json").json["entries"]
+    assert {name: (entry["kind"], entry["example"]) for name, entry in entries.items()} == {
+        "cls": ("text", "7"),
+        "txt": ("text", "7"),
+    }
+
+
+def test_a_pipe_and_an_empty_folder_are_faults_among_others(
+    folder: Path, tmp_path: Path, run_inspect: Callable[..., Ran], run: Callable[..., Ran]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "empty").mkdir()
+    paths = (tmp_path / "pipe", folder / "0.tar", tmp_path / "empty")
+    ran = run(*paths, "--json")
+    assert (ran.code, ran.json["records"]) == (1, 4)
+    assert [file["status"] for file in ran.json["files"]] == ["damaged", "ok", "missing"]
+    assert [fault["kind"] for file in ran.json["files"] for fault in file["faults"]] == ["unreadable", "missing"]
+    ran = run_inspect(*paths, "--json")
+    assert (ran.code, ran.json["samples"]) == (3, 4)
+    assert [shard.get("status") for shard in ran.json["shards"]] == ["damaged", None, "missing"]
+    assert run(tmp_path / "pipe").code == run(tmp_path / "empty").code == 3  # nothing could be checked
+
+
+def test_a_missing_shard_of_a_manifest_does_not_hide_the_others(
+    folder: Path, tmp_path: Path, run_inspect: Callable[..., Ran]
+) -> None:
+    output = Output(str(tmp_path / "out" / "x-<>.record"), records_per_shard=2)
+    convert(Conversion(Input(str(folder), ("0.tar",)), output), workers=1)
+    (tmp_path / "out" / "x-1.record").unlink()
+    write(tmp_path / "bad-manifest.json", b"{")
+    ran = run_inspect(tmp_path / "out" / "x-manifest.json", tmp_path / "bad-manifest.json", "--json")
+    assert (ran.code, ran.json["samples"]) == (3, 2)
+    assert [shard.get("status") for shard in ran.json["shards"]] == ["missing", None, "damaged"]
+
+
+def test_in_python_the_first_error_is_raised_unless_damage_is_accepted(folder: Path) -> None:
+    with pytest.raises(SourceError, match="1.tar"):
+        inspect(str(folder / "0.tar"), [str(folder / "1.tar"), str(folder / "2.tar")], paths=True)
+    found = inspect(str(folder / "0.tar"), [str(folder / "1.tar")], paths=True, damaged=True)
+    assert (found.samples, [error.shard for error in found.errors]) == (6, [str(folder / "1.tar")])
