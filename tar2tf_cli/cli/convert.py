@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -226,6 +227,8 @@ def command(ctx: click.Context, /, **options: Any) -> int:
         from tar2tf_cli.datasets.tfds import check_output
 
         check_output(conversion.output, options["tfds"])
+    if options["errors_path"]:
+        _check_errors_path(options["errors_path"], conversion, options["spec_path"])
     where: dict[str, Any] = {"endpoint": options["endpoint"], "source": _paths(conversion)}
     if options["dry_run"]:
         from tar2tf_cli.conversion.dry_run import outcome
@@ -264,6 +267,15 @@ def _paths(conversion: Conversion) -> Source | None:
     from tar2tf_cli.inputs.paths import PathsSource, are_paths
 
     return PathsSource((spec.bucket, *spec.template), every=False) if are_paths(spec.bucket, spec.template) else None
+
+
+def _check_errors_path(path: str, conversion: Conversion, spec_path: str | None) -> None:
+    """Refuse a list of errors in the place of what the conversion itself reads or writes."""
+    own, template = os.path.realpath(path), conversion.output.template
+    others = (template.manifest(), conversion.input.bucket, conversion.input.labels, spec_path)
+    shards = template._replace(text=os.path.realpath(template.text)).regex()
+    if shards.match(own) or own in (os.path.realpath(other) for other in others if other):
+        raise click.UsageError(f"--errors: {path!r} is a file of the conversion itself; name another file")
 
 
 def _note_lost_field(terminal: Terminal, path: str) -> None:

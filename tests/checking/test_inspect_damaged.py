@@ -128,7 +128,7 @@ def test_a_missing_shard_of_a_manifest_does_not_hide_the_others(
 
 
 def test_in_python_the_first_error_is_raised_unless_damage_is_accepted(folder: Path) -> None:
-    with pytest.raises(SourceError, match="1.tar"):
+    with pytest.raises(SourceError, match=r"1\.tar"):
         inspect(str(folder / "0.tar"), [str(folder / "1.tar"), str(folder / "2.tar")], paths=True)
     found = inspect(str(folder / "0.tar"), [str(folder / "1.tar")], paths=True, damaged=True)
     assert (found.samples, [error.shard for error in found.errors]) == (6, [str(folder / "1.tar")])

@@ -246,6 +246,37 @@ def test_wrong_usage_looks_like_every_other_error(
         assert hint in rest[0]
 
 
+def test_a_list_of_errors_does_not_take_the_place_of_a_file_of_the_conversion(tmp_path: Path) -> None:
+    folder, out = tmp_path / "in", tmp_path / "out"
+    write_tar(folder / "a.tar", [("a", {"cls": b"x"})])
+    rows, spec = folder / "rows.csv", folder / "spec.yaml"
+    rows.write_bytes(b"a\n")
+    spec.write_bytes(b"seed: 1\n")
+    command = ["convert", folder, "-o", out / "x.record", "--on-error", "skip", "--type", "cls=int64"]
+    several = ["--records-per-shard", "1"]
+    cases: list[tuple[Path, list[str | Path]]] = [
+        (out / "x.record", []),
+        (out / "." / "x-manifest.json", []),
+        (out / "x-00000.record", several),
+        (out / "x-manifest.json", several),
+        (spec, ["--spec", spec]),
+    ]
+    for path, options in cases:
+        done = tar2tf(*command, *options, "--errors", path)
+        assert (done.returncode, "is a file of the conversion itself" in done.stderr) == (2, True), (path, done.stderr)
+        assert not out.exists()
+    made = ["convert", "--from", "examples", "--example-class", "m:C", rows, "-o", out / "x.record", "--errors", rows]
+    assert tar2tf(*made).returncode == 2
+    assert (rows.read_bytes(), spec.read_bytes()) == (b"a\n", b"seed: 1\n")
+    assert tar2tf(*command, "--errors", out / "x.record.jsonl").returncode == 1
+
+
+def test_records_and_a_report_have_a_file_each(tmp_path: Path) -> None:
+    tar, path = write_tar(tmp_path / "x.tar", samples(1)), tmp_path / "both.xml"
+    done = tar2tf("verify", tar, "--salvage", path, "--report", path)
+    assert (done.returncode, path.exists()) == (2, False)
+
+
 @pytest.mark.parametrize("option", ["--errors", "--report", "--html"])
 def test_shards_are_never_replaced_by_a_report(option: str, tmp_path: Path) -> None:
     """Such as those of `tar2tf inspect --html a.tar b.tar`."""
