@@ -1,4 +1,7 @@
-"""How the library reports progress: it calls these methods, and prints nothing; override them to show progress."""
+"""How the library reports progress: it calls these methods, and prints nothing; override them to show progress.
+
+Notes go to the logger `tar2tf_cli` as warnings, which Python prints on standard error unless logging is configured.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +32,14 @@ def set_waiting(report: Callable[[str], None]) -> None:
 
 
 class Events:
-    """Receives progress of a conversion or check; the methods here do nothing."""
+    """Receives progress of a conversion or check; the methods here log notes, and do nothing else."""
 
     def planned(self, inputs: int, size: int | None) -> None:
         """Work begins on this many inputs of `size` stored bytes in total; None when the size is unknown."""
 
     def resumed(self, shards: int) -> None:
-        """An interrupted run had finished this many shards, which are kept."""
+        """An interrupted run had finished this many shards, which are kept; by default, that is a note."""
+        self.note(f"continuing an interrupted run: {shards:,} shard{'' if shards == 1 else 's'} done already")
 
     def progress(self, size: int) -> None:
         """This many stored bytes have been read since the beginning."""
@@ -57,4 +61,5 @@ class Events:
         warnings.warn(f"the records are made here, as {error}", UserWarning, stacklevel=level)
 
     def note(self, message: str) -> None:
-        """A note for the user; each is given once."""
+        """A note for the user, such as on what was read in another way than expected; each is given once."""
+        _logged(message)

@@ -163,9 +163,6 @@ class Terminal(Events):
                 total=size, unit="B", unit_scale=True, unit_divisor=1000, dynamic_ncols=True, leave=False, delay=0.5
             )
 
-    def resumed(self, shards: int) -> None:
-        self.note(f"continuing an interrupted run: {count(shards, 'shard')} done already")
-
     def progress(self, size: int) -> None:
         if self._bar is not None:
             self._bar.update(size - self._bar.n)

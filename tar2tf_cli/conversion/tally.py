@@ -11,12 +11,12 @@ from tar2tf_cli.conversion.lineage import Lineage
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard
-from tar2tf_cli.errors import SampleError, count
+from tar2tf_cli.errors import SampleError
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.schema import Schema
+from tar2tf_cli.flow.notes import Notes
 from tar2tf_cli.flow.sample_flow import check_most
 from tar2tf_cli.inputs.report import InputReport
-from tar2tf_cli.samples.names import split_name
 
 __all__ = ["Summary", "Tally", "growth"]
 
@@ -73,7 +73,7 @@ class Tally:
         self._last = Schema()  # that of the last input
         self._times = 0  # how many inputs with it, one after the other, are not yet counted in `_schema`
         self._samples = 0  # in all inputs so far; with `--limit`, not all are written
-        self._noted: set[str] = set()  # kinds of notes, of which only the first one is of use
+        self._notes = Notes(plan.conversion.input, events.note)
         self.summary = Summary(shuffled=plan.conversion.shuffle, seed=plan.conversion.seed)
         self.summary.classes = plan.source.classes
         self.summary.skipped.update(plan.source.skipped)
@@ -112,26 +112,9 @@ class Tally:
             self._lineage.add(report)
         for fault in report.errors:
             self._events.fault(fault)
-        self._note(report, self._plan.source.locate(item.name))
+        self._notes.add(self._plan.source.locate(item.name), report)
         if (most := self._plan.conversion.max_errors) is not None:
             check_most(self.summary.skipped_samples, most, self.summary.errors)
-
-    def _note(self, report: InputReport, name: str) -> None:
-        """Give notes on an input."""
-        spec = self._plan.conversion.input
-        if report.archives > 1:
-            self._events.note(f"note: {name} holds {report.archives} archives end to end; all were read")
-        if report.split_differs and spec.key_split == "first":
-            self._note_once("split", _split_note(report.split_differs))
-        if report.not_adjacent and not spec.regroup:
-            self._note_once("regroup", _regroup_note(name, report.not_adjacent))
-        if report.lacking:
-            self._note_once("lacking", f"note: {name}: {report.lacking}; such samples are converted without it")
-
-    def _note_once(self, kind: str, message: str | None) -> None:
-        if message and kind not in self._noted:
-            self._noted.add(kind)
-            self._events.note(message)
 
     def _add_last(self) -> None:
         """Count the examples of the inputs with the same schema as the last one."""
@@ -150,8 +133,8 @@ class Tally:
         self.summary.records += shard.records
         self.summary.kept += shard.kept
         self._written += shard.size
-        if self._read and self._size and "growth" not in self._noted:
-            self._note_once("growth", growth(self._plan, self._written * self._size // self._read, self._size))
+        if self._read and self._size and "growth" not in self._notes.given:
+            self._notes.once("growth", growth(self._plan, self._written * self._size // self._read, self._size))
 
     def fill_in(self, manifest: Manifest) -> None:
         """Fill in the manifest's features and the counts of skipped members and samples.
@@ -171,22 +154,6 @@ class Tally:
         manifest.skipped.update(
             samples=self.summary.skipped_samples, members=dict(sorted(self.summary.skipped.items()))
         )
-
-
-def _split_note(name: str) -> str:
-    key, entry = split_name(name, "first")
-    other_key, other_entry = split_name(name, "last")
-    return (
-        f"note: {name} is taken as key {key!r}, entry {entry!r}; with --key-split last it would be key {other_key!r}, "
-        f"entry {other_entry!r}"
-    )
-
-
-def _regroup_note(name: str, scattered: int) -> str:
-    return (
-        f"note: members of {count(scattered, 'sample')} are not adjacent in {name}; shards like it are read again, "
-        "to put their samples together in the order in which the keys first appear"
-    )
 
 
 def growth(plan: Plan, size: int, read: int | None) -> str | None:

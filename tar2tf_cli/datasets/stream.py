@@ -18,6 +18,8 @@ from tar2tf_cli.datasets.elements import (
     tensor_spec,
 )
 from tar2tf_cli.errors import SampleError, SourceError
+from tar2tf_cli.events import Events
+from tar2tf_cli.flow.notes import Notes
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.flow.sample_flow import Faults, Steps, context_of, flow
 from tar2tf_cli.formats.stored import whole_sample
@@ -61,6 +63,7 @@ class Stream:
         self._make = make
         self._workers = max(workers, 1)
         self._shuffle = shuffle
+        self._notes = Notes(plan.conversion.input, Events().note)
         ops = plan.conversion.ops if source is plan.source else ()
         self._steps = Steps(context_of(plan.conversion), ops, self._element)
 
@@ -121,6 +124,7 @@ class Stream:
                 with Reading(self._plan.conversion, self._source, item, ahead=True) as reading:
                     shard["shard"] = reading.name
                     yield from _shuffled(reading.samples()) if self._shuffle else reading.samples()
+                self._notes.add(reading.name, reading.report)
 
         return flow(
             samples(),

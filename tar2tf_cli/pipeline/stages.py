@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tar2tf_cli.errors import StageError, Tar2tfError
+from tar2tf_cli.events import Events
 from tar2tf_cli.features.feature_map import FeatureMap
 from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.features.tf_example import TFExample
 from tar2tf_cli.features.transformations import unknown_in
 from tar2tf_cli.features.types import TypeName
+from tar2tf_cli.flow.notes import Notes
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.flow.sample_flow import OnFault, Steps, context_of, flow
 from tar2tf_cli.formats.stored import whole_sample
@@ -138,12 +140,14 @@ class FromTars(Stage):
     def run(self, items: Iterable[Tar], run: Run) -> Iterator[Sample]:
         """The samples of the tars."""
         conversion = Conversion(self.how, Output(STDOUT), max_entry_size=run.most)
+        notes = Notes(self.how, Events().note)
         try:
             for source, item in items:
                 with Reading(conversion, source, item, on_fault=run.fault, ahead=True) as reading:
                     run.shard = reading.name
                     yield from reading.whole_samples()
                 run.report.skipped += reading.report.skipped
+                notes.add(reading.name, reading.report)
         except Tar2tfError as error:
             raise run.fail(error)  # noqa: B904  # it is the same one
 
