@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import os
-<<<<<<< HEAD
-from collections.abc import Iterator, Sequence
-=======
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
->>>>>>> 8268139 (inspect shows every shard that can be read, names each error, and ends with 3; a pipe or an empty folder is a fault among others to verify)
 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.inputs.open_shard import list_files, nothing_found
