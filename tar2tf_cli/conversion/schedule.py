@@ -208,6 +208,7 @@ class ConversionSchedule(Schedule):
                 self._seal(shard, whole)
             elif not (self._filling and self._filling.completes(shard)):
                 self._ready.append(shard)
+        self._tally.foresee(self._planner.open_shards)
 
     def _seal(self, shard: Shard, report: ShardReport) -> None:
         """Pass a whole shard to the target, and remove the spools that no other shard needs."""

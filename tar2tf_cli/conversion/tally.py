@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -133,8 +133,18 @@ class Tally:
         self.summary.records += shard.records
         self.summary.kept += shard.kept
         self._written += shard.size
-        if self._read and self._size and "growth" not in self._notes.given:
-            self._notes.once("growth", growth(self._plan, self._written * self._size // self._read, self._size))
+
+    def foresee(self, incomplete: Iterable[Shard]) -> None:
+        """Warn once if the inputs so far show that the output will be much larger than the input."""
+        if "growth" in self._notes.given or not (self._read and self._size):
+            return
+        written, records = self._written, self.summary.records
+        for shard in incomplete:
+            written, records = written + shard.size, records + shard.records
+        whole, limit = written * self._size // self._read, self._plan.conversion.limit
+        if limit and records:
+            whole = min(whole, written * limit // records)
+        self._notes.once("growth", growth(self._plan, whole, self._size))
 
     def fill_in(self, manifest: Manifest) -> None:
         """Fill in the manifest's features and the counts of skipped members and samples.

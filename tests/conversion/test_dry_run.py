@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -235,6 +236,14 @@ def test_an_output_much_larger_than_the_input_gets_one_warning(kind: str, tmp_pa
         assert lines[-1].startswith("warning: about ")
         assert document["warnings"] == [lines[-1]]
         assert not tar2tf("convert", PHOTOS, "-o", tmp_path / "z.record", "--op", "decode:jpg", "-q").stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--limit", "9"), ("--num-shards", "2")])
+def test_the_warning_of_a_large_output_is_about_right(options: tuple[str, ...], tmp_path: Path) -> None:
+    ops = ("--op", "decode:jpg", "--op", "resize:jpg,300x300")
+    done = tar2tf("convert", PHOTOS, "-o", tmp_path / "x-<>.record", *ops, *options, "-j", "1", "--json")
+    (foreseen,) = re.findall(r"about ([0-9.]+) MB will be written", done.stderr)
+    assert float(foreseen) * 1e6 == pytest.approx(json.loads(done.stdout)["bytes"], rel=0.2)
 
 
 def test_decompression_alone_gets_no_warning(tmp_path: Path) -> None:
