@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from io import FileIO
 from typing import TYPE_CHECKING
 
@@ -104,7 +105,7 @@ class DirectorySource(Source):
                 raise SourceError("is a single file, so it takes no template", shard=self.bucket)
             return [self._only]
         try:
-            return resolve(templates, self._listing, self._exists)
+            return resolve(templates, partial(self._listing, templates), self._exists)
         except SourceError as error:
             raise error.at(shard=self.bucket) from None
 
@@ -113,7 +114,7 @@ class DirectorySource(Source):
         try:
             status = os.stat(path)
         except OSError as error:
-            raise read_failed(path, error) from None
+            raise _unreadable(path, error, "read") from None
         if stat.S_ISDIR(status.st_mode):
             raise SourceError("is a directory where a shard should be", shard=path)
         if not stat.S_ISREG(status.st_mode):
@@ -123,18 +124,29 @@ class DirectorySource(Source):
     def _exists(self, name: str) -> bool:
         return os.path.lexists(self.locate(name))
 
-    def _listing(self, prefix: str) -> Iterator[str]:
-        """Names of files below the deepest folder that the prefix names, except hidden ones."""
-        folder = prefix.rpartition("/")[0]
-        top = os.path.join(self._root, folder)
+    def _listing(self, templates: Sequence[str], prefix: str) -> Iterator[str]:
+        """List files below the deepest folder that the prefix names, except hidden ones.
+
+        As in bash, links to folders are followed except by `**/`. Without templates, folders below only serve hints.
+        """
+        top = os.path.join(self._root, prefix.rpartition("/")[0])
         if not os.access(top, os.R_OK | os.X_OK):
             raise SourceError("permission to read the directory was denied", shard=top)
-        for path, folders, files in os.walk(top):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
+        levels = max((template.count("/") for template in templates), default=0)
+        anywhere = not templates or any("**/" in template for template in templates)
+        for path, folders, files in os.walk(top, onerror=_refuse if templates else None, followlinks=not anywhere):
             relative = os.path.relpath(path, self._root or ".")
+            inside = "" if relative == "." else f"{relative}/"
+            deeper = anywhere or inside.count("/") < levels
+            folders[:] = sorted(name for name in folders if deeper and not name.startswith("."))
             for name in files:
                 if not name.startswith("."):
-                    yield name if relative == "." else f"{relative}/{name}"
+                    yield inside + name
+
+
+def _refuse(error: OSError) -> None:
+    """Do not let a folder that cannot be listed pass for an empty one."""
+    raise read_failed(os.fsdecode(error.filename), error) from None
 
 
 @contextmanager
@@ -143,8 +155,12 @@ def _opening(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        link = f": it is a link to {os.readlink(path)}" if os.path.islink(path) else ""
-        raise SourceError(f"cannot be opened: {error.strerror}{link}", shard=path) from None
+        raise _unreadable(path, error, "opened") from None
+
+
+def _unreadable(path: str, error: OSError, what: str) -> SourceError:
+    link = f": it is a link to {os.readlink(path)}" if os.path.islink(path) else ""
+    return SourceError(f"cannot be {what}: {error.strerror}{link}", shard=path)
 
 
 class _Loaded:

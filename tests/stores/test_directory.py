@@ -34,6 +34,48 @@ class TestDirectory(SourceSuite):
         Path(bucket, name).unlink()
 
 
+class TestFolders:
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> Path:
+        for name in ("a.tar", "one/b.tar", "two/c.tar", "two/deep/d.tar"):
+            write_tar(tmp_path / "in" / name, samples(1))
+        return tmp_path / "in"
+
+    def test_one_that_cannot_be_listed_is_no_empty_one(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def scandir(path: str) -> Any:
+            if path.endswith("two"):
+                raise PermissionError(13, "Permission denied", path)
+            return listed(path)
+
+        listed = os.scandir
+        monkeypatch.setattr(os, "scandir", scandir)
+        source = open_source(str(root))
+        for template in ("**/*.tar", "*/*.tar", "t*/*.tar"):
+            with pytest.raises(SourceError, match="two: cannot be read: Permission denied"):
+                source.list([template])
+        for templates in ([], ["*.tar"], ["one/*.tar"], ["two/c.tar"]):
+            assert source.list(templates)
+
+    def test_links_to_them_are_followed_as_in_bash(self, root: Path) -> None:
+        (root / "link").symlink_to("two")
+        (root / "loop").symlink_to(".")
+        source = open_source(str(root))
+        found = {
+            template: [item.name for item in source.list([template])]
+            for template in ("*/*.tar", "**/*.tar", "link/**/*.tar")
+        }
+        assert found == {
+            "*/*.tar": ["link/c.tar", "loop/a.tar", "one/b.tar", "two/c.tar"],
+            "**/*.tar": ["a.tar", "one/b.tar", "two/c.tar", "two/deep/d.tar"],
+            "link/**/*.tar": ["link/c.tar", "link/deep/d.tar"],
+        }
+
+    def test_a_link_to_nowhere_says_where_it_leads(self, root: Path) -> None:
+        (root / "b.tar").symlink_to("/nowhere/b.tar")
+        with pytest.raises(SourceError, match=r"cannot be read: No such file.*: it is a link to /nowhere/b\.tar"):
+            open_source(str(root)).list([])
+
+
 def append(path: Path) -> None:
     with path.open("ab") as file:
         file.write(b"more")
