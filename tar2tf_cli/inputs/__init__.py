@@ -1,1 +1,1 @@
-"""Inputs other than a tar in a bucket: lists of files or rows, pipeline stages, open files, and shards of any kind."""
+"""Inputs in, samples out: tars, image folders, rows of a CSV file, open files, pipeline stages; shards for checks."""

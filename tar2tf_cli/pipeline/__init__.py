@@ -128,8 +128,8 @@ from tar2tf_cli.pipeline.builder import (
     TFExamplesStage,
     TFRecordStage,
 )
-from tar2tf_cli.pipeline.shards import PipelineSummary
 from tar2tf_cli.pipeline.tfrecord_io import TFRecordReader, TFRecordWriter
+from tar2tf_cli.pipeline.write import PipelineSummary
 from tar2tf_cli.samples.names import Sample
 
 __all__ = [

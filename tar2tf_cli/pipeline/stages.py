@@ -28,15 +28,7 @@ from tar2tf_cli.samples.names import Sample
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.output_path import STDOUT
 
-__all__ = [
-    "FromTars",
-    "Own",
-    "Recipe",
-    "Run",
-    "Stage",
-    "ToExamples",
-    "Transform",
-]
+__all__ = ["FromTars", "Own", "Recipe", "Run", "Stage", "ToExamples", "Transform"]
 
 
 class Run:

@@ -79,9 +79,9 @@ class TFRecordReader:
 class TFRecordWriter:
     """Writes a TFRecord file, which appears at its path whole and flushed to disk, or not at all.
 
-    Use it in a `with` statement: if the block raises, no file is left at the path. If it is never closed there is none
-    either, and a RuntimeWarning. An open file receives records as
-    they are written; it is flushed at the end and left open.
+    Use it in a `with` statement: if the block raises, no file is left at the path. If it is never closed, there is none
+    either, and a RuntimeWarning says so. An open file receives records as they are written; it is flushed at the end
+    and left open.
 
     Args:
         out: a path, or a file open for writing bytes.

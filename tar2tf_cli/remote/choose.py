@@ -51,32 +51,34 @@ def where_records_are_made(
         if conversion.etl:
             transformer.use(conversion.etl)
         elif wanted:
-            transformer.look()
+            transformer.find()
         elif why := transformer.why_not_there(inputs):
-            return _here(source, why, events)
+            return _made_here(source, why, events)
     except RemoteError as error:
         if wanted:
             events.not_remote(error)
         return contextlib.nullcontext(source)
     kind = partial(RemoteSamples, inputs, samples) if samples else RemoteSource
-    return _source(transformer, source, inputs, events, kind)
+    return _made_there(transformer, source, inputs, events, kind)
 
 
 @contextlib.contextmanager
-def _here(source: Source, why: str, events: Events) -> Iterator[Source]:
+def _made_here(source: Source, why: str, events: Events) -> Iterator[Source]:
     events.note(f"note: the records are made here: {why}")
     yield source
 
 
 @contextlib.contextmanager
-def _source(
+def _made_there(
     transformer: _Transformer, source: Source, inputs: Sequence[ObjectInfo], events: Events, kind: Callable[..., Source]
 ) -> Iterator[Source]:
     """The source of a transformer, which is made if there is none; the given one if it cannot be made."""
     try:
         with contextlib.ExitStack() as stack:
-            made_of = transformer.entered(inputs, lambda: stack.callback(transformer.delete, events))
-            _check_names(made_of, inputs)
+            made_of = transformer.ensure(inputs, lambda: stack.callback(transformer.delete, events))
+            if name := _unreachable(made_of, inputs):
+                hint = "rename it, or make the transformer with --comm hpull"
+                raise RemoteError(f"AIStore cannot ask a transformer for the object {name!r} with hpush", hint=hint)
             settings, cluster = transformer.settings, transformer.cluster
             events.note(f"note: the cluster makes the records, with its transformer {made_of['name']}")
             rest = stack.pop_all()
@@ -114,8 +116,8 @@ class _Transformer:
             hint = f"tar2tf etl init --spec SPEC --name {name} makes one of this spec; or leave out --etl"
             raise RemoteError(what, shard=self.cluster.where, hint=hint)
 
-    def look(self) -> None:
-        """See in which stage the transformer of these settings is.
+    def find(self) -> None:
+        """Find out in which stage the transformer of these settings is.
 
         Raises:
             RemoteError: when the cluster has no transformers.
@@ -139,7 +141,7 @@ class _Transformer:
         name = _unreachable(self._made_of, inputs)
         return f"the cluster's transformer cannot get the object {name!r}" if name else None
 
-    def entered(self, inputs: Sequence[ObjectInfo], at_the_end: Callable[[], object]) -> MadeOf:
+    def ensure(self, inputs: Sequence[ObjectInfo], at_the_end: Callable[[], object]) -> MadeOf:
         """Make it unless it is there, and return what it is made of.
 
         Args:
@@ -183,13 +185,6 @@ def _odd(inputs: Sequence[ObjectInfo]) -> str | None:
 def _unreachable(made_of: MadeOf, inputs: Sequence[ObjectInfo]) -> str | None:
     """The name of the first input that the cluster could not pass on to a transformer."""
     return _odd(inputs) if str(made_of.get("communication")).startswith("hpush") else None
-
-
-def _check_names(made_of: MadeOf, inputs: Sequence[ObjectInfo]) -> None:
-    """Raise if the cluster could not pass a name on to the transformer."""
-    if name := _unreachable(made_of, inputs):
-        hint = "rename it, or make the transformer with --comm hpull"
-        raise RemoteError(f"AIStore cannot ask a transformer for the object {name!r} with hpush", hint=hint)
 
 
 def _settings(conversion: Conversion, *, samples: bool) -> Settings:

@@ -8,8 +8,7 @@
     types: {label: int64}
     output: {path: 'out/train-<>.record', max_shard_size: 100MB}
 
-Besides these, the top level takes preset, image_size, max_pixels, shuffle, seed, limit, split, on_error, max_errors,
-retry_for, remote_exec and etl. Each key means the same as the flag of that name.
+Besides these, the top level takes the other fields of `Conversion`. Each key means the same as the flag of that name.
 """
 
 from __future__ import annotations

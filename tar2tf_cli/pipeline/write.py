@@ -1,4 +1,4 @@
-"""Writes the output of a `Pipeline`: passes its stages to `convert`, as a conversion or as the source of one."""
+"""Writes what a `Pipeline` makes: passes its stages to `convert`, as a conversion or as the source of one."""
 
 from __future__ import annotations
 
