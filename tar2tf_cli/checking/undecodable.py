@@ -61,9 +61,11 @@ class Values:
         found = []
         for name, data in values:
             kind = _kind(data)
-            decode = _DECODERS.get(kind, _unknown if kind.startswith("image/") else _nothing)
             try:
-                decode(data)
+                if decode := _DECODERS.get(kind):
+                    decode(data)
+                elif kind.startswith("image/"):
+                    raise _UnknownError
             except _UnknownError as error:
                 with self._lock:
                     self.unknown[f"{kind} {error}".rstrip()] += 1
@@ -89,14 +91,6 @@ def _kind(data: bytes) -> str:
 
 class _UnknownError(Exception):
     """Nobody here can tell whether a value is whole; says why, or nothing."""
-
-
-def _unknown(data: bytes) -> None:
-    raise _UnknownError
-
-
-def _nothing(data: bytes) -> None:
-    """Accept what is neither an image nor an array."""
 
 
 def _decode_webp(data: bytes) -> None:

@@ -211,18 +211,21 @@ def _feature(
 ) -> dict[str, Any]:
     """Describe one feature; `values` are some of its values."""
     encoding, shape, dtype = feature["encoding"], feature["shape"], feature["dtype"]
+    stored = "string" if encoding in ("bytes", "raw") else dtype
+    if optional:
+        return _tensor([None], stored)
+    if shape.count(None) > 1:  # TFDS would look for the shape under another name
+        return _tensor([] if encoding == "raw" else [None], stored)
     if encoding == "raw":
-        if optional or shape.count(None) > 1:  # TFDS would look for the shape under another name
-            return _tensor([None] if optional else [], "string")
         return _tensor(shape, dtype, encoding="bytes")
-    if optional or shape.count(None) > 1:
-        return _tensor([None], "string" if encoding == "bytes" else dtype)
-    if shape or encoding != "bytes":
-        if classes and not shape:
-            kind = "class_label_feature.ClassLabel"
-            return {"pythonClassName": _FEATURES + kind, "classLabel": {"numClasses": str(len(classes))}}
-        return _tensor(shape, "string" if encoding == "bytes" else dtype)
-    return _image(values) or {"pythonClassName": f"{_FEATURES}text_feature.Text", "text": {}}
+    if shape:
+        return _tensor(shape, stored)
+    if encoding == "bytes":
+        return _image(values) or {"pythonClassName": f"{_FEATURES}text_feature.Text", "text": {}}
+    if classes:
+        kind = "class_label_feature.ClassLabel"
+        return {"pythonClassName": _FEATURES + kind, "classLabel": {"numClasses": str(len(classes))}}
+    return _tensor([], dtype)
 
 
 def _tensor(shape: Sequence[int | None], dtype: str, encoding: str = "none") -> dict[str, Any]:

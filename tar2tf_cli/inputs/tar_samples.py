@@ -104,28 +104,19 @@ class TarSamples:
             regroup = False
         elif regroup is None and ahead:
             stream, regroup = self._looked_ahead(stream, rules, ahead)
+        strict = regroup is not None
         self.grouper = grouper = Grouper(
-            name,
-            fault,
-            key_split=rules.key_split,
-            strict=regroup is not None,
-            sizes_only=sizes_only,
-            trusted=trusted,
+            name, fault, key_split=rules.key_split, strict=strict, sizes_only=sizes_only, trusted=trusted
         )
         self.regroups = bool(regroup)
-        self._runs = Runs(self.grouper) if regroup else None
+        self._runs = Runs(grouper) if regroup else None
         self._whole = SeekableTar(lambda: stream, name, seekable=source.seekable) if regroup else None
         self._scanned = False
         self._lost = False
-        in_place = self._whole.descriptor if self._whole else stream.fileno if isinstance(stream, PlainStream) else None
-        self._large = LargeEntries(
-            name,
-            in_place if self.seekable or regroup else None,
-            most,
-            heads_only=heads_only,
-            least=least,
-            on_bytes=self._on_bytes,
-        )
+        descriptor = stream.fileno if self.seekable and isinstance(stream, PlainStream) else None
+        if self._whole:
+            descriptor = self._whole.descriptor
+        self._large = LargeEntries(name, descriptor, most, heads_only=heads_only, least=least, on_bytes=self._on_bytes)
         self._large.begin = lambda: grouper.begin
         self._tar = TarReader(
             self._whole.view() if self._whole else stream,
