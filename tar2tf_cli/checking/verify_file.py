@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.checking.check_tfrecord import check_tfrecord
 from tar2tf_cli.checking.example_checker import Checker
@@ -53,30 +53,44 @@ class CheckContext(FileContext):
     decoders: int = 0
 
 
+Part: TypeAlias = "Callable[[], AbstractContextManager[SalvagePart | None]]"
+"""Opens the file for the good records of one file, or nothing if they are not kept."""
+
+
+def _check_file(claim: ShardEntry | None, part: Part, item: ObjectInfo, context: CheckContext) -> FileReport:
+    """Check a file and return its report."""
+    return put_together(_FileCheck(claim, part, item, context).report)
+
+
 @dataclass(frozen=True, slots=True)
-class _Check:
-    """Checks one file.
+class _FileCheck:
+    """The check of one file.
 
     Attributes:
         claim: the file's entry in a manifest, if there is one; the file must then be TFRecord.
-        part: opens the file for its good records, or nothing if they are not kept.
+        part: where its good records go.
+        item: the file.
+        context: what it has in common with the other files.
     """
 
     claim: ShardEntry | None
-    part: Callable[[], AbstractContextManager[SalvagePart | None]]
+    part: Part
+    item: ObjectInfo
+    context: CheckContext
 
-    def __call__(self, item: ObjectInfo, context: CheckContext) -> FileReport:
-        """Check the file and return its report."""
-        return put_together(partial(self._report, item, context))
+    def report(self, regroup: bool) -> FileReport:
+        """Check the file; with `regroup`, samples of a tar are put together from the start.
 
-    def _report(self, item: ObjectInfo, context: CheckContext, regroup: bool) -> FileReport:
-        stored, rules = _Stored(), context.rules._replace(regroup=regroup or context.rules.regroup)
-        report = FileReport(context.source.locate(item.name), "tfrecord" if self.claim else None)
+        Raises:
+            NotAdjacentError: when the check must begin again with `regroup`.
+        """
+        stored, context = _Stored(), self.context
+        report = FileReport(context.source.locate(self.item.name), "tfrecord" if self.claim else None)
         try:
             wrap = stored if self.claim and not context.fast else lambda raw: raw
-            with OpenShard(context.source, item, context.on_bytes, wrap) as shard:
+            with OpenShard(context.source, self.item, context.on_bytes, wrap) as shard:
                 report.bytes = shard.size
-                self._check(shard, item, rules, context, report)
+                self._check(shard, report, regroup=regroup)
                 report.bytes = shard.size
         except SourceError as error:
             report.add(fault_of(error))
@@ -86,9 +100,7 @@ class _Check:
         report.close()
         return report
 
-    def _check(
-        self, shard: OpenShard, item: ObjectInfo, rules: TarRules, context: CheckContext, report: FileReport
-    ) -> None:
+    def _check(self, shard: OpenShard, report: FileReport, *, regroup: bool) -> None:
         report.format = report.format or shard.format
         if shard.damage and report.format is None:
             report.add(damage(shard.damage))
@@ -96,33 +108,33 @@ class _Check:
         elif report.format == "tar":
             from tar2tf_cli.checking.check_tar import check_tar
 
-            check_tar(shard, rules, report, decoders=context.decoders)
+            rules = self.context.rules._replace(regroup=regroup or self.context.rules.regroup)
+            check_tar(shard, rules, report, decoders=self.context.decoders)
         elif report.format == "tfrecord":
-            self._check_records(shard, item.size, context, report)
-        elif report.format is None and _TFRECORD_NAME.search(item.name) and not foreign(shard.head):
-            self._search_records(shard, item.size, context, report)
+            self._check_records(shard, report)
+        elif report.format is None and _TFRECORD_NAME.search(self.item.name) and not foreign(shard.head):
+            self._search_records(shard, report)
         else:
             report.add(_unknown(shard.head))
 
-    def _check_records(self, shard: OpenShard, size: int | None, context: CheckContext, report: FileReport) -> None:
-        if context.fast:
+    def _check_records(self, shard: OpenShard, report: FileReport) -> None:
+        if self.context.fast:
             seek = shard.seekable.seek if shard.seekable else None
-            check_tfrecord(LengthReader(shard, shard.name, seek=seek, size=size), lambda data: (), report)
+            check_tfrecord(LengthReader(shard, shard.name, seek=seek, size=self.item.size), lambda data: (), report)
             return
-        checker = Checker(context.schema, context.required)
+        checker, decoders = Checker(self.context.schema, self.context.required), self.context.decoders
         try:
             with self.part() as part:
-                whole = context.decoders or part
+                whole = decoders or part
                 reader = RecordReader(shard, shard.name) if whole else reader_of_the_rest(shard, shard.name, checker)
-                keep = part.keep if part else None
-                check_tfrecord(reader, checker.check, report, decoders=context.decoders, keep=keep)
+                check_tfrecord(reader, checker.check, report, decoders=decoders, keep=part.keep if part else None)
         finally:
             report.features, report.sequences = checker.counts(), checker.sequences
 
-    def _search_records(self, shard: OpenShard, size: int | None, context: CheckContext, report: FileReport) -> None:
+    def _search_records(self, shard: OpenShard, report: FileReport) -> None:
         """Check a file whose first bytes are not those of a TFRecord, although its name is that of one."""
         report.format = "tfrecord"
-        self._check_records(shard, size, context, report)
+        self._check_records(shard, report)
         if not report.records:
             report.format = None
             report.faults.clear()
@@ -159,10 +171,8 @@ class CheckRun(NamedTuple):
     ) -> list[FileReport]:
         """Check files, each with its entry in a manifest if it has one, and return their reports in order."""
         context = CheckContext(source, self.rules, schema=schema, required=required, fast=self.fast)
-        tasks = [
-            FileTask(item, _Check(claim, self.salvage.next_part() if self.salvage else nullcontext))
-            for item, claim in files
-        ]
+        part: Callable[[], Part] = self.salvage.next_part if self.salvage else lambda: nullcontext
+        tasks = [FileTask(item, partial(_check_file, claim, part())) for item, claim in files]
         if self.decode:
             context.decoders = -(-(self.workers or cpu_count()) // max(len(tasks), 1))
         reports: list[FileReport] = read_files(tasks, context, self.workers, self.events)
