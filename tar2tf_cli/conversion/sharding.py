@@ -230,7 +230,9 @@ class ShardPlanner:
         if self.holds_all:
             self._held.append((source, part))
             return
-        for units in self._limited(self._runs(source, part)):
+        for units in _limited(self._runs(source, part), self._remaining):
+            if self._remaining is not None:
+                self._remaining -= units.length
             yield from self._fill(units)
         if self._by_input:
             yield from self._close()
@@ -239,16 +241,14 @@ class ShardPlanner:
         """Yield the remaining shards once there are no more inputs."""
         tables = list(self._shuffled(self._tables)) if self._tables else None
         if self._num_shards and not self._quotas:
-            left = self._remaining
             self._quotas = _equal_shares(tables or self._all_held(), self._num_shards)
-            self._remaining = left
         for units in self._all_held() if tables is None else tables:
             yield from self._fill(units)
         yield from self._close()
 
     def _all_held(self) -> Iterator[Units]:
         """All units that wait, in input order and up to the limit."""
-        return self._limited(units for held in self._held for units in self._runs(*held))
+        return _limited((units for held in self._held for units in self._runs(*held)), self._remaining)
 
     def _shuffled(self, tables: Tables) -> Iterator[Units]:
         for lane, part in tables.sort((part for _, part in self._held), self._remaining):
@@ -264,16 +264,6 @@ class ShardPlanner:
             count = sum(1 for _ in units)
             yield Units(self._lanes[number], source, part, first, count)
             first += count
-
-    def _limited(self, runs: Iterable[Units]) -> Iterator[Units]:
-        """The first units, up to the limit."""
-        for units in runs:
-            if self._remaining == 0:
-                return
-            if self._remaining is not None:
-                units = units._replace(length=min(units.length, self._remaining))
-                self._remaining -= units.length
-            yield units
 
     def _fill(self, units: Units) -> Iterator[Shard]:
         """Add units to the shards of their lane; yields each shard that is full."""
@@ -315,6 +305,17 @@ class ShardPlanner:
     def _close(self) -> Iterator[Shard]:
         for lane in list(self._open):
             yield self._closed(lane)
+
+
+def _limited(runs: Iterable[Units], most: int | None) -> Iterator[Units]:
+    """The first units, at most so many of them; all if there is no limit."""
+    for units in runs:
+        if most == 0:
+            return
+        if most is not None:
+            units = units._replace(length=min(units.length, most))
+            most -= units.length
+        yield units
 
 
 def _shares(total: int, shards: int) -> list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.conversion.claim import Claim, JournalEntry, published
@@ -196,8 +195,7 @@ def _what_changed(previous: Manifest, claim: Claim) -> tuple[str, str | None]:
 
 def _sealed(entries: list[Any]) -> dict[tuple[str, int], JournalEntry]:
     """The entries of whole shards, by lane and number."""
-    found = [entry for entry in entries if type(entry) is list and len(entry) == 6]
-    return dict(zip(map(itemgetter(0, 1), found), found, strict=True))
+    return {(entry[0], entry[1]): entry for entry in entries if type(entry) is list and len(entry) == 6}
 
 
 def _is_same_command(identity: dict[str, Any] | None, claim: Claim) -> bool:
