@@ -22,7 +22,7 @@ from tar2tf_cli.formats.record_file import RecordFile, sync
 from tar2tf_cli.stores import Source
 
 if TYPE_CHECKING:
-    from tar2tf_cli.conversion.former import Former
+    from tar2tf_cli.conversion.earlier import EarlierOutput
     from tar2tf_cli.conversion.placing import Placing
 
 __all__ = ["Publisher"]
@@ -41,7 +41,7 @@ class Publisher:
         up_to_date: the manifest, if the conversion was finished by an earlier run and there is nothing to do.
         manifest: path or URL of the manifest, as shown to users.
         folder: the working folder.
-        former: the earlier conversion that is brought up to date; None to convert everything.
+        earlier: the earlier conversion that is brought up to date; None to convert everything.
         resumes: whether an interrupted run left shards that are whole.
 
     Raises:
@@ -58,7 +58,7 @@ class Publisher:
         self._entries: dict[str, dict[int, ShardReport]] = {}
         self._published: dict[str, int] = {}
         self._origins: dict[tuple[str, int], Sequence[Origin]] = {}
-        self.former: Former | None = None
+        self.earlier: EarlierOutput | None = None
         self.up_to_date: Manifest | None = None
         self.manifest: str | None = claim.where
         self._replaces = False  # whether an older manifest is gone, as it would be wrong
@@ -86,7 +86,7 @@ class Publisher:
             return
         with _without_collection():
             self._takeover = takeover = Takeover(self._claim, self._working_folder)
-        self.former = takeover.former
+        self.earlier = takeover.earlier
         takeover.begin()
         if takeover.changes:
             self._events.note(f"updating: {takeover.changes}")
@@ -113,7 +113,7 @@ class Publisher:
             stems: the stem of each input.
         """
         store, claim = self._sink.store, self._claim
-        if self.former or store is None or not read.places_in(store):
+        if self.earlier or store is None or not read.places_in(store):
             return None
         from tar2tf_cli.conversion.placing import Placing
 
@@ -153,8 +153,8 @@ class Publisher:
             self._working_folder.note(self._claim.journal_entry(shard, report))
         self._entries.setdefault(shard.lane, {})[shard.number] = report
         self._origins[shard.place] = shard.origins
-        before = self.former and self.former.shards.get(shard.place)
-        if self._claim.by_total or self.former:  # what is there stays valid until all of the new is whole
+        before = self.earlier and self.earlier.shards.get(shard.place)
+        if self._claim.by_total or self.earlier:  # what is there stays valid until all of the new is whole
             for path in filter(os.path.exists, self.unsynced(shard)):
                 if before and before.there and before.report == report:
                     os.unlink(path)  # there is nothing to replace
@@ -176,7 +176,7 @@ class Publisher:
         with write_errors(claim.where):
             if claim.by_total:
                 self._working_folder.note({"paths": [entry.path for entry in manifest.shards]})
-            if claim.by_total or self.former:
+            if claim.by_total or self.earlier:
                 self._sink.flush(())
             for lane in self._entries:
                 self._publish(lane)

@@ -51,13 +51,13 @@ class ConversionSchedule(Schedule):
         self._target = target
         self._tally = tally
         self._events = events
-        stems, former = plan.stems, target.former
-        self._size = None if former else plan.size  # how many bytes will be read, if that is known
+        stems, earlier = plan.stems, target.earlier
+        self._size = None if earlier else plan.size  # how many bytes will be read, if that is known
         self._planner: ShardPlanner
-        if former:
+        if earlier:
             from tar2tf_cli.conversion.update_planner import UpdatePlanner
 
-            self._planner = UpdatePlanner(plan.work, stems, former)
+            self._planner = UpdatePlanner(plan.work, stems, earlier)
         else:
             tables = Tables(lambda number: worker.path(number, "table"), len(plan.inputs))
             self._planner = ShardPlanner(plan.work, stems, plan.records, tracked=plan.tracked, tables=tables)
@@ -73,7 +73,7 @@ class ConversionSchedule(Schedule):
         self._users: Counter[int] = Counter()  # how many inputs to come and unwritten shards need a group's spool
         self._flusher: Flusher[tuple[Shard, ShardReport] | None] = Flusher()
         self._filling: Filling | None = None
-        self._may_fill = worker.fills and not (target.resumes or target.former)
+        self._may_fill = worker.fills and not (target.resumes or target.earlier)
 
     def begin(self) -> None:
         """Report how much there is to do, and flush what is needed to continue, while inputs are read."""
@@ -184,7 +184,7 @@ class ConversionSchedule(Schedule):
 
     def _check_same(self, number: int, report: InputReport) -> None:
         """Raise if an unchanged input gave other records than before: some of them would be missing."""
-        if self._target.former and self._target.former.report(number).samples != report.samples:
+        if self._target.earlier and self._target.earlier.report(number).samples != report.samples:
             message = "has other records than before, although its size and version are the same"
             name = self._plan.source.locate(self._plan.inputs[number].name)
             raise SourceError(message, shard=name, hint="pass --overwrite to convert everything again")
@@ -202,8 +202,8 @@ class ConversionSchedule(Schedule):
             self._users.update(shard.groups)
         for shard in shards:
             self._tally.add_shard(shard)
-            if shard.kept and self._target.former:
-                self._seal(shard, self._target.former.shards[shard.place].report)
+            if shard.kept and self._target.earlier:
+                self._seal(shard, self._target.earlier.shards[shard.place].report)
             elif whole := self._target.whole(shard):
                 self._seal(shard, whole)
             elif not (self._filling and self._filling.completes(shard)):

@@ -14,7 +14,7 @@ from tar2tf_cli.spec.output_path import PathTemplate, check_replaceable
 
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.changes import InputChanges
-    from tar2tf_cli.conversion.former import Former
+    from tar2tf_cli.conversion.earlier import EarlierOutput
 
 __all__ = ["Takeover"]
 
@@ -28,7 +28,7 @@ class Takeover:
         found: normalised paths of existing files that may be replaced.
         stale: normalised paths of files that are removed once the output is whole, unless they are replaced.
         sealed: what an interrupted run noted of whole shards, which may be gone since, by lane and number.
-        former: the earlier conversion that is brought up to date; None to convert everything.
+        earlier: the earlier conversion that is brought up to date; None to convert everything.
         changes: how its inputs differ from those now.
         everything: why an update converts everything again; empty if it does not.
 
@@ -40,7 +40,7 @@ class Takeover:
         self._claim = claim
         self._sink = claim.sink
         self._folder = folder
-        self.former: Former | None = None
+        self.earlier: EarlierOutput | None = None
         self.changes: InputChanges | None = None
         self.everything = ""
         head, entries = folder.read_journal()
@@ -80,10 +80,10 @@ class Takeover:
             self.everything = "the manifest does not say which records came from which input"
         else:
             from tar2tf_cli.conversion.changes import InputChanges
-            from tar2tf_cli.conversion.former import Former
+            from tar2tf_cli.conversion.earlier import EarlierOutput
 
             self.changes = InputChanges.between(previous.inputs, claim.plan.inputs)
-            self.former = Former.of(previous, claim.plan.inputs, claim.lane, claim.is_there)
+            self.earlier = EarlierOutput.of(previous, claim.plan.inputs, claim.lane, claim.is_there)
             self._previous = previous
 
     def _checked_previous(self) -> Manifest | None:

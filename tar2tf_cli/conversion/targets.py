@@ -20,7 +20,7 @@ from tar2tf_cli.stores import Source
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from tar2tf_cli.conversion.former import Former
+    from tar2tf_cli.conversion.earlier import EarlierOutput
     from tar2tf_cli.conversion.placing import Placing
 
 __all__ = ["DeviceTarget", "FilesTarget", "StreamTarget", "Target", "prepared"]
@@ -33,12 +33,12 @@ class Target(Protocol):
         folder: the working folder, created on entering.
         up_to_date: the manifest, if the conversion was finished by an earlier run and there is nothing to do.
         manifest: path or URL of the manifest, as shown to users; None if none is written.
-        former: the earlier conversion that is brought up to date; None to convert everything.
+        earlier: the earlier conversion that is brought up to date; None to convert everything.
         resumes: whether an interrupted run left shards that are whole.
     """
 
     folder: str
-    former: Former | None = None
+    earlier: EarlierOutput | None = None
     up_to_date: Manifest | None = None
     manifest: str | None = None
     resumes: bool = False

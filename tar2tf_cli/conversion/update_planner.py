@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from tar2tf_cli.conversion.former import Content, Former, Segment
+from tar2tf_cli.conversion.earlier import Content, EarlierOutput, Segment
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
 from tar2tf_cli.conversion.spool_index import Part, SpoolIndex
 from tar2tf_cli.inputs.report import InputReport
@@ -25,12 +25,12 @@ class UpdatePlanner(ShardPlanner):
     Args:
         conversion: the conversion, in which each shard depends only on the inputs up to it.
         stems: the inputs' stems.
-        former: the earlier conversion.
+        earlier: the earlier conversion.
     """
 
-    def __init__(self, conversion: Conversion, stems: list[str], former: Former) -> None:
+    def __init__(self, conversion: Conversion, stems: list[str], earlier: EarlierOutput) -> None:
         super().__init__(conversion, stems, tracked=True)
-        self._former = former
+        self._earlier = earlier
         self._contents: dict[str, Content] = defaultdict(Content)  # of the last shard of each lane
         self._parts: dict[int, Part] = {}  # of inputs that were read, perhaps with records in open or waiting shards
         self._waiting: list[tuple[Shard, Content]] = []  # shards with records of inputs that must be read
@@ -39,8 +39,8 @@ class UpdatePlanner(ShardPlanner):
     @property
     def reads(self) -> Sequence[int]:
         """Numbers of the inputs that certainly have to be read: new and changed ones, and those beside them."""
-        former = self._former
-        return [number for number in super().reads if number not in former.segments or number in former.broken]
+        earlier = self._earlier
+        return [number for number in super().reads if number not in earlier.segments or number in earlier.broken]
 
     @property
     def missing(self) -> Sequence[int]:
@@ -54,11 +54,11 @@ class UpdatePlanner(ShardPlanner):
 
     def known(self, source: int) -> InputReport | None:
         """The report of an unchanged input that begins where it did in each lane; None if it must be read."""
-        segments = self._former.segments.get(source)
-        if segments is None or source in self._former.broken:
+        segments = self._earlier.segments.get(source)
+        if segments is None or source in self._earlier.broken:
             return None
         in_place = all(self._is_in_place(lane, first) for lane, (first, *_) in segments.items())
-        return self._former.report(source) if in_place else None
+        return self._earlier.report(source) if in_place else None
 
     def _is_in_place(self, lane: str, segment: Segment) -> bool:
         shard, number = self._open.get(lane), self.totals.get(lane, 0)
@@ -86,7 +86,7 @@ class UpdatePlanner(ShardPlanner):
 
     def _put_in_place(self, source: int) -> Iterator[Shard]:
         """Add the records of an input to shards as before, without knowing their units."""
-        for lane, segments in self._former.segments[source].items():
+        for lane, segments in self._earlier.segments[source].items():
             for segment in segments:
                 if segment.begins and lane in self._open:
                     yield self._closed(lane)
@@ -101,8 +101,8 @@ class UpdatePlanner(ShardPlanner):
         """Compare each shard with the earlier one; one that is not the same waits until all its units are known."""
         for shard in shards:
             content = self._contents[shard.lane] = self._contents[shard.lane].followed_by(shard.origins)
-            former = self._former.shards.get(shard.place)
-            if former and former.there and former.content == content:
+            earlier = self._earlier.shards.get(shard.place)
+            if earlier and earlier.there and earlier.content == content:
                 shard.pieces, shard.kept = [], True
                 yield shard
             elif sum(piece.size for piece in shard.pieces) == shard.size:

@@ -212,7 +212,7 @@ NETWORK = {"requests", "urllib3", "urllib.parse", "aistore", "obstore", "tar2tf_
 PROCESSES = {"tar2tf_cli.engines.local", "multiprocessing", "pickle", "selectors", "socket", "subprocess"}
 STANDARD = {"hashlib", "shutil", "pathlib", "tempfile", "difflib", "locale", "logging"}
 OPS = {f"tar2tf_cli.ops.{name}" for name in ("image", "fields", "func")}
-CONVERSION = {f"tar2tf_cli.conversion.{name}" for name in ("changes", "dry_run", "estimate", "former", "late_entries")}
+CONVERSION = {f"tar2tf_cli.conversion.{name}" for name in ("changes", "dry_run", "earlier", "estimate", "late_entries")}
 CONVERSION |= {f"tar2tf_cli.conversion.{name}" for name in ("manifest_model", "placing", "targets", "update_planner")}
 LATE = LIBRARIES | NETWORK | PROCESSES | STANDARD | OPS | CONVERSION
 """Modules that take a millisecond or more to import, or that few conversions need."""

@@ -18,7 +18,7 @@ from checked import edit
 from planned import conversion, indexed
 from properties import example_count
 from shards import samples, tar2tf, tree, write_tar
-from tar2tf_cli.conversion.former import Former
+from tar2tf_cli.conversion.earlier import EarlierOutput
 from tar2tf_cli.conversion.lineage import Lineage
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.conversion.run import Summary, convert
@@ -477,20 +477,20 @@ def test_all_shards_that_would_be_the_same_are_kept_and_no_input_is_read_for_the
     limits: dict[str, Any], tars: tuple[Tars, Tars]
 ) -> None:
     spec, (before, now) = conversion(**{"path": "x-<>", **limits}), tars
-    former_shards = sorted(planned(spec, before), key=lambda shard: shard.place)
+    earlier_shards = sorted(planned(spec, before), key=lambda shard: shard.place)
     entries = [
         ShardEntry("x", shard.records, shard.size, "crc32c:00000000", shard.lane, tuple(shard.origins))
-        for shard in former_shards
+        for shard in earlier_shards
     ]
     inputs, present = ([ObjectInfo(name, 1, "1") for name, _ in each] for each in tars)
     lineage = Lineage()
     for _ in before:
         lineage.add(InputReport())
     manifest = Manifest({}, inputs, entries, lineage=lineage)
-    former = Former.of(manifest, present, lambda split, name: split or "", lambda path, size: True)
+    earlier = EarlierOutput.of(manifest, present, lambda split, name: split or "", lambda path, size: True)
 
     indexes = [indexed(spec, number, found, name)[0] for number, (name, found) in enumerate(now)]
-    planner = UpdatePlanner(spec, [name for name, _ in now], former)
+    planner = UpdatePlanner(spec, [name for name, _ in now], earlier)
     certain = set(planner.reads)
     read = set(certain)
     shards: list[Shard] = []
@@ -512,7 +512,7 @@ def test_all_shards_that_would_be_the_same_are_kept_and_no_input_is_read_for_the
     assert sorted((s.place, s.size, s.records, s.origins) for s in shards) == sorted(
         (s.place, s.size, s.records, s.origins) for s in expected
     )
-    old, new, names = content(former_shards, before), content(expected, now), {name for name, _ in before}
+    old, new, names = content(earlier_shards, before), content(expected, now), {name for name, _ in before}
     same = {place for place in new if new[place] == old.get(place) and all(name in names for name, *_ in new[place])}
     assert {shard.place for shard in shards if shard.kept} == same
     assert {s.place: s.pieces for s in shards if not s.kept} == {

@@ -13,7 +13,7 @@ from tar2tf_cli.conversion.sharding import Origin, ShardReport
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.stores import ObjectInfo
 
-__all__ = ["Content", "Former", "FormerShard", "Segment"]
+__all__ = ["Content", "EarlierOutput", "EarlierShard", "Segment"]
 
 
 class Content(NamedTuple):
@@ -34,7 +34,7 @@ class Content(NamedTuple):
         return Content(self.origins[-1].records + (self.skipped if len(self.origins) == 1 else 0), origins)
 
 
-class FormerShard(NamedTuple):
+class EarlierShard(NamedTuple):
     """A shard of the earlier conversion.
 
     Attributes:
@@ -69,7 +69,7 @@ class Segment(NamedTuple):
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Former:
+class EarlierOutput:
     """What an earlier conversion with the same spec made.
 
     Attributes:
@@ -83,7 +83,7 @@ class Former:
     lineage: Lineage
     numbers: dict[int, int]
     segments: dict[int, dict[str, list[Segment]]]
-    shards: dict[tuple[str, int], FormerShard] = field(default_factory=dict)
+    shards: dict[tuple[str, int], EarlierShard] = field(default_factory=dict)
     broken: set[int] = field(default_factory=set)
 
     @classmethod
@@ -93,7 +93,7 @@ class Former:
         inputs: Sequence[ObjectInfo],
         lane_of: Callable[[str | None, str], str],
         is_there: Callable[[str, int], bool],
-    ) -> Former:
+    ) -> EarlierOutput:
         """Compare a manifest with the inputs of a new conversion.
 
         Args:
@@ -104,7 +104,7 @@ class Former:
         """
         now = _renumbered(manifest.inputs, inputs)
         before = {new: old for old, new in now.items()}
-        former = cls(manifest.lineage or Lineage(), before, {number: {} for number in before})
+        earlier = cls(manifest.lineage or Lineage(), before, {number: {} for number in before})
         totals: Counter[str] = Counter()
         contents: dict[str, Content] = defaultdict(Content)
         for entry in manifest.shards:
@@ -112,15 +112,15 @@ class Former:
             origins = [origin._replace(source=now.get(origin.source, -1)) for origin in entry.origins]
             content = contents[lane] = contents[lane].followed_by(origins)
             report = ShardReport(entry.bytes, entry.records, int(entry.digest.rpartition(":")[2], 16))
-            former._add(lane, totals[lane], FormerShard(content, report, is_there(entry.path, entry.bytes)))
+            earlier._add(lane, totals[lane], EarlierShard(content, report, is_there(entry.path, entry.bytes)))
             totals[lane] += 1
-        return former
+        return earlier
 
     def report(self, source: int) -> InputReport:
         """What reading an unchanged input reported."""
         return self.lineage.report(self.numbers[source])
 
-    def _add(self, lane: str, number: int, shard: FormerShard) -> None:
+    def _add(self, lane: str, number: int, shard: EarlierShard) -> None:
         self.shards[lane, number] = shard
         unchanged = {origin.source for origin in shard.content.origins} - {-1}
         if not shard.there or len(unchanged) < len(shard.content.origins):
