@@ -18,7 +18,6 @@ from tar2tf_cli.errors import SourceError, changed
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.direct_file import shard_file
 from tar2tf_cli.formats.record_file import RecordFile, sync
-from tar2tf_cli.formats.record_lengths import LengthReader
 from tar2tf_cli.samples.batches import Batch
 
 if TYPE_CHECKING:
@@ -210,6 +209,8 @@ def _from_input(worker: Worker, piece: Piece, file: RecordFile) -> Iterator[Chun
 
 def write_offsets(path: str) -> None:
     """Write a shard's `--index`: a line `OFFSET SIZE` for each record, in bytes, framing included."""
+    from tar2tf_cli.formats.record_lengths import LengthReader
+
     with open(path, "rb", buffering=0) as stream, RecordFile(f"{path}.idx") as file:
         reader = LengthReader(stream, path)
         offsets = array("Q", (offset for offset, _ in reader))

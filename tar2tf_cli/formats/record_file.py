@@ -5,18 +5,22 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
+import stat
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tar2tf_cli.errors import write_errors
 from tar2tf_cli.formats.crc32c import extend
-from tar2tf_cli.formats.devices import is_stream
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["RecordFile", "WholeFile", "crc32c_of_file", "sync", "write_all", "write_whole"]
+__all__ = ["RecordFile", "WholeFile", "crc32c_of_file", "is_stream", "sync", "write_all", "write_whole"]
+
+_DESCRIPTORS: Final = re.compile(r"/dev|/proc/\d+/fd")
 
 B = TypeVar("B", bytes, memoryview)
 
@@ -48,6 +52,22 @@ def sync(path: str) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def is_stream(path: str) -> bool:
+    """Whether there is something that is written to and never replaced: a device, a pipe, `/dev/stdout`."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return False
+    if stat.S_ISREG(mode):  # what the shell opened for us has a name in a folder of devices or descriptors
+        return _holds_descriptors(os.path.dirname(path))
+    return not stat.S_ISDIR(mode)
+
+
+@lru_cache
+def _holds_descriptors(folder: str) -> bool:
+    return _DESCRIPTORS.fullmatch(os.path.realpath(folder)) is not None
 
 
 def write_whole(path: str, parts: Iterable[bytes], *, lasting: bool = True) -> None:

@@ -106,7 +106,16 @@ a kill, and once it is finished, running it again raises an error unless you pas
 from __future__ import annotations
 
 from tar2tf_cli.features.tf_example import TFExample
-from tar2tf_cli.features.transformations import (
+from tar2tf_cli.pipeline.builder import (
+    Pipeline,
+    Sample2TFExampleStage,
+    SamplesStage,
+    TarStage,
+    TFExamplesStage,
+    TFRecordStage,
+)
+from tar2tf_cli.pipeline.tfrecord_io import TFRecordReader, TFRecordWriter
+from tar2tf_cli.pipeline.transformations import (
     by_example_f,
     by_key,
     by_key_value,
@@ -120,15 +129,6 @@ from tar2tf_cli.features.transformations import (
     sample_f,
     select,
 )
-from tar2tf_cli.pipeline.builder import (
-    Pipeline,
-    Sample2TFExampleStage,
-    SamplesStage,
-    TarStage,
-    TFExamplesStage,
-    TFRecordStage,
-)
-from tar2tf_cli.pipeline.tfrecord_io import TFRecordReader, TFRecordWriter
 from tar2tf_cli.pipeline.write import PipelineSummary
 from tar2tf_cli.samples.names import Sample
 

@@ -11,13 +11,13 @@ from tar2tf_cli.errors import UsageError
 from tar2tf_cli.features.feature_map import check_types
 from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.features.tf_example import TFExample, unfit
-from tar2tf_cli.features.transformations import as_transformation
 from tar2tf_cli.features.types import TypeName
 from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS, MAX_ENTRY_SIZE
 from tar2tf_cli.inputs.file_object import Readable, check_inputs
 from tar2tf_cli.ops import DropEmpty, Op
 from tar2tf_cli.pipeline.stages import FromTars, Own, Recipe, Stage, ToExamples, Transform
 from tar2tf_cli.pipeline.tfrecord_io import check_output
+from tar2tf_cli.pipeline.transformations import as_transformation
 from tar2tf_cli.pipeline.write import PipelineSummary, items, run_own, write_file, write_shards, write_stream
 from tar2tf_cli.samples.names import KEY, KeySplit, Sample
 from tar2tf_cli.spec.conversion import Conversion, Input, Output

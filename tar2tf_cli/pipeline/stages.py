@@ -12,7 +12,6 @@ from tar2tf_cli.events import Events
 from tar2tf_cli.features.feature_map import FeatureMap
 from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.features.tf_example import TFExample
-from tar2tf_cli.features.transformations import unknown_in
 from tar2tf_cli.features.types import TypeName
 from tar2tf_cli.flow.notes import Notes
 from tar2tf_cli.flow.reading import Reading
@@ -24,6 +23,7 @@ from tar2tf_cli.inputs.stages import Tar
 from tar2tf_cli.ops import Op
 from tar2tf_cli.ops.identity import RAISED, is_identified, label, source_digest
 from tar2tf_cli.ops.select import Selection
+from tar2tf_cli.pipeline.transformations import unknown_in
 from tar2tf_cli.samples.names import Sample
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.output_path import STDOUT

@@ -11,7 +11,7 @@ from tar2tf_cli.errors import UsageError
 from tar2tf_cli.features.feature_map import check_types
 from tar2tf_cli.features.presets import Preset, find_preset
 from tar2tf_cli.features.types import TypeName
-from tar2tf_cli.formats.devices import is_stream
+from tar2tf_cli.formats.record_file import is_stream
 from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS, MAX_ENTRY_SIZE
 from tar2tf_cli.ops.base import Op
 from tar2tf_cli.ops.identity import label
