@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Hashable, Iterator
@@ -12,6 +11,7 @@ from itertools import accumulate, chain
 from typing import Any, Literal, TypeAlias
 
 from tar2tf_cli.conversion.spool_index import COLUMNS, Part, SpoolIndex, StoredIndex
+from tar2tf_cli.conversion.working_folder import entry_of, line_of
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.features.schema import Schema
 from tar2tf_cli.formats.crc32c import crc32c
@@ -92,8 +92,7 @@ def save_group(path: str, group: Group) -> None:
         "lengths": [len(column) * column.itemsize for column in columns],
         "crc": reduce(lambda crc, column: crc32c(column.tobytes(), crc), columns, 0),
     }
-    first = json.dumps(head).encode("utf-8", "surrogateescape") + b"\n"
-    write_whole(path, chain([first], (column.tobytes() for column in columns)), lasting=False)
+    write_whole(path, chain([line_of(head)], (column.tobytes() for column in columns)), lasting=False)
 
 
 def load_group(path: str) -> Group | None:
@@ -101,7 +100,7 @@ def load_group(path: str) -> Group | None:
     index, crc = SpoolIndex(), 0
     try:
         with open(path, "rb") as file:
-            head: dict[str, Any] = json.loads(file.readline())
+            head: dict[str, Any] = entry_of(file.readline())
             for name, length in zip(COLUMNS, head["lengths"], strict=True):
                 column = file.read(length)
                 crc = crc32c(column, crc)

@@ -10,9 +10,10 @@ import time
 from typing import Any, Final
 
 from tar2tf_cli.errors import SinkError, write_errors
+from tar2tf_cli.formats.crc32c import extend
 from tar2tf_cli.formats.record_file import write_all, write_whole
 
-__all__ = ["WorkingFolder"]
+__all__ = ["WorkingFolder", "entry_of", "line_of"]
 
 _LOCK_SECONDS: Final = 5.0
 _LOCK: Final = "lock"
@@ -72,9 +73,9 @@ class WorkingFolder:
         return False
 
     def read_journal(self) -> tuple[Any, list[Any]]:
-        """The journal's head and the entries after it, up to one that is cut short; None if there is no journal."""
+        """The journal's head and the entries after it, up to one that is damaged; None if there is no head."""
         with contextlib.suppress(FileNotFoundError, ValueError), open(self._file(_JOURNAL), "rb") as file:
-            head = json.loads(file.readline())
+            head = entry_of(file.readline())
             self._entries, entries = _parsed(file.read())
             return head, entries
         return None, []
@@ -93,7 +94,7 @@ class WorkingFolder:
         os.write(self._lock, f"process {os.getpid()} on {os.uname().nodename}\n".encode())
         path = self._file(_JOURNAL)
         self.unsynced = [] if os.path.exists(path) else [path, self.path]
-        write_whole(path, [_encode(head), self._entries if keep else b""], lasting=not self.unsynced)
+        write_whole(path, [line_of(head), self._entries if keep else b""], lasting=not self.unsynced)
         self._entries = b""
         self._journal = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
@@ -101,7 +102,7 @@ class WorkingFolder:
         """Append an entry to the journal."""
         self._unused = False
         with write_errors(self._file(_JOURNAL)):
-            write_all(lambda rest: os.write(self._journal, rest), _encode(entry))
+            write_all(lambda rest: os.write(self._journal, rest), line_of(entry))
 
     def clear(self, *, strays: bool = False, journal: bool = False) -> None:
         """Remove the files of an interrupted run.
@@ -154,17 +155,28 @@ def _remove(path: str) -> None:
 
 
 def _parsed(lines: bytes) -> tuple[bytes, list[Any]]:
-    """The lines that are whole, and what they say."""
-    lines = lines[: lines.rfind(b"\n") + 1]
-    with contextlib.suppress(ValueError):  # all at once, as there may be millions
-        return lines, json.loads(b"[" + lines[:-1].replace(b"\n", b",") + b"]")
-    entries, end = list[Any](), 0
-    with contextlib.suppress(ValueError):
-        for line in lines.splitlines(keepends=True):
-            entries.append(json.loads(line))
-            end += len(line)
-    return lines[:end], entries
+    """The lines up to one that is damaged, and what they say."""
+    entries, end = list[bytes](), 0
+    for line in lines.splitlines(keepends=True):
+        data, _, crc = line.rpartition(b" ")
+        if crc != b"%08x\n" % extend(0, data):
+            break
+        entries.append(data)
+        end += len(line)
+    return lines[:end], json.loads(b"[" + b",".join(entries) + b"]")  # all at once, as there may be millions
 
 
-def _encode(entry: Any) -> bytes:
-    return json.dumps(entry).encode() + b"\n"
+def line_of(entry: Any) -> bytes:
+    """A line that says this as JSON, followed by its CRC-32C."""
+    data = json.dumps(entry).encode()
+    return b"%s %08x\n" % (data, extend(0, data))
+
+
+def entry_of(line: bytes) -> Any:
+    """What such a line says.
+
+    Raises:
+        ValueError: when it is damaged or cut short.
+    """
+    (entry,) = _parsed(line)[1]
+    return entry

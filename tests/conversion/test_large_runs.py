@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from array import array
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -18,17 +19,20 @@ from shards import samples, write_tar
 from tar2tf_cli import convert
 from tar2tf_cli.conversion import late_entries
 from tar2tf_cli.conversion.claim import make_claim
+from tar2tf_cli.conversion.group import Group, load_group, save_group
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.plan import make_plan
 from tar2tf_cli.conversion.publish import Publisher
 from tar2tf_cli.conversion.schedule import ConversionSchedule
 from tar2tf_cli.conversion.sharding import Shard
+from tar2tf_cli.conversion.spool_index import SpoolIndex
 from tar2tf_cli.conversion.tally import Tally
 from tar2tf_cli.conversion.tasks import Worker
 from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.engines.base import Outcome
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.events import Events
+from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion, Output
 
 
@@ -179,7 +183,7 @@ def test_a_manifest_is_never_whole_in_memory(tmp_path: Path, monkeypatch: pytest
     assert len(found.shards) == 20
 
 
-# --- The journal ---
+# --- The journal, and indexes ---
 
 
 @pytest.mark.parametrize(
@@ -204,3 +208,39 @@ def test_the_entries_of_a_journal_are_kept_up_to_one_that_is_damaged(tmp_path: P
     assert folder.read_journal() == ({"identity": 3}, [])
     folder.remove()
     assert not os.path.exists(folder.path)
+
+
+def test_no_byte_of_a_journal_can_change_unseen(tmp_path: Path) -> None:
+    folder = WorkingFolder(str(tmp_path / "work"), "out")
+    folder.lock()
+    head, entries = (
+        {"identity": {"version": 1}, "replaces": []},
+        [["", 0, 52814, 20, 2735526483, "0.record"], {"paths": ["x"]}],
+    )
+    folder.begin_journal(head, keep=False)
+    for entry in entries:
+        folder.note(entry)
+    folder.release()
+    path = tmp_path / "work" / "journal"
+    whole = path.read_bytes()
+    ends = [place + 1 for place, byte in enumerate(whole) if byte == ord("\n")]
+    for place in range(len(whole)):
+        line = sum(end <= place for end in ends)
+        expected = (head, entries[: line - 1]) if line else (None, [])
+        for changed in (bytes([whole[place] ^ 1]) + whole[place + 1 :], b"", whole[place + 1 :]):
+            path.write_bytes(whole[:place] + changed)
+            assert folder.read_journal() == expected
+
+
+def test_no_byte_of_an_index_can_change_unseen(tmp_path: Path) -> None:
+    path = tmp_path / "input-00000.index"
+    group = Group((0, 1), SpoolIndex(array("Q", [30, 40, 50])), spool_crc=7)
+    for _ in range(2):
+        group.add(InputReport(samples=2))
+    save_group(str(path), group)
+    assert load_group(str(path))
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        for changed in (bytes([whole[place] ^ 1]) + whole[place + 1 :], b"", whole[place + 1 :]):
+            path.write_bytes(whole[:place] + changed)
+            assert load_group(str(path)) is None
