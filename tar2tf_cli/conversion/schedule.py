@@ -14,7 +14,7 @@ from tar2tf_cli.conversion.group import Group, load_group
 from tar2tf_cli.conversion.input_queue import InputQueue
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner, ShardReport
-from tar2tf_cli.conversion.shuffling import Tables
+from tar2tf_cli.conversion.shuffling import sorted_tables
 from tar2tf_cli.conversion.spool_index import Part, SpoolIndex, StoredIndex
 from tar2tf_cli.conversion.tally import Tally
 from tar2tf_cli.conversion.tasks import ReadInputs, Worker
@@ -59,7 +59,7 @@ class ConversionSchedule(Schedule):
 
             self._planner = UpdatePlanner(plan.work, stems, earlier)
         else:
-            tables = Tables(lambda number: worker.path(number, "table"), len(plan.inputs))
+            tables = partial(sorted_tables, path=lambda number: worker.path(number, "table"), first=len(plan.inputs))
             self._planner = ShardPlanner(plan.work, stems, plan.records, tracked=plan.tracked, tables=tables)
         worker.stores_indexes = self._planner.holds_all
         self._load = lru_cache(maxsize=1)(self._load_stored)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from tar2tf_cli.conversion.spool_index import Part, SpoolIndex
 
 if TYPE_CHECKING:
-    from tar2tf_cli.conversion.shuffling import Tables
     from tar2tf_cli.inputs.report import InputReport
     from tar2tf_cli.spec.conversion import Conversion
 
@@ -149,7 +148,7 @@ class ShardPlanner:
         records: total number of records in all inputs, if that is certain; otherwise `--num-shards` needs all
             indexes before the first shard can be planned.
         tracked: whether each shard's origins are noted.
-        tables: sorts records, if they are shuffled.
+        tables: sorts records into tables, if they are shuffled: `sorted_tables`.
 
     Attributes:
         full: whether `--limit` is reached, so that further inputs add nothing.
@@ -163,7 +162,7 @@ class ShardPlanner:
         records: int | None = None,
         *,
         tracked: bool = False,
-        tables: Tables | None = None,
+        tables: Callable[[Iterable[Part], int | None], Iterator[tuple[int, Part]]] | None = None,
     ) -> None:
         assert tables or not conversion.shuffle
         output = conversion.output
@@ -239,7 +238,7 @@ class ShardPlanner:
 
     def finish(self) -> Iterator[Shard]:
         """Yield the remaining shards once there are no more inputs."""
-        tables = list(self._shuffled(self._tables)) if self._tables else None
+        tables = [*self._shuffled()] if self._tables else None
         if self._num_shards and not self._quotas:
             self._quotas = _equal_shares(tables or self._all_held(), self._num_shards)
         for units in self._all_held() if tables is None else tables:
@@ -250,8 +249,9 @@ class ShardPlanner:
         """All units that wait, in input order and up to the limit."""
         return _limited((units for held in self._held for units in self._runs(*held)), self._remaining)
 
-    def _shuffled(self, tables: Tables) -> Iterator[Units]:
-        for lane, part in tables.sort((part for _, part in self._held), self._remaining):
+    def _shuffled(self) -> Iterator[Units]:
+        assert self._tables
+        for lane, part in self._tables((part for _, part in self._held), self._remaining):
             yield Units(self._lanes[lane], 0, part, 0, part.stop)
 
     def _runs(self, source: int, part: Part) -> Iterator[Units]:

@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.conversion.spool_index import Part, SpoolIndex, StoredIndex
@@ -20,7 +21,7 @@ from tar2tf_cli.formats.record_file import write_whole
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Tables", "rows_of"]
+__all__ = ["rows_of", "sorted_tables"]
 
 _SORTED: Final = 1 << 16
 """How many records are sorted at once, in 5 MB of memory."""
@@ -29,42 +30,33 @@ _MOST_FILES: Final = 128
 _CELL: Final = 8  # bytes
 
 
-class Tables:
-    """Makes the tables, which are numbered like groups of inputs.
+def sorted_tables(
+    parts: Iterable[Part], most: int | None, path: Callable[[int], str], first: int
+) -> Iterator[tuple[int, Part]]:
+    """The number of the lane and the rows of each table; records with equal order numbers keep the input order.
 
     Args:
-        path: returns the path of a table, by its number.
+        parts: all records; each is a unit of its own.
+        most: how many records to keep, the first ones in the new order; None for all.
+        path: returns the path of a table by its number; tables are numbered like groups of inputs.
         first: the number of the first table.
     """
+    import numpy as np
 
-    def __init__(self, path: Callable[[int], str], first: int) -> None:
-        self._path = path
-        self._first = first
+    numbers = count(first)
+    for rows in _sorted(list(parts), os.path.dirname(path(first))):
+        rows = rows[:most]
+        most = None if most is None else most - len(rows)
+        for lane in np.unique(rows[:, 4]):
+            number, table = next(numbers), rows[rows[:, 4] == lane, 1:4]
+            write_whole(path(number), [np.ascontiguousarray(table.T).tobytes()], lasting=False)
+            yield int(lane), Part(number, StoredIndex(partial(_table_index, path(number))), 0, len(table))
 
-    def sort(self, parts: Iterable[Part], most: int | None) -> Iterator[tuple[int, Part]]:
-        """The number of the lane and the rows of each table; records with equal order numbers keep the input order.
 
-        Args:
-            parts: all records; each is a unit of its own.
-            most: how many records to keep, the first ones in the new order; None for all.
-        """
-        import numpy as np
-
-        number = self._first
-        for rows in _sorted(list(parts), os.path.dirname(self._path(number))):
-            rows = rows[:most]
-            most = None if most is None else most - len(rows)
-            for lane in np.unique(rows[:, 4]):
-                table = rows[rows[:, 4] == lane, 1:4]
-                write_whole(self._path(number), [np.ascontiguousarray(table.T).tobytes()], lasting=False)
-                yield int(lane), Part(number, StoredIndex(partial(self._load, number)), 0, len(table))
-                number += 1
-
-    def _load(self, number: int) -> SpoolIndex:
-        """A table as the index of records that follow each other."""
-        path = self._path(number)
-        *_, sizes = rows_of(path, 0, os.path.getsize(path) // (3 * _CELL))
-        return SpoolIndex(sizes)
+def _table_index(path: str) -> SpoolIndex:
+    """A table as the index of records that follow each other."""
+    *_, sizes = rows_of(path, 0, os.path.getsize(path) // (3 * _CELL))
+    return SpoolIndex(sizes)
 
 
 def rows_of(path: str, first: int, count: int) -> list[array[int]]:
@@ -84,15 +76,15 @@ def _sorted(parts: list[Part], folder: str) -> Iterator[NDArray[Any]]:
 
     import numpy as np
 
-    count = min(1 + sum(part.stop - part.first for part in parts) // _SORTED, _MOST_FILES)
-    bounds = np.array([(2**64 * place) // count for place in range(1, count)], np.uint64)
+    buckets = min(1 + sum(part.stop - part.first for part in parts) // _SORTED, _MOST_FILES)
+    bounds = np.array([(2**64 * place) // buckets for place in range(1, buckets)], np.uint64)
     with ExitStack() as stack:
         with write_errors(folder):
-            files = [stack.enter_context(TemporaryFile(dir=folder)) for _ in range(count)]
+            files = [stack.enter_context(TemporaryFile(dir=folder)) for _ in range(buckets)]
             for rows in (rows for part in parts for rows in _rows(part)):
                 bucket = np.searchsorted(bounds, rows[:, 0], side="right").astype(np.uint8)
                 rows = rows[np.argsort(bucket, kind="stable")]
-                ends = np.cumsum(np.bincount(bucket, minlength=count))
+                ends = np.cumsum(np.bincount(bucket, minlength=buckets))
                 for file, some in zip(files, np.split(rows, ends), strict=False):
                     file.write(some.tobytes())
         for file in files:

@@ -6,12 +6,12 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from tar2tf_cli.engines.base import Engine, Outcome, Place
+from tar2tf_cli.engines.base import Engine, Place
 from tar2tf_cli.errors import UsageError
 
-__all__ = ["ENGINES", "Engine", "Outcome", "Place", "cpu_count", "make_engine", "place_of"]
+__all__ = ["Place", "cpu_count", "make_engine", "place_of"]
 
-ENGINES: Final = ("local", "ray")
+_ENGINES: Final = ("local", "ray")
 
 
 def cpu_count() -> int:
@@ -45,14 +45,14 @@ def place_of(engine: str, address: str | None = None) -> Place:
     """Return where an engine runs its tasks.
 
     Args:
-        engine: one of `ENGINES`.
+        engine: `local` or `ray`.
         address: address of the Ray cluster.
 
     Raises:
         UsageError: when there is no such engine, it is not installed, or it cannot be reached by such an address.
     """
-    if engine not in ENGINES:
-        raise UsageError(f"there is no engine {engine!r}", hint=f"engines: {', '.join(ENGINES)}")
+    if engine not in _ENGINES:
+        raise UsageError(f"there is no engine {engine!r}", hint=f"engines: {', '.join(_ENGINES)}")
     if engine == "ray":
         from tar2tf_cli.engines.ray_engine import RayPlace
 

@@ -21,7 +21,7 @@ from planned import conversion, indexed
 from properties import example_count
 from tar2tf_cli.conversion import shuffling
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
-from tar2tf_cli.conversion.shuffling import Tables, rows_of
+from tar2tf_cli.conversion.shuffling import rows_of, sorted_tables
 from tar2tf_cli.conversion.spool_index import Part, SpoolIndex, StoredIndex
 from tar2tf_cli.spec.conversion import Conversion
 
@@ -39,7 +39,8 @@ def laid_out(conversion: Conversion, inputs: list[list[int]], stems: str = "abcd
     """The shards; those of shuffled records have the pieces that their tables say."""
     parts = [indexed(conversion, number, sizes)[0] for number, sizes in enumerate(inputs)]
     with tempfile.TemporaryDirectory() as folder:
-        layout = ShardPlanner(conversion, list(stems), tables=Tables(lambda number: f"{folder}/{number}", len(stems)))
+        tables = partial(sorted_tables, path=lambda number: f"{folder}/{number}", first=len(stems))
+        layout = ShardPlanner(conversion, list(stems), tables=tables)
         shards = []
         for number, part in enumerate(parts):
             if layout.full:
@@ -355,7 +356,7 @@ def test_tables_have_every_record_in_order_however_few_are_sorted_at_once(inputs
         patch.setattr(shuffling, "_MOST_FILES", 5)
         path = partial("{}/{}".format, folder)
         found = []
-        for lane, table in Tables(path, 3).sort(parts, most):
+        for lane, table in sorted_tables(parts, most, path, 3):
             assert lane == 0
             first = rows_of(path(table.group), 0, 1)
             found += zip(*rows_of(path(table.group), 0, table.stop), strict=True)
@@ -376,7 +377,7 @@ def test_memory_of_a_shuffle_does_not_grow_with_the_number_of_records(tmp_path):
         parts = [Part(number, StoredIndex(partial(load, number)), 0, 10_000) for number in range(records // 10_000)]
         tracemalloc.start()
         try:
-            tables = [table for _, table in Tables(partial(f"{tmp_path}/{{}}".format), 0).sort(parts, None)]
+            tables = [table for _, table in sorted_tables(parts, None, f"{tmp_path}/{{}}".format, 0)]
             assert sum(table.stop for table in tables) == records
             return tracemalloc.get_traced_memory()[1]
         finally:
