@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.features.presets import INTEGER_ENTRIES
-from tar2tf_cli.ops import Func, Op, Rename, Resize, SelectDict, Selection, SelectList
+from tar2tf_cli.ops import Func, Op, Rename, Resize, Select, SelectDict, Selection, SelectList
 from tar2tf_cli.samples.names import Sample
 
 if TYPE_CHECKING:
@@ -31,13 +32,10 @@ def fixed_leaves(selection: Selection, value: Any, sized: set[str]) -> list[bool
     """For each leaf of a selected value, in tf.nest order, whether it is an image of fixed size."""
     import tensorflow as tf
 
-    if isinstance(selection, SelectDict):
-        inner = [(selection.selections[name], value[name]) for name in sorted(selection.selections)]
-        return [flag for item, part in inner for flag in fixed_leaves(item, part, sized)]
-    if isinstance(selection, SelectList):
-        flags = zip(selection.selections, value, strict=True)
-        return [flag for item, part in flags for flag in fixed_leaves(item, part, sized)]
-    return [selection.ext_name in sized] * len(tf.nest.flatten(value))
+    if isinstance(selection, Select):
+        return [selection.ext_name in sized] * len(tf.nest.flatten(value))
+    parts = sorted(selection.parts(), key=itemgetter(0))
+    return [flag for key, part in parts for flag in fixed_leaves(part, value[key], sized)]
 
 
 class _Number(bytes):
