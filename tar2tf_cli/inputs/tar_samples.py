@@ -13,7 +13,7 @@ from tar2tf_cli.formats.compression import PlainStream
 from tar2tf_cli.formats.stored import LARGE, MAX_ENTRY_SIZE, LargeEntries
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.inputs.links import EntryLinks
-from tar2tf_cli.inputs.seekable_tar import FileView, SeekableTar
+from tar2tf_cli.inputs.seekable_tar import SeekableTar
 from tar2tf_cli.samples.grouping import Grouper, no_samples
 from tar2tf_cli.samples.names import KeySplit, Sample
 from tar2tf_cli.samples.plain import with_batches
@@ -109,10 +109,7 @@ class TarSamples:
             name, fault, key_split=rules.key_split, strict=strict, sizes_only=sizes_only, trusted=trusted
         )
         self.regroups = bool(regroup)
-        self._runs = Runs(grouper) if regroup else None
         self._whole = SeekableTar(lambda: stream, name, seekable=source.seekable) if regroup else None
-        self._scanned = False
-        self._lost = False
         descriptor = stream.fileno if self.seekable and isinstance(stream, PlainStream) else None
         if self._whole:
             descriptor = self._whole.descriptor
@@ -128,16 +125,17 @@ class TarSamples:
         )
         self._links = EntryLinks(source, item, grouper, sizes_only=sizes_only, tar=self._whole, most=most)
         self._tar.links = self._links
+        self._regrouped = _Regrouped(grouper, self._tar, self._whole) if self._whole else None
 
     @property
     def not_adjacent(self) -> int:
         """The number of samples whose members are not adjacent, if they are put together."""
-        return self._runs.not_adjacent if self._runs else 0
+        return self._regrouped.runs.not_adjacent if self._regrouped else 0
 
     @property
     def count(self) -> int | None:
         """The number of samples, if they are put together; known once the first one is read."""
-        return self._runs.samples if self._runs else None
+        return self._regrouped.runs.samples if self._regrouped else None
 
     @property
     def skipped(self) -> Counter[str]:
@@ -160,8 +158,8 @@ class TarSamples:
             NotAdjacentError: at a key that appears again, if the caller can begin again.
             DamagedShardError: when the tar is not whole; after `resume`, call this again.
         """
-        if self._runs:
-            return self._put_together(self._runs)
+        if self._regrouped:
+            return self._regrouped.samples(self._members)
         grouper = self.grouper
         return grouper.samples(with_batches(self._tar, grouper) if grouper.take else self._tar)
 
@@ -181,14 +179,10 @@ class TarSamples:
         if resumed or lost:
             what = "the part up to the next member" if resumed else "the rest of the shard"
             error.message += f"; {what} was not read ({lost:,} bytes)"
-        if not self._runs:
-            self.grouper.resume(error.member)
-            return resumed
-        if error.member:
-            self.grouper.skip(self.grouper.split(error.member)[0])
-        self._lost = self._lost or not (error.member and resumed)
-        first, self._scanned = not self._scanned, self._scanned or not resumed
-        return first
+        if self._regrouped:
+            return self._regrouped.resume(error.member, resumed=resumed)
+        self.grouper.resume(error.member)
+        return resumed
 
     def close(self) -> None:
         """Close what was opened beside the stream."""
@@ -196,33 +190,12 @@ class TarSamples:
         if self._whole:
             self._whole.close()
 
-    def _put_together(self, runs: Runs) -> Iterator[Sample]:
-        """The samples of a tar whose members are not adjacent: all headers are read first, then members by offset."""
-        if not self._scanned:
-            self._scan(runs)
-            self._scanned = True
-        if self._lost:
-            self.grouper.required = frozenset(name for name, count in runs.entries.items() if 4 * count > runs.samples)
-        self.grouper.ends_last = runs.ends_last
-        large = None if self._sizes_only else self._large
-        tar = TarReader(self._view(), self._name, headers_only=self._sizes_only, need_end=False, large=large)
+    def _members(self, whole: SeekableTar) -> TarReader:
+        """A reader of members by offset, after their headers were read."""
+        large, view = None if self._sizes_only else self._large, whole.view(self._on_bytes)
+        tar = TarReader(view, self._name, headers_only=self._sizes_only, need_end=False, large=large)
         tar.links = self._links
-        yield from self.grouper.samples(runs.members(tar))
-
-    def _scan(self, runs: Runs) -> None:
-        damage = None
-        try:
-            runs.scan(self._tar)
-        except DamagedShardError as error:
-            damage = error
-        if self._whole and self._whole.damage and (damage is None or damage.kind == "truncated"):
-            damage = self._whole.damage  # which cut the copy short
-        if damage:
-            raise damage
-
-    def _view(self) -> FileView:
-        assert self._whole
-        return self._whole.view(self._on_bytes)
+        return tar
 
     def _looked_ahead(self, stream: ByteStream, rules: TarRules, size: int) -> tuple[ByteStream, bool]:
         """A stream that is still at its first byte, and whether members of its samples are not adjacent."""
@@ -232,6 +205,62 @@ class TarSamples:
             return stream, not adjacent
         peeked = Peeked(stream, size)
         return peeked, not _are_adjacent(BytesIO(peeked.head), rules)
+
+
+class _Regrouped:
+    """The samples of a tar whose members are not adjacent: all headers are read first, then members by offset.
+
+    Args:
+        grouper: puts the members of a sample together.
+        headers: reads the headers.
+        whole: the tar by offset.
+
+    Attributes:
+        runs: where the members of each sample are.
+    """
+
+    def __init__(self, grouper: Grouper, headers: TarReader, whole: SeekableTar) -> None:
+        self._grouper = grouper
+        self._headers = headers
+        self._whole = whole
+        self._scanned = False
+        self._lost = False  # whether damage may have hidden members of any sample
+        self.runs = Runs(grouper)
+
+    def samples(self, reader: Callable[[SeekableTar], TarReader]) -> Iterator[Sample]:
+        """The samples; `reader` makes a reader of the members."""
+        runs, grouper = self.runs, self._grouper
+        if not self._scanned:
+            self._scan()
+        if self._lost:
+            grouper.required = frozenset(name for name, count in runs.entries.items() if 4 * count > runs.samples)
+        grouper.ends_last = runs.ends_last
+        yield from grouper.samples(runs.members(reader(self._whole)))
+
+    def _scan(self) -> None:
+        damage = None
+        try:
+            self.runs.scan(self._headers)
+        except DamagedShardError as error:
+            damage = error
+        if self._whole.damage and (damage is None or damage.kind == "truncated"):
+            damage = self._whole.damage  # which cut the copy short
+        if damage:
+            raise damage
+        self._scanned = True
+
+    def resume(self, member: str | None, *, resumed: bool) -> bool:
+        """Continue after damage to a header; after damage to a member by offset, nothing is left to continue with.
+
+        Args:
+            member: the damaged member, whose sample is skipped, if it is known.
+            resumed: whether more headers can be read; otherwise those read so far are all.
+        """
+        if member:
+            self._grouper.skip(self._grouper.split(member)[0])
+        self._lost = self._lost or not (member and resumed)
+        first, self._scanned = not self._scanned, self._scanned or not resumed
+        return first
 
 
 def _are_adjacent(stream: Readable, rules: TarRules) -> bool:

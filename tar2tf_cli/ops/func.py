@@ -91,8 +91,10 @@ class Func(Op):
             result = self.func(sample)
         except RAISED as error:
             raise self._failure(f"raised {type(error).__name__}: {error}", key) from error
-        if result is None or isinstance(result, dict):
-            return self._checked(result, key) if result is not None else None
+        if result is None:
+            return None
+        if isinstance(result, dict):
+            return self._checked(result, key)
         if isinstance(result, Iterable) and not isinstance(result, (str, bytes)):
             return self._several(result, key)
         raise self._failure(f"returned {type(result).__name__}; return a sample, None or an iterable of samples", key)
