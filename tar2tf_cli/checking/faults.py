@@ -135,8 +135,7 @@ class FileReport:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Salvaged:
+class Salvaged(NamedTuple):
     """What was written of the good records of damaged files, and what of them it lacks.
 
     Attributes:

@@ -12,7 +12,6 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete, add_completion_class, split_arg_string
 
 from tar2tf_cli.cli.options import Command, Words
-from tar2tf_cli.cli.proposals import FILES
 
 __all__ = ["SHELLS", "command"]
 
@@ -32,7 +31,7 @@ class _Shell(ShellComplete):
         return words[1:] if line[-1:].isspace() else words[1:-1], "" if line[-1:].isspace() else (words or [""])[-1]
 
     def format_completion(self, item: CompletionItem[str]) -> str:
-        return f"{_whole(item)}\t{item.help or ''}" if item.type != FILES else FILES
+        return f"{_whole(item)}\t{item.help or ''}" if item.type != "file" else "file"
 
 
 def _typed() -> str:
@@ -66,7 +65,7 @@ complete -o bashdefault -o default -o nosort -F _tar2tf tar2tf 2>/dev/null ||
 
     def format_completion(self, item: CompletionItem[str]) -> str:
         """Return the part of the value that replaces bash's word at the cursor."""
-        if item.type == FILES:
+        if item.type == "file":
             return ""
         typed, marks = _typed(), os.environ.get("COMP_WORDBREAKS", ":=")
         before = max(typed.rfind(mark) for mark in marks) + 1

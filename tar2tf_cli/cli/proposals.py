@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 from click.shell_completion import CompletionItem
 
-__all__ = ["FILES", "files", "labels", "op_names", "ops", "presets", "types"]
-
-FILES: Final = "file"
-"""The type of a proposal for which the shell lists files and folders."""
+__all__ = ["files", "labels", "op_names", "ops", "presets", "types"]
 
 
 def files(incomplete: str) -> list[CompletionItem]:
     """Propose local files and folders, which the shell lists."""
-    return [CompletionItem(incomplete, type=FILES)]
+    return [CompletionItem(incomplete, type="file")]
 
 
 def labels(incomplete: str) -> list[CompletionItem]:

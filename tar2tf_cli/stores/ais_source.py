@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from tar2tf_cli.stores.ais import AisStore
-from tar2tf_cli.stores.ais_etl import Transformers
+from typing import TYPE_CHECKING
+
 from tar2tf_cli.stores.objects import ObjectSource
+
+if TYPE_CHECKING:
+    from tar2tf_cli.stores.ais import AisStore
+    from tar2tf_cli.stores.ais_etl import Transformers
 
 __all__ = ["AisSource"]
 
@@ -16,4 +20,6 @@ class AisSource(ObjectSource):
 
     def transformers(self) -> Transformers:
         """Return those of the cluster."""
+        from tar2tf_cli.stores.ais_etl import Transformers
+
         return Transformers(self._store)
