@@ -20,6 +20,7 @@ import pytest
 
 import forked
 import properties  # noqa: F401 - how many examples there are
+import surroundings
 from checked import Ran, convert
 from etl import EtlCluster, etl_cluster_in
 from kernels import built
@@ -40,6 +41,7 @@ from tar2tf_cli.cli import main
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.stores import network, retries
 
+surroundings.forget()
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of many processes would compile the package again
 sys.dont_write_bytecode = False

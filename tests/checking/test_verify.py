@@ -273,7 +273,7 @@ def test_a_name_that_could_steer_a_terminal_is_written_as_escapes(tmp_path: Path
 
 def test_the_output_needs_no_unicode(tmp_path: Path) -> None:
     write(tmp_path / "tränen-1.record", b"")
-    ran = in_a_process("verify", tmp_path, "*", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    ran = in_a_process("verify", tmp_path, "*", PYTHONIOENCODING="ascii", PYTHONUTF8="0", LC_ALL="C.UTF-8")
     assert ran.code == 1
     assert "tr\\xe4nen-1.record" in ran.out
 

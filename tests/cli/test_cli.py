@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +35,8 @@ from tar2tf_cli.formats import kernel
 def test_success_says_one_line_on_stderr_and_nothing_on_stdout(bucket: Path, tmp_path: Path) -> None:
     done = convert(bucket, "-o", tmp_path / "x.record")
     assert done.stdout == ""
-    assert re.fullmatch(r"246 records, [\d.]+ KB in 1 shard, manifest \S+/x-manifest.json\n", done.stderr)
+    manifest = re.escape(str(tmp_path / "x-manifest.json"))
+    assert re.fullmatch(rf"246 records, [\d.]+ KB in 1 shard, manifest {manifest}\n", done.stderr)
 
 
 def test_quiet_says_nothing_but_errors(bucket: Path, tmp_path: Path) -> None:
@@ -95,7 +97,8 @@ def test_json_and_records_do_not_share_stdout(bucket: Path) -> None:
 def test_a_reader_that_goes_away_gets_no_traceback(bucket: Path, tmp_path: Path) -> None:
     tar = write_tar(tmp_path / "in.tar", samples(300, 10_000))
     for shards in (bucket, tar):
-        script = f"{' '.join(COMMAND)} convert {shards} -o - | head -c 100 | wc -c; exit ${{PIPESTATUS[0]}}"
+        convert_it = shlex.join([*COMMAND, "convert", str(shards), "-o", "-"])
+        script = f"{convert_it} | head -c 100 | wc -c; exit ${{PIPESTATUS[0]}}"
         done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=SECONDS, check=False)
         assert done.stdout.strip() == "100"
         assert "Traceback" not in done.stderr
@@ -105,7 +108,7 @@ def test_a_reader_that_goes_away_gets_no_traceback(bucket: Path, tmp_path: Path)
 
 def test_a_field_that_the_shell_took_away_is_told(bucket: Path, tmp_path: Path) -> None:
     for path, told in (("out/train-<>.record", True), ("'out/train-<>.record'", False), ("out/train", False)):
-        script = f"{' '.join(COMMAND)} convert {bucket} -o {path} --overwrite"
+        script = f"{shlex.join([*COMMAND, 'convert', str(bucket)])} -o {path} --overwrite"
         done = subprocess.run(
             ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False
         )
@@ -124,7 +127,7 @@ def test_stdout_that_cannot_be_written_is_an_error(bucket: Path, tmp_path: Path)
 @pytest.mark.parametrize(("words", "code"), [("{} -o x.record", 0), ("nowhere -o x.record", 3), ("{} -o x -j 0", 2)])
 def test_a_full_log_does_not_change_the_exit_code(words: str, code: int, bucket: Path, tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
-        arguments = words.format(bucket).split()
+        arguments = [word.format(bucket) for word in words.split()]
         done = tar2tf("convert", *arguments, cwd=tmp_path, capture_output=False, stderr=full)
     assert done.returncode == code
 
@@ -133,9 +136,17 @@ def test_a_full_log_does_not_change_the_exit_code(words: str, code: int, bucket:
 def test_closed_standard_streams_do_no_harm(closed: str, bucket: Path, tmp_path: Path) -> None:
     expected = tmp_path / "expected"
     convert(bucket, "-o", expected / "train-<>.record", "--records-per-shard", "50")
-    script = (
-        f"{' '.join(COMMAND)} convert {bucket} -o '{tmp_path}/out/train-<>.record' --records-per-shard 50 -v {closed}"
-    )
+    command = [
+        *COMMAND,
+        "convert",
+        bucket,
+        "-o",
+        tmp_path / "out" / "train-<>.record",
+        "--records-per-shard",
+        "50",
+        "-v",
+    ]
+    script = f"{shlex.join(map(str, command))} {closed}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     assert tree(tmp_path / "out") == tree(expected)
@@ -143,7 +154,7 @@ def test_closed_standard_streams_do_no_harm(closed: str, bucket: Path, tmp_path:
 
 @pytest.mark.parametrize("command", ["convert {} -o -", "inspect {}", "verify {} --json", "ops"])
 def test_output_does_not_vanish_into_a_closed_stdout(command: str, bucket: Path) -> None:
-    script = f"{' '.join(COMMAND)} {command.format(bucket)} >&-"
+    script = f"{shlex.join([*COMMAND, *(word.format(bucket) for word in command.split())])} >&-"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 3
     assert done.stderr.splitlines()[-1] == "error: standard output is closed"

@@ -39,8 +39,8 @@ class Shell:
         self._answered, self._out = folder / "answered", folder / "out"
         for path in (self.folder, folder / "bin"):
             path.mkdir()
-        self._script("tar2tf", f'{forked.command()} "$@"; touch {self._answered}')
-        self._script("show", f"printf '%s\\n' \"$@\" > {self._out}~; mv {self._out}~ {self._out}")
+        self._script("tar2tf", f"{forked.command()} \"$@\"; touch '{self._answered}'")
+        self._script("show", f"printf '%s\\n' \"$@\" > '{self._out}~'; mv '{self._out}~' '{self._out}'")
         self.terminal, end = pty.openpty()
         path = f"{folder}/bin:{os.environ['PATH']}"
         self.process = subprocess.Popen(

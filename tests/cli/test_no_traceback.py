@@ -204,7 +204,7 @@ def test_a_missing_package_is_named(package: str, words: list[str], tmp_path: Pa
 
 
 def test_a_current_directory_that_is_gone_is_named(tmp_path: Path) -> None:
-    script = f"cd {tmp_path} && rmdir {tmp_path} && exec {sys.executable} -m tar2tf_cli verify ."
+    script = f"cd '{tmp_path}' && rmdir '{tmp_path}' && exec '{sys.executable}' -m tar2tf_cli verify ."
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
     done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (3, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -73,7 +74,7 @@ def test_ctrl_c_while_ctrl_c_is_reported_ends_with_130(tmp_path: Path) -> None:
 def test_a_reader_that_is_gone_ends_the_command_in_silence(command: str, tmp_path: Path) -> None:
     good, bad = write_tar(tmp_path / "good.tar", samples(300)), tmp_path / "bad.tar"
     bad.write_bytes(good.read_bytes()[:2000])  # a fault is a line on standard output
-    arguments = command.format(good=good, bad=bad).split()
+    arguments = [word.format(good=good, bad=bad) for word in command.split()]
     reader, writer = os.pipe()
     os.close(reader)
     try:
@@ -86,7 +87,8 @@ def test_a_reader_that_is_gone_ends_the_command_in_silence(command: str, tmp_pat
 def test_what_a_reader_took_before_it_went_is_whole(tmp_path: Path) -> None:
     write_tar(tmp_path / "in.tar", samples(3000))
     convert(tmp_path / "in.tar", "-o", tmp_path / "x.record")
-    keys = f"{' '.join(COMMAND)} inspect {tmp_path / 'x.record'} | head -1; exit ${{PIPESTATUS[0]}}"
+    inspect = shlex.join([*COMMAND, "inspect", str(tmp_path / "x.record")])
+    keys = f"{inspect} | head -1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", keys], capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.stdout.count("\n") == 1
     assert done.returncode in (0, 141), "0 where all fitted into the pipe"

@@ -14,6 +14,7 @@ import pytest
 
 from resuming import (
     WAYS,
+    kill_once_published,
     reading_stdin,
     stderr_of,
 )
@@ -126,11 +127,7 @@ def test_changed_inputs_and_changed_specs_are_refused(tmp_path: Path) -> None:
 def test_an_interrupted_run_with_another_spec_is_refused(bucket: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = ["convert", bucket, "-o", out / "train-<>.record", "-j", "2"]
-    process = start(*command, "--max-shard-size", "200kB", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        wait_until(lambda: (out / "train-2.record").exists() or process.poll() is not None, "the second shard")
-    finally:
-        end(process)
+    kill_once_published("train-2.record", *command, "--max-shard-size", "200kB")
     assert not (out / "train-manifest.json").exists()
     text = refused(*command, "--max-shard-size", "300kB", folder=out)
     assert "interrupted" in text
@@ -139,13 +136,14 @@ def test_an_interrupted_run_with_another_spec_is_refused(bucket: Path, tmp_path:
 
 
 MEDDLING = """
-import os, shutil, time
+import os, shutil
+from tar2tf_cli.sinks import Flusher
 def meddle(sample):
     if sample["__key__"] == "2000" and os.path.exists({new!r}):
-        time.sleep(0.2)  # in which the shards before it are flushed to disk
         shutil.copyfile({new!r}, {path!r})
         os.unlink({new!r})
     return sample
+Flusher.put = lambda flusher, paths, item: flusher._flushed.put(([item], None))  # shards before it are there at once
 """
 
 
@@ -256,12 +254,22 @@ def test_an_interrupted_run_from_standard_input_begins_again(tmp_path: Path) -> 
 
 # --- Two at once ---
 
+LOCKING = """
+import sys
+from tar2tf_cli.cli import main
+from tar2tf_cli.conversion import working_folder
+working_folder._LOCK_SECONDS = {}
+main(sys.argv[1:])
+"""
+"""The command, which waits so many seconds for another one."""
+
 
 def test_the_same_command_twice_at_once_comes_to_the_same_bytes(
     bucket: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path
 ) -> None:
     command = ["convert", bucket, "-o", tmp_path / "train-<>.record", "-j", "2", *WAYS["direct"]]
-    processes = [start(*command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(3)]
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    processes = [start(*command, code=LOCKING.format(SECONDS), **streams) for _ in range(3)]
     try:
         texts = [process.communicate(timeout=SECONDS)[1].decode() for process in processes]
     finally:
@@ -272,21 +280,12 @@ def test_the_same_command_twice_at_once_comes_to_the_same_bytes(
     assert tree(tmp_path) == undisturbed("direct")
 
 
-IN_A_HURRY = """
-import sys
-from tar2tf_cli.cli import main
-from tar2tf_cli.conversion import working_folder
-working_folder._LOCK_SECONDS = 0.3
-main(sys.argv[1:])
-"""
-
-
 def test_a_second_run_on_an_output_that_is_being_written_says_so(small: Path, tmp_path: Path) -> None:
     assert working_folder._LOCK_SECONDS == 5
     tar = write_tar(tmp_path / "in.tar", samples(100))
     with reading_stdin(tar, "-o", tmp_path / "out" / "x.record") as process:
         began = time.monotonic()
-        done = tar2tf("convert", small, "-o", tmp_path / "out" / "x.record", code=IN_A_HURRY)
+        done = tar2tf("convert", small, "-o", tmp_path / "out" / "x.record", code=LOCKING.format(0.3))
         assert done.returncode == 3
         assert time.monotonic() - began > 0.3
         host = os.uname().nodename

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import random
@@ -10,26 +9,27 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from resuming import (
+    END,
     SCENES,
     WAYS,
     final,
+    kill_once_published,
     reading_stdin,
     stderr_of,
 )
 from shards import (
     SECONDS,
-    Process,
     children,
     convert,
     end,
     is_running,
+    members,
     samples,
     shards_in,
     start,
@@ -64,18 +64,21 @@ def test_whatever_stands_under_a_final_name_is_whole_and_never_changes(
     seen: dict[str, int] = {}
     wrong: list[str] = []
 
+    def look() -> None:
+        for path in out.iterdir():
+            if path.name.startswith("."):
+                continue
+            status = path.stat()
+            if seen.setdefault(path.name, status.st_ino) != status.st_ino:
+                wrong.append(f"{path.name} was replaced")
+            if path.name not in expected or status.st_size != len(expected[path.name]):
+                wrong.append(f"{path.name} has {status.st_size} bytes")
+            elif path.read_bytes() != expected[path.name]:
+                wrong.append(f"{path.name} has other bytes")
+
     def watch() -> None:
         while not done.is_set():
-            for path in out.iterdir():
-                if path.name.startswith("."):
-                    continue
-                status = path.stat()
-                if seen.setdefault(path.name, status.st_ino) != status.st_ino:
-                    wrong.append(f"{path.name} was replaced")
-                if path.name not in expected or status.st_size != len(expected[path.name]):
-                    wrong.append(f"{path.name} has {status.st_size} bytes")
-                elif path.read_bytes() != expected[path.name]:
-                    wrong.append(f"{path.name} has other bytes")
+            look()
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -84,6 +87,7 @@ def test_whatever_stands_under_a_final_name_is_whole_and_never_changes(
     finally:
         done.set()
         watcher.join(SECONDS)
+    look()
     assert not wrong
     assert len(seen) > 3
     assert tree(out) == expected
@@ -156,53 +160,33 @@ def test_a_run_killed_or_out_of_space_at_any_call_continues_to_the_same_bytes(sc
 # --- 7. SIGKILL ---
 
 
-def kill_group(process: Process) -> None:
-    os.killpg(process.pid, signal.SIGKILL)
-
-
-def kill_parent(process: Process) -> None:
-    """Kill the parent alone; its workers end by themselves, and nobody writes any longer."""
-    workers = children(process.pid)
-    process.kill()
-    process.wait(SECONDS)
-    wait_until(lambda: not any(map(is_running, workers)), "the workers to end")
-
-
-@pytest.mark.parametrize("kill", [kill_group, kill_parent])
+@pytest.mark.parametrize("kill", ["kill all", "kill"])
 @pytest.mark.parametrize("way", ["direct", "spooled"])
 def test_a_run_killed_at_random_moments_continues_to_the_same_bytes(
-    way: str,
-    kill: Callable[[Process], None],
-    bucket: Path,
-    undisturbed: Callable[[str], dict[str, bytes]],
-    tmp_path: Path,
+    way: str, kill: str, bucket: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path
 ) -> None:
+    """Moments are calls of the parent that change the disk; its workers are wherever they happen to be then."""
     expected, out = undisturbed(way), tmp_path / "out"
     command = ["convert", bucket, "-o", out / "train-<>.record", "-j", "3", "-q", *WAYS[way]]
-    began = time.monotonic()
-    undisturbed_run = start(*command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    assert undisturbed_run.wait(SECONDS) == 0
-    whole = time.monotonic() - began  # of a process like those that are killed
-    end(undisturbed_run)
+    calls = int(tar2tf("never", kill, *command, code=END).stdout)
     shutil.rmtree(out)
     moments = random.Random(way)
     kills = resumed = 0
-    while kills < (20 if kill is kill_group else 8) or not resumed:
-        process = start(*command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    while kills < (20 if kill == "kill all" else 8):
+        moment = str(moments.randrange(calls * 9 // 10))
+        process = start(moment, kill, *command, code=END, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         try:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(moments.uniform(0.1, 1.0) * whole)
-            finished = process.poll() is not None
-            if not finished:
-                kill(process)
-                kills += 1
+            process.wait(SECONDS)
+            wait_until(lambda process=process: not members(process.pid), "workers to end by themselves")
         finally:
             _, stderr = process.communicate(timeout=SECONDS)
             end(process)
         found = final(out)
         assert_whole(found, expected)
         resumed += bool(found) and len(found) < len(expected)
-        if finished:
+        if process.returncode == -signal.SIGKILL:
+            kills += 1
+        else:  # a run that continues makes fewer calls
             assert process.returncode == 0, stderr
             assert tree(out) == expected
             shutil.rmtree(out)
@@ -214,13 +198,10 @@ def test_a_run_killed_at_random_moments_continues_to_the_same_bytes(
 def test_what_an_interrupted_run_published_is_kept(bucket: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = ["convert", bucket, "-o", out / "train-<>.record", "-j", "2", "--max-shard-size", "200kB"]
-    process = start(*command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        wait_until(lambda: (out / "train-3.record").exists() or process.poll() is not None, "the third shard")
-    finally:
-        end(process)
+    kill_once_published("train-3.record", *command)
     assert not (out / "train-manifest.json").exists()
     before = {path.name: path.stat().st_ino for path in shards_in(out)}
+    assert len(before) == 3
     done = tar2tf(*command)
     assert done.returncode == 0
     assert "continuing an interrupted run" in done.stderr
@@ -240,31 +221,28 @@ def test_a_killed_worker_ends_the_run_with_a_clear_message(which: int, tmp_path:
     assert not list((tmp_path / "out").glob("[!.]*"))
 
 
-def test_a_killed_worker_names_the_shard_it_was_at(bucket: Path, tmp_path: Path) -> None:
-    named = 0
-    for attempt in range(20):
-        out = tmp_path / str(attempt)
-        process = start(
-            *["convert", bucket, "-o", out / "x.record", "-j", "2", "--op", "drop_empty"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-        try:
-            wait_until(
-                lambda out=out, process=process: list(out.glob(".*/*.spool")) or process.poll() is not None, "it"
-            )
-            if workers := children(process.pid):  # one of which waits for spools to write shards from
-                os.kill(workers[attempt % len(workers)], signal.SIGKILL)
-            text = stderr_of(process)
-        finally:
-            end(process)
-        if process.returncode == 3:
-            first = text.splitlines()[0]
-            assert "SIGKILL" in first
-            named += str(bucket) in first or str(out) in first
-        if named == 2:
-            return
-    raise AssertionError("no message named the shard")
+AT_A_FILE = """
+import os, signal, sys
+from tar2tf_cli.cli import main
+word, run, call = sys.argv.pop(1), os.getpid(), os.open
+def opened(path, flags, *mode, **options):
+    if os.getpid() != run and flags & os.O_CREAT and word in os.path.basename(path):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return call(path, flags, *mode, **options)
+os.open = opened
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("at", ["spool", "shard-"])
+def test_a_killed_worker_names_the_shard_it_was_at(at: str, bucket: Path, tmp_path: Path) -> None:
+    """At the records of an input, or at a shard that is written from them."""
+    out = tmp_path / "out" / "x.record"
+    done = tar2tf(at, "convert", bucket, "-o", out, "-j", "2", "--op", "drop_empty", code=AT_A_FILE)
+    assert done.returncode == 3
+    first = done.stderr.splitlines()[0]
+    assert "SIGKILL" in first
+    assert str(bucket if at == "spool" else out) in first
 
 
 def test_workers_that_wait_for_input_end_with_their_parent(tmp_path: Path) -> None:
@@ -297,30 +275,12 @@ def test_ctrl_c_during_work_ends_with_130_and_the_same_command_continues(
 ) -> None:
     expected, out = undisturbed("spooled"), tmp_path / "out"
     command = ["convert", bucket, "-o", out / "train-<>.record", "-j", workers, *WAYS["spooled"]]
-    interrupted = 0
-
-    def journal() -> int:
-        return next((path.stat().st_ino for path in out.glob(".*/journal")), 0)
-
-    for _ in range(5):
-        before = journal()
-        process = start(*command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        try:
-            wait_until(lambda process=process, before=before: journal() != before or process.poll() is not None, "work")
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGINT)
-            text = stderr_of(process)
-        finally:
-            end(process)
+    for moment in ("train-1.record", "30", "train-20.record", "60", "train-60.record"):
+        done = tar2tf(moment, "ctrl-c", *command, code=END)
         assert_whole(final(out), expected)
-        if process.returncode == 0:
-            shutil.rmtree(out)
-            continue
-        assert process.returncode == 130
-        lines = [line for line in text.splitlines() if line and not line.startswith("continuing")]
+        assert done.returncode == 130, done.stderr
+        lines = [line for line in done.stderr.splitlines() if line and not line.startswith("continuing")]
         assert lines[0].endswith("interrupted")
         assert len(lines) == 2
-        interrupted += 1
-    assert interrupted
     assert tar2tf(*command).returncode == 0
     assert tree(out) == expected

@@ -19,6 +19,7 @@ import pkgutil
 import resource
 import runpy
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -50,7 +51,7 @@ class _Server:
     """The process to fork from; started when first needed, ended with this one."""
 
     def __init__(self, tensorflow: bool) -> None:
-        self.folder = tempfile.TemporaryDirectory(prefix="forked-")
+        self.folder = short_folder("forked-")
         self.path = os.path.join(self.folder.name, "s")
         self.owner = os.getpid()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -60,8 +61,14 @@ class _Server:
 
     def end(self) -> None:
         if os.getpid() == self.owner:
-            self.process.communicate(timeout=10)  # it ends when its standard input does
+            self.process.communicate(timeout=60)  # it ends when its standard input does
             self.folder.cleanup()
+
+
+def short_folder(prefix: str) -> tempfile.TemporaryDirectory[str]:
+    """A temporary folder for a socket, whose path may have 107 bytes only, whatever TMPDIR is."""
+    fits = len(os.fsencode(tempfile.gettempdir())) < 64
+    return tempfile.TemporaryDirectory(prefix=prefix, dir=None if fits else "/tmp")
 
 
 def _connect(path: str) -> socket.socket:
@@ -89,7 +96,7 @@ def share() -> str:
 def command(*, python: bool = False) -> str:
     """A command for shells that is `tar2tf`, or a `python` beside TensorFlow, whose processes are forked."""
     run(["-c", ""] if python else ["--version"], env={**os.environ}, python=python, tensorflow=python)  # it listens now
-    return f"{sys.executable} -ISs {CLIENT} {_server(tensorflow=python)} {int(python)}"
+    return shlex.join([sys.executable, "-ISs", str(CLIENT), _server(tensorflow=python), str(int(python))])
 
 
 def script(*, python: bool = False) -> str:
@@ -182,7 +189,7 @@ def _ask(streams: tuple[int, ...], *, tensorflow: bool, **asked: Any) -> socket.
 class Process:
     """A command that was started here: what `subprocess.Popen` has of it, and the leader of a process group of its own.
 
-    Each stream is a pipe, or the null device.
+    Each stream is a pipe, or the null device. `code` is Python to run instead, as in `run`.
     """
 
     def __init__(
@@ -195,6 +202,7 @@ class Process:
         env: dict[str, str] | None = None,
         python: bool = False,
         tensorflow: bool = False,
+        code: str | None = None,
     ) -> None:
         self.args = arguments
         self.returncode: int | None = None
@@ -204,7 +212,7 @@ class Process:
             for number, end in enumerate(ours)
         )
         asked = {"arguments": arguments, "env": {**(os.environ if env is None else env)}, "cwd": os.getcwd()}
-        self._connection = _ask(theirs, tensorflow=tensorflow, **asked, python=python)
+        self._connection = _ask(theirs, tensorflow=tensorflow, **asked, python=python, code=code)
         self._answers = self._connection.makefile("rb", buffering=0)  # the end may be there with the pid, unread
         self.pid = int(self._answers.readline())
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("thorough", deadline=None)
-settings.register_profile("quick", deadline=None, max_examples=33)
+_ON_A_BUSY_MACHINE = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("thorough", **_ON_A_BUSY_MACHINE)
+settings.register_profile("quick", max_examples=33, **_ON_A_BUSY_MACHINE)
 settings.load_profile("quick")
 
 

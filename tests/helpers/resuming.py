@@ -22,6 +22,7 @@ from shards import (
     children,
     end,
     start,
+    tar2tf,
     tree,
     wait_until,
 )
@@ -91,10 +92,11 @@ class Ending:
         self.lock = threading.RLock()
         self.inside = False
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Ending:
         self.originals = {name: getattr(os, name) for name in CALLS}
         for name, call in self.originals.items():
             setattr(os, name, self.wrapped(call, name))
+        return self
 
     def __exit__(self, *error: object) -> None:
         for name, call in self.originals.items():
@@ -285,6 +287,51 @@ def stderr_of(process: Process) -> str:
     text = process.stderr.read().decode()
     assert "Traceback" not in text, text
     return text
+
+
+ENDS: dict[str, Callable[[], object]] = {
+    "kill all": lambda: os.killpg(0, signal.SIGKILL),
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "ctrl-c": lambda: os.killpg(0, signal.SIGINT),
+}
+"""How a command ends itself: with its workers, alone, or as a terminal does it."""
+
+END = "import resuming; resuming.end_at()"
+"""The code of a process that does `end_at`."""
+
+
+def end_at() -> None:
+    """What a process of its own does: run the command that follows two arguments, and end it at one moment.
+
+    The first argument is the number of a call that changes the disk, or the name of a file that is published, and the
+    other one of `ENDS`. Prints how many calls there were, if it came to its end.
+    """
+    from tar2tf_cli.cli import main
+
+    when, how = sys.argv.pop(1), ENDS[sys.argv.pop(1)]
+    run, replace = os.getpid(), os.replace
+
+    def at_each(call: int) -> None:
+        if str(call) == when and os.getpid() == run:  # workers count for themselves
+            how()
+
+    def published(old: str, new: str) -> None:
+        replace(old, new)
+        if os.path.basename(new) == when:
+            how()
+
+    os.replace = published
+    with (ending := Ending(at_each=at_each)):
+        try:
+            main(sys.argv[1:])
+        finally:
+            print(ending.calls)
+
+
+def kill_once_published(name: str, *command: str | Path) -> None:
+    """Run a command that is killed with its workers as soon as it has published a file of this name."""
+    killed = tar2tf(name, "kill all", *command, code=END)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
 
 
 def end_at_each_call() -> None:

@@ -27,8 +27,8 @@ Sample = tuple[str, dict[str, bytes]]
 
 PHOTOS = Path(__file__).parents[1] / "data"
 COMMAND = [sys.executable, "-m", "tar2tf_cli"]
-SECONDS = 60
-"""Longest that any process of the tests may take."""
+SECONDS = 120
+"""Longest that any process of the tests may take, and that anything is waited for: no more than a guard."""
 
 
 # --- Tars ---
@@ -201,10 +201,13 @@ def python(*args: str | Path, **options: Any) -> subprocess.CompletedProcess[str
 
 
 def start(*args: str | Path, **options: Any) -> Process:
-    """Start the command as the leader of a process group, forked from a warm one if only streams are asked for."""
+    """Start the command as the leader of a process group, forked from a warm one if only streams are asked for.
+
+    `code` is Python to run instead, as in `forked.run`.
+    """
     asked = {name: options.get(name) for name in ("stdin", "stdout", "stderr")}
-    if options.keys() <= asked.keys() and set(asked.values()) <= {None, subprocess.PIPE, subprocess.DEVNULL}:
-        return forked.Process([*map(str, args)], **asked)
+    if options.keys() <= {*asked, "code"} and set(asked.values()) <= {None, subprocess.PIPE, subprocess.DEVNULL}:
+        return forked.Process([*map(str, args)], **asked, code=options.get("code"))
     return start_anew(*args, **options)
 
 
@@ -227,24 +230,26 @@ def end(process: Process) -> None:
 
 def children(pid: int) -> list[int]:
     """Processes whose parent is this one; Linux only."""
-    found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdecimal():
-            try:
-                stat = Path("/proc", entry, "stat").read_text()
-            except OSError:
-                continue
-            if int(stat.rpartition(")")[2].split()[1]) == pid:
-                found.append(int(entry))
-    return found
+    return [each for each, (_, parent, _) in _processes().items() if parent == str(pid)]
+
+
+def members(group: int) -> list[int]:
+    """Processes of a group that run, so no zombies; Linux only."""
+    return [each for each, (state, _, leader) in _processes().items() if leader == str(group) and state != "Z"]
 
 
 def is_running(pid: int) -> bool:
     """Whether a process is there and not a zombie that nobody has asked after."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    return _processes().get(pid, "Z")[0] != "Z"
+
+
+def _processes() -> dict[int, list[str]]:
+    """State, parent and group of each process, as proc(5) has them after its name."""
+    found = {}
+    for entry in filter(str.isdecimal, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            found[int(entry)] = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()[:3]
+    return found
 
 
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:

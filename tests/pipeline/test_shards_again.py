@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import signal
-import subprocess
 import textwrap
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -16,18 +15,14 @@ import pytest
 
 from pipelines import build, load, shards_of, straight, tagged
 from shards import (
-    SECONDS,
     convert,
-    end,
     keys,
     python,
     samples,
     shards_in,
     small_shards,
-    start_python,
     tar2tf,
     tree,
-    wait_until,
     write_tar,
 )
 from tar2tf_cli.errors import OutputExistsError
@@ -169,11 +164,12 @@ def test_what_tells_a_function() -> None:
 
 
 PROGRAM = """
-    import sys, time
+    import os, signal, sys
     from pathlib import Path
     from tar2tf_cli.pipeline import Pipeline, by_sample_f, select
 
-    where, out, own, workers, seconds = sys.argv[1:]
+    where, out, own, workers, at, end = sys.argv[1:]
+    run, replace = os.getpid(), os.replace
 
     def straight(items):
         yield from items
@@ -182,12 +178,16 @@ PROGRAM = """
         def names(self, sample):
             return ["cls", "jpg"]
 
-    def slow(sample):
-        if not Path(where, "fast").exists():
-            time.sleep(float(seconds))
+    def same(sample):
         return sample
 
-    pipeline = Pipeline().from_tar(sorted(Path(where).glob("*.tar"))).transform_samples(slow)
+    def end_once_there(old, new):
+        replace(old, new)
+        if end and new.endswith(at):
+            os.killpg(0, signal.SIGKILL) if end == "killed" else os.kill(run, signal.SIGINT)
+
+    os.replace = end_once_there
+    pipeline = Pipeline().from_tar(sorted(Path(where).glob("*.tar"))).transform_samples(same)
     if own == "own":
         pipeline.with_samples_stage(straight)
     if own == "unknown":
@@ -205,27 +205,17 @@ def test_the_same_program_continues_after_a_kill(tmp_path: Path, own: str, worke
     tars, out = small_shards(tmp_path / "in"), tmp_path / "out"
     convert(tars, "-o", tmp_path / "theirs" / "train-<>.record", "--records-per-shard", "25", "--type", "cls=int64")
     (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
-    command = [tmp_path / "program.py", tars, out / "train-<>.record", own, workers, "0.01"]
-
-    def killed(when: Callable[[], Any], what: str) -> None:
-        process = start_python(*command, stdout=subprocess.DEVNULL)
-        try:
-            wait_until(lambda: when() or process.poll() is not None, what)
-            assert process.poll() is None
-        finally:
-            end(process)
+    command = [tmp_path / "program.py", tars, out / "train-<>.record", own, workers]
 
     def again() -> str:
-        (tars / "fast").touch()
-        done = python(*command)
+        done = python(*command, "", "")
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
-    if own == "own":
-        killed(lambda: list(out.glob(".*/input-*.spool")), "a spool")
-    else:
-        killed(lambda: shards_in(out), "a shard")
-        left = {path: path.stat().st_ino for path in shards_in(out)}
+    killed = python(*command, ".spool" if own == "own" else "train-2.record", "killed")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    left = {path: path.stat().st_ino for path in shards_in(out)}
+    assert len(left) == (0 if own == "own" else 2)
     assert not list(out.glob("*manifest.json"))
     assert again() == "False"
     assert shards_of(out) == shards_of(tmp_path / "theirs")
@@ -238,17 +228,11 @@ def test_the_same_program_continues_after_a_kill(tmp_path: Path, own: str, worke
 
 
 def test_an_interruption_ends_the_run_and_the_next_one_continues(tmp_path: Path) -> None:
-    tars = small_shards(tmp_path / "in")
+    tars, out = small_shards(tmp_path / "in"), tmp_path / "out"
     (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
-    command = [tmp_path / "program.py", tars, tmp_path / "out" / "train-<>.record", "ops", "2", "0.01"]
-    process = start_python(*command, stderr=subprocess.PIPE)
-    try:
-        wait_until(lambda: shards_in(tmp_path / "out"), "a shard")
-        os.kill(process.pid, signal.SIGINT)
-        assert process.wait(SECONDS) != 0
-    finally:
-        end(process)
-    assert not list((tmp_path / "out").glob("*manifest.json"))
-    (tars / "fast").touch()
-    assert python(*command).returncode == 0
-    assert (tmp_path / "out" / "train-manifest.json").exists()
+    command = [tmp_path / "program.py", tars, out / "train-<>.record", "ops", "2"]
+    assert python(*command, "train-2.record", "interrupted").returncode != 0
+    assert len(shards_in(out)) == 2
+    assert not list(out.glob("*manifest.json"))
+    assert python(*command, "", "").returncode == 0
+    assert (out / "train-manifest.json").exists()

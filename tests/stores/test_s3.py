@@ -171,10 +171,11 @@ class TestS3(SourceSuite):
 
     @pytest.mark.parametrize("variable", ["AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CA_BUNDLE"])
     def test_a_file_that_a_variable_names_and_is_not_there_is_named_with_the_variable(
-        self, bucket: str, monkeypatch: pytest.MonkeyPatch, variable: str
+        self, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str
     ) -> None:
         if variable != "AWS_CA_BUNDLE":
             monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.setenv("HOME", str(tmp_path))
         monkeypatch.setenv(variable, "/nowhere/aws")
         with pytest.raises(UsageError, match=f"^{variable} is set to /nowhere/aws, which does not exist$"):
             open_source(bucket).list(["*.tar"])
