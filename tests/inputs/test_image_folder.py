@@ -6,8 +6,6 @@ import gzip
 import io
 import json
 import os
-import signal
-import time
 from pathlib import Path
 
 import cv2
@@ -16,7 +14,8 @@ import pytest
 import simplejpeg
 from PIL import Image
 
-from shards import convert, end, examples, samples, shards_in, start, tar2tf, tree, wait_until, write_tar
+from resuming import kill_once_published
+from shards import convert, examples, samples, shards_in, tar2tf, tree, write_tar
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.inputs import base
 from tar2tf_cli.inputs import labels as labels_module
@@ -103,21 +102,17 @@ def test_bytes_are_the_same_for_any_number_of_workers(tmp_path, options):
 
 
 def test_a_killed_run_continues_and_a_finished_one_does_nothing(tmp_path):
-    photos = make(tmp_path / "photos", each=200)
-    options = ["--preset", "imagenet-tensor", "--image-size", "120", "--records-per-shard", "50", "--shuffle"]
+    photos = make(tmp_path / "photos", each=60)
+    options = ["--preset", "imagenet-tensor", "--image-size", "32", "--records-per-shard", "50", "--shuffle"]
     run(photos, "-o", tmp_path / "whole" / "t-<>.record", *options)
     out = tmp_path / "killed"
     arguments = ["convert", "--from", "imagefolder", photos, "-o", out / "t-<>.record", *options]
-    process = start(*arguments)
-    wait_until(lambda: (out / "t-1.record").exists() or process.poll() is not None, "a first shard")
-    os.killpg(process.pid, signal.SIGKILL)
-    end(process)
+    kill_once_published("t-1.record", *arguments)
     again = tar2tf(*arguments)
     assert again.returncode == 0, again.stderr
     assert tree(out) == tree(tmp_path / "whole")
     assert "up to date" in tar2tf(*arguments).stderr
-    time.sleep(0.01)
-    (photos / "n01" / "n01_0.JPEG").touch()
+    os.utime(photos / "n01" / "n01_0.JPEG", (1, 1))
     changed = tar2tf(*arguments)
     assert changed.returncode == 2
     assert "made from other inputs" in changed.stderr

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 
 import pytest
 
 import recorded
 from recorded import AllTypes
 from recording import ROWS, TOY, make_toys, rows_of, run, write_rows
-from shards import convert, end, examples, python, start, tar2tf, tree, wait_until
+from resuming import kill_once_published
+from shards import convert, examples, python, tar2tf, tree
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.recorder import (
     generate_and_save_train_eval_test_tfrecords_files,
@@ -167,15 +166,12 @@ def test_the_parts_of_an_example_stay_on_one_side_of_a_split(tmp_path):
 
 
 def test_a_killed_run_continues_with_the_same_command(tmp_path):
-    path, data = make_toys(tmp_path, 1500)
+    path, data = make_toys(tmp_path, 300)
     options = ["--example-arg", f"src_data_dirpath={data}", "--max-shard-size", "20kB", "-j", "2"]
     assert run(path, tmp_path / "whole" / "t-<>.record", *options).returncode == 0
     out = tmp_path / "killed"
     command = ["convert", "--from", "examples", "--example-class", TOY, path, "-o", out / "t-<>.record", *options]
-    process = start(*command)
-    wait_until(lambda: (out / "t-1.record").exists() or process.poll() is not None, "a first shard")
-    os.killpg(process.pid, signal.SIGKILL)
-    end(process)
+    kill_once_published("t-1.record", *command)
     assert tar2tf(*command).returncode == 0
     assert tree(out) == tree(tmp_path / "whole")
     assert "up to date" in tar2tf(*command).stderr
