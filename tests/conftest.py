@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import forked
+import hurrying
 import properties  # noqa: F401 - how many examples there are
 import surroundings
 from checked import Ran, convert
@@ -39,7 +40,6 @@ from sources import tar_of
 from starting import started
 from tar2tf_cli.cli import main
 from tar2tf_cli.formats import kernel
-from tar2tf_cli.stores import network, retries
 
 surroundings.forget()
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -261,10 +261,9 @@ def with_kernel(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.fixture
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pauses, time-outs and patience as short as a test can bear."""
-    monkeypatch.setattr(retries, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(network, "READ_SECONDS", 0.5)
-    monkeypatch.setenv("TAR2TF_RETRY_FOR", "0.3")
+    """Pauses between retries take no time, and half a minute of them is all there is."""
+    hurrying.hurry(monkeypatch.setattr)
+    monkeypatch.setenv("TAR2TF_RETRY_FOR", "30")
 
 
 @pytest.fixture(scope="session")

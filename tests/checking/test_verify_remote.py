@@ -32,7 +32,7 @@ class TestGcs(WritableManifestSuite):
 
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs)
         name = f"v{abs(hash(request.node.nodeid)):x}"
-        requests.post(f"{gcs}/storage/v1/b", json={"name": name}, timeout=5).raise_for_status()
+        requests.post(f"{gcs}/storage/v1/b", json={"name": name}, timeout=60).raise_for_status()
         return f"gs://{name}/folder"
 
 

@@ -194,7 +194,7 @@ def test_a_dry_run_shows_plan_and_first_sample_and_writes_nothing(bucket: Path, 
 def test_a_dry_run_does_not_wait_for_stdin(tmp_path: Path) -> None:
     read, write = os.pipe()
     try:
-        done = convert("-", "-o", tmp_path / "x", "--dry-run", stdin=read, timeout=20)
+        done = convert("-", "-o", tmp_path / "x", "--dry-run", stdin=read)
     finally:
         os.close(read), os.close(write)
     assert "1 input" in done.stdout

@@ -11,6 +11,7 @@ import json
 import os
 import random
 import re
+import select
 import shutil
 import signal
 import socket
@@ -21,7 +22,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -38,22 +39,40 @@ START_SECONDS = 60
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nothing listens on now, and that nobody else in this process was given."""
+    """Ports that nothing listens on now, and that nobody else in the processes of these tests was given.
+
+    The kernel gives none of them to a connection or another server, as they lie below those that it chooses from.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     ports: list[int] = []
-    sockets = []
     while len(ports) < count:
-        sockets.append(socket.socket())
-        sockets[-1].bind(("127.0.0.1", 0))
-        port = sockets[-1].getsockname()[1]
-        if port not in _given:
-            _given.add(port)
-            ports.append(port)
-    for one in sockets:
-        one.close()
+        port = _PORTS[(worker * 1000 + random.randrange(1000)) % len(_PORTS)]
+        with suppress(OSError), socket.socket() as one:
+            one.bind(("127.0.0.1", port))
+            if port not in _given:
+                _given.add(port)
+                ports.append(port)
     return ports
 
 
+def _ports() -> range:
+    """Ports for servers of any user, where the kernel does not choose from them."""
+    with suppress(OSError, ValueError):
+        lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+        return range(10_000, lowest) if lowest > 20_000 else range(10_000, 32_768)
+    return range(10_000, 32_768)
+
+
+_PORTS = _ports()
 _given: set[int] = set()
+
+
+@contextmanager
+def nobody_listens() -> Iterator[int]:
+    """A port that refuses connections, as it is taken, and nobody listens on it."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
 
 
 def wait_for(ready: Any, process: subprocess.Popen[bytes] | None = None, seconds: float = START_SECONDS) -> None:
@@ -640,7 +659,7 @@ def _xml_uploads(url: str) -> Iterator[str]:
             data = self.body()
             parts = urlsplit(self.path)
             bucket, _, name = unquote(parts.path)[1:].partition("/")
-            there = self.session.get(f"{url}/storage/v1/b/{bucket}", timeout=5).ok
+            there = self.session.get(f"{url}/storage/v1/b/{bucket}", timeout=60).ok
             if bucket not in ("storage", "upload") and not there:
                 return self.answer(404, {}, _xml_error("NoSuchBucket"))
             if self.command != "PUT":
@@ -683,6 +702,7 @@ class FaultyServer:
         objects: bytes by path, without the slash in front.
         log: method, path and Range of each request.
         connections: how many were made.
+        listen: has a server that sleeps begin to accept connections.
     """
 
     url: str = ""
@@ -693,6 +713,26 @@ class FaultyServer:
     etags: bool = True
     stop: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    listen: Callable[[], None] = lambda: None
+    _stalled: int = 0
+    _since: float = 0.0
+    _lasted: float = 1000.0
+
+    def monotonic(self) -> float:
+        """A clock for clients: it stands still unless the server has stalled, as if all else took no time."""
+        with self.lock:
+            return self._lasted + (time.monotonic() - self._since if self._stalled else 0)
+
+    @contextmanager
+    def stall(self) -> Iterator[None]:
+        """Let time pass meanwhile."""
+        with self.lock:
+            self._since = self._since if self._stalled else time.monotonic()
+            self._stalled += 1
+        yield
+        with self.lock:
+            self._stalled -= 1
+            self._lasted += 0 if self._stalled else time.monotonic() - self._since
 
     def fail(self, pattern: str, kind: str, times: int = 1, **details: Any) -> None:
         self.faults.append(Fault(pattern, kind, times, **details))
@@ -762,9 +802,12 @@ class _Handler(QuietHandler):
         if fault and fault.kind in ("truncate", "stall") and cut < len(data):
             self.wfile.flush()
             if fault.kind == "stall":
-                state.stop.wait(60)
+                with state.stall():
+                    while not (state.stop.is_set() or select.select([self.connection], [], [], 0.02)[0]):
+                        pass  # until the client closes it
             self.close_connection = True
-            self.connection.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
 
     def _plain(self, status: int, retry_after: str | None = None) -> None:
         self.send_response(status)
@@ -775,8 +818,8 @@ class _Handler(QuietHandler):
 
 
 @contextmanager
-def faulty_server(tls: ssl.SSLContext | None = None, port: int = 0) -> Iterator[FaultyServer]:
-    """A `FaultyServer` for as long as the context lasts, at a port of its own or a given one."""
+def faulty_server(tls: ssl.SSLContext | None = None, *, sleeps: bool = False) -> Iterator[FaultyServer]:
+    """A `FaultyServer` for as long as the context lasts; one that sleeps refuses connections until `listen`."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
@@ -785,20 +828,29 @@ def faulty_server(tls: ssl.SSLContext | None = None, port: int = 0) -> Iterator[
         def handle_error(self, *_: object) -> None:
             pass
 
-    server = Server(("127.0.0.1", port), _Handler)
+    server = Server(("127.0.0.1", 0), _Handler, bind_and_activate=False)
+    server.server_bind()
     state = FaultyServer(f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}")
     if tls:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
     server.state = state  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
+
+    def listen() -> None:
+        server.server_activate()
+        thread.start()
+
+    state.listen = listen
+    if not sleeps:
+        listen()
     try:
         yield state
     finally:
         state.stop.set()
-        server.shutdown()
+        if thread.is_alive():
+            server.shutdown()
+            thread.join()
         server.server_close()
-        thread.join()
 
 
 AZURE_ACCOUNT = "devstoreaccount1"
@@ -835,4 +887,4 @@ def azure_container(endpoint: str, name: str) -> None:
     signed += f"/{AZURE_ACCOUNT}/{AZURE_ACCOUNT}/{name}\nrestype:container"
     signature = hmac.new(base64.b64decode(AZURE_KEY), signed.encode(), hashlib.sha256).digest()
     headers["Authorization"] = f"SharedKey {AZURE_ACCOUNT}:{base64.b64encode(signature).decode()}"
-    requests.put(f"{endpoint}/{name}?restype=container", headers=headers, timeout=5).raise_for_status()
+    requests.put(f"{endpoint}/{name}?restype=container", headers=headers, timeout=60).raise_for_status()

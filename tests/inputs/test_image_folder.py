@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import shlex
 from pathlib import Path
 
 import cv2
@@ -387,7 +388,7 @@ def test_folders_that_hold_only_folders_are_an_error_with_the_command_that_works
     done = tar2tf("convert", "--from", "imagefolder", tmp_path / "photos", "-o", tmp_path / "t.record")
     assert done.returncode == 2
     assert "its folders contain only folders: '2012' would be a class" in done.stderr
-    assert f"tar2tf convert --from imagefolder {tmp_path}/photos/2012 ..." in done.stderr
+    assert f"tar2tf convert --from imagefolder {shlex.quote(f'{tmp_path}/photos/2012')} ..." in done.stderr
     assert not (tmp_path / "t.record").exists()
     (tmp_path / "photos" / "2012" / "0.JPEG").write_bytes(jpeg(0))
     run(tmp_path / "photos", "-o", tmp_path / "t.record")

@@ -165,7 +165,7 @@ def features(etl: EtlCluster) -> Iterator[Callable[[int], None]]:
 
     def change(flags: int) -> None:
         body = {"action": "set-config", "value": {"features": str(flags)}}
-        requests.put(f"{etl.endpoint}/v1/cluster", json=body, timeout=10).raise_for_status()
+        requests.put(f"{etl.endpoint}/v1/cluster", json=body, timeout=60).raise_for_status()
 
     yield change
     change(0)

@@ -147,7 +147,7 @@ def received(answer: requests.Response, settings: Settings = PLAIN) -> tuple[byt
 
 
 def test_health(plain: str) -> None:
-    assert requests.get(f"{plain}/health", timeout=5).ok
+    assert requests.get(f"{plain}/health", timeout=60).ok
 
 
 @pytest.mark.parametrize("tar", [TAR, gzip.compress(TAR), SCATTERED], ids=["tar", "tar.gz", "not adjacent"])
@@ -161,7 +161,7 @@ def test_a_body_becomes_the_records_of_a_conversion(plain: str, tar: bytes, loca
 
 def test_a_chunked_body_is_taken(plain: str, local: Callable[..., bytes]) -> None:
     pieces = iter([TAR[:1000], TAR[1000:]])
-    records, _ = received(requests.put(f"{plain}/b/o.tar", data=pieces, timeout=20))
+    records, _ = received(requests.put(f"{plain}/b/o.tar", data=pieces, timeout=60))
     assert records == local(TAR)
 
 
@@ -171,7 +171,7 @@ def test_a_file_of_the_target_becomes_the_same_records(
 ) -> None:
     path = stored(mount_path, TAR, name)
     assert received(put_file(plain, path))[0] == local(TAR)
-    answer = requests.get(f"{plain}/ais%2F@%23%2Fb%2Fo.tar", {"etl_fqn": quote(str(path), safe="")}, timeout=20)
+    answer = requests.get(f"{plain}/ais%2F@%23%2Fb%2Fo.tar", {"etl_fqn": quote(str(path), safe="")}, timeout=60)
     assert received(answer)[0] == local(TAR)
 
 
@@ -180,8 +180,8 @@ def test_a_get_without_a_file_fetches_from_the_target_by_the_path_as_it_came(
 ) -> None:
     path = "/ais%2F@%23%2Fb%2Fq%3Fx%20%2541.tar"
     target.objects[f"/v1/etl/_object/name/secret{path}"] = TAR
-    assert received(requests.get(plain + path, timeout=20))[0] == local(TAR)
-    answer = requests.get(f"{plain}/ais%2F@%23%2Fb%2Fother.tar", timeout=20)
+    assert received(requests.get(plain + path, timeout=60))[0] == local(TAR)
+    answer = requests.get(f"{plain}/ais%2F@%23%2Fb%2Fother.tar", timeout=60)
     assert answer.status_code == 404
     assert "the target answered 404 when it was asked for the object" in answer.text
 

@@ -23,9 +23,9 @@ from servers import (
     QuietHandler,
     ais_cluster,
     faulty_server,
-    free_ports,
     knows_aws,
     moto_server,
+    nobody_listens,
     private_network,
     serving,
     wait_for,
@@ -399,9 +399,10 @@ class TestErrors:
             assert done.stderr.count("error:") == 1
 
     def test_a_refused_connection_fails_within_seconds(self) -> None:
-        endpoint = f"http://127.0.0.1:{free_ports(1)[0]}"
-        with pytest.raises(SourceError, match=f"{endpoint}: Connection refused; gave up after 1 attempt "):
-            open_source("ais://b", endpoint=endpoint, retry_for=0).list(["*.tar"])
+        with nobody_listens() as port:
+            endpoint = f"http://127.0.0.1:{port}"
+            with pytest.raises(SourceError, match=f"{endpoint}: Connection refused; gave up after 1 attempt "):
+                open_source("ais://b", endpoint=endpoint, retry_for=0).list(["*.tar"])
 
     def test_a_server_that_is_no_aistore_is_told_apart(self) -> None:
         with faulty_server() as state, pytest.raises(SourceError, match="not an AIStore cluster") as caught:

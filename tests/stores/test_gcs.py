@@ -39,7 +39,7 @@ class TestGcs(SourceSuite):
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs)
         self.url = gcs
         name = f"b{abs(hash(request.node.nodeid)):x}"
-        requests.post(f"{gcs}/storage/v1/b", json={"name": name}, timeout=5).raise_for_status()
+        requests.post(f"{gcs}/storage/v1/b", json={"name": name}, timeout=60).raise_for_status()
         return f"gs://{name}"
 
     def test_a_missing_bucket_is_an_error(self, bucket: str) -> None:
@@ -49,4 +49,4 @@ class TestGcs(SourceSuite):
 
     def put(self, bucket: str, name: str, data: bytes) -> None:
         url = f"{self.url}/upload/storage/v1/b/{bucket.removeprefix('gs://')}/o"
-        requests.post(url, params={"uploadType": "media", "name": name}, data=data, timeout=5).raise_for_status()
+        requests.post(url, params={"uploadType": "media", "name": name}, data=data, timeout=60).raise_for_status()

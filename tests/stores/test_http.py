@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from servers import FaultyServer, faulty_server, free_ports, self_signed
-from shards import tar2tf
+from servers import FaultyServer, faulty_server, nobody_listens, self_signed
+from shards import tar2tf, wait_until
 from sources import BIG, SourceSuite, read_all, tar_of
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.inputs.open_shard import list_files
-from tar2tf_cli.stores import ObjectInfo, Source, network, open_source, retries, transfer
+from tar2tf_cli.stores import ObjectInfo, Source, curl, network, open_source, retries, transfer
 
 
 class TestHttp(SourceSuite):
@@ -38,7 +38,14 @@ class TestHttp(SourceSuite):
         del self.web.objects[f"bucket/{name}"]
 
 
-@pytest.mark.usefixtures("hurry")
+@pytest.fixture
+def impatient(web: FaultyServer, hurry: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that stalls is given up soon, however slow it is before that; retries take no time."""
+    monkeypatch.setattr(network, "READ_SECONDS", 0.3)
+    monkeypatch.setattr(curl, "time", SimpleNamespace(monotonic=web.monotonic, sleep=time.sleep))
+
+
+@pytest.mark.usefixtures("impatient")
 class TestAFaultyServer:
     @pytest.fixture
     def source(self, web: FaultyServer) -> Source:
@@ -81,7 +88,7 @@ class TestAFaultyServer:
     def test_progress_earns_more_attempts(
         self, web: FaultyServer, source: Source, item: ObjectInfo, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        seconds = itertools.count(step=0.09)  # at each failure; without progress, the fifth is one too many
+        seconds = itertools.count(step=9)  # at each failure; without progress, the fifth is one too many
         monkeypatch.setattr(retries, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
         for _ in range(4):
             web.fail("GET b/x", "truncate", times=1, after=1_300_000)
@@ -158,7 +165,7 @@ class TestAFaultyServer:
         all_there, take = threading.Barrier(8), web.take
 
         def together(request: str) -> Any:
-            all_there.wait(timeout=20)
+            all_there.wait(timeout=100)
             return take(request)
 
         web.take = together  # type: ignore[method-assign]
@@ -174,8 +181,7 @@ class TestAFaultyServer:
     ) -> None:
         assert source.remote
         with source.expecting([item]):
-            while not web.log or web.log[-1][0] != "GET":
-                time.sleep(0.01)
+            wait_until(lambda: web.log and web.log[-1][0] == "GET", "the request")
         web.log.clear()
         assert read_all(source, item) == BIG
         assert [entry[0] for entry in web.log] == ["GET"]
@@ -183,25 +189,20 @@ class TestAFaultyServer:
     def test_sizes_are_asked_for_in_parallel(self, web: FaultyServer, source: Source) -> None:
         for number in range(32):
             web.objects[f"b/y-{number}.tar"] = b"y"
-        together, most, lock = 0, 0, threading.Lock()
-        take = web.take
+        there, all_there, take = itertools.count(), threading.Event(), web.take
 
-        def slow(request: str) -> Any:
-            nonlocal together, most
-            with lock:
-                together += 1
-                most = max(most, together)
-            time.sleep(0.05)
-            with lock:
-                together -= 1
+        def together(request: str) -> Any:
+            number = next(there)
+            if number == 9:
+                all_there.set()
+            assert number == 0 or all_there.wait(timeout=100)  # one is asked alone, before all others
             return take(request)
 
-        web.take = slow  # type: ignore[method-assign]
+        web.take = together  # type: ignore[method-assign]
         try:
             assert len(source.list(["y-{0..31}.tar"])) == 32
         finally:
             web.take = take  # type: ignore[method-assign]
-        assert most > 8
 
     def test_a_server_that_answers_late_gets_more_requests_at_once(
         self, web: FaultyServer, source: Source, monkeypatch: pytest.MonkeyPatch
@@ -253,7 +254,7 @@ class TestAFaultyServer:
         assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.usefixtures("hurry")
+@pytest.mark.usefixtures("impatient")
 class TestManySmallObjects:
     """Those that are fetched many at once by one thread, whatever happens to some of them."""
 
@@ -363,9 +364,9 @@ class TestHttpUsage:
         assert read_all(source, item) == b"x"
 
     def test_a_server_that_is_not_there_is_named(self) -> None:
-        server = f"http://127.0.0.1:{free_ports(1)[0]}"
-        with pytest.raises(SourceError, match="Connection refused; gave up after 1 attempt "):
-            open_source(f"{server}/b", retry_for=0).list(["x.tar"])
+        refused = pytest.raises(SourceError, match="Connection refused; gave up after 1 attempt ")
+        with nobody_listens() as port, refused:
+            open_source(f"http://127.0.0.1:{port}/b", retry_for=0).list(["x.tar"])
 
     def test_a_server_that_never_answers_is_given_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(network, "READ_SECONDS", 0.3)

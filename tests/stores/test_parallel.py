@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Callable
 from contextlib import closing
 from io import BytesIO
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from shards import wait_until
 from tar2tf_cli.errors import SourceError
-from tar2tf_cli.stores import ObjectInfo
+from tar2tf_cli.stores import ObjectInfo, parallel, transfer
 from tar2tf_cli.stores.parallel import ParallelStream
 from tar2tf_cli.stores.retries import Transient
 from tar2tf_cli.stores.transfer import Body, ResumingStream
@@ -21,41 +23,62 @@ DATA = random.Random(7).randbytes(6_000_000)
 
 
 class Server:
-    """An object that each connection sends slowly.
+    """An object that each connection sends slowly: time passes only while a connection sends, and its reader waits.
 
     Attributes:
         asked: first byte and number of bytes of each request.
-        most: how many requests were answered at the same time.
+        now: the time in seconds.
     """
 
-    def __init__(self, pause: float = 0.002, *, version: str | None = "v", ranges: bool = True) -> None:
+    now = 0.0
+
+    def __init__(self, *, version: str | None = "v", ranges: bool = True) -> None:
         self.asked: list[tuple[int, int | None]] = []
-        self.most = 0
         self.version = self.listed = version
         self.checksum: tuple[str, str] | None = None
         self.fault: Callable[[int], None] = lambda start: None
-        self._pause = pause
         self._ranges = ranges
         self._open: set[object] = set()
         self._lock = threading.Lock()
+        self._waits = threading.Semaphore(0)  # of the reader, for the only connection
+        self._several = threading.Event()  # have been open at once
 
     def fetch(self, start: int, size: int | None) -> Body:
         self.fault(start)
         with self._lock:
             self.asked.append((start, size))
             self._open.add(token := object())
-            self.most = max(self.most, len(self._open))
+            if len(self._open) > 2:
+                self._several.set()
         begin = start if self._ranges else 0
         stream = BytesIO(DATA[begin : None if size is None or not self._ranges else start + size])
 
         def read(count: int) -> bytes:
-            time.sleep(self._pause)
+            if (start, size) == (0, None):
+                assert self._waits.acquire(timeout=100)
+                Server.now += 0.002
+            elif size is not None:
+                assert self._several.wait(timeout=100)
             return stream.read(count)
 
         return Body(read, lambda: self._open.discard(token), begin, len(DATA), self.version, self.checksum)
 
     def stream(self) -> ResumingStream:
-        return ParallelStream(self.fetch, ObjectInfo("x", len(DATA), self.listed), "x", 0.2)
+        stream = ParallelStream(self.fetch, ObjectInfo("x", len(DATA), self.listed), "x", 0.2)
+        received = stream._blocks.get
+
+        def waiting() -> bytes | BaseException:
+            self._waits.release()
+            return received()
+
+        blocks = stream._blocks
+        stream._blocks = cast(Any, SimpleNamespace(get=waiting, get_nowait=blocks.get_nowait, put=blocks.put))
+        return stream
+
+    def let_go(self) -> None:
+        """Send without waiting for anybody."""
+        self._waits.release(1000)
+        self._several.set()
 
     def read(self) -> bytes:
         with closing(self.stream()) as stream:
@@ -68,10 +91,15 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ParallelStream, "PART", 1 << 18)
 
 
+@pytest.fixture(autouse=True)
+def server_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (parallel, transfer):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: Server.now))
+
+
 def test_a_reader_that_waits_for_one_connection_gets_several() -> None:
     server = Server()
-    assert server.read() == DATA
-    assert server.most > 2
+    assert server.read() == DATA  # its parts are sent once three of them were asked for
     (first, size), *others = server.asked
     assert (first, size) == (0, None)
     begins = sorted(begin for begin, _ in others)
@@ -146,12 +174,10 @@ def test_parts_are_requested_again_after_a_failure_and_then_given_up(monkeypatch
 
 
 def test_closing_ends_the_threads() -> None:
-    server = Server(pause=0.01)
+    server = Server()
     stream = server.stream()
     for _ in range(12):
         stream.read(1 << 16)
     stream.close()
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline and len(server.asked) and server._open:
-        time.sleep(0.01)
-    assert not server._open
+    server.let_go()
+    wait_until(lambda: not server._open, "the connections to be closed")

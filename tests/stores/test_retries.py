@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from email.utils import formatdate
 from pathlib import Path
@@ -10,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from checked import convert
-from servers import FaultyServer, faulty_server, free_ports
+from hurrying import PATIENT
+from servers import FaultyServer, faulty_server, nobody_listens
 from shards import PHOTOS, tar2tf
 from sources import BIG, read_all, tar_of
 from tar2tf_cli import events
@@ -70,7 +70,7 @@ class TestPatience:
                 self.pauses(1000, *[Transient("refused", "http://node")] * 5)
         assert capsys.readouterr().err.count("trying again for") == 1
 
-    def test_progress_gives_all_the_time_again(self) -> None:
+    def test_progress_gives_all_the_time_again(self, hurry: None) -> None:
         patience = Patience(0.05)
         for _ in range(4):
             patience.wait(Transient("busy"))
@@ -82,9 +82,9 @@ class TestPatience:
 
 @pytest.mark.parametrize("quiet", [True, False])
 def test_a_command_says_what_it_waits_for(quiet: bool, tmp_path: Path) -> None:
-    (port,) = free_ports(1)
-    options = ["--retry-for", "2", *(["-q"] if quiet else [])]
-    done = tar2tf("convert", f"http://127.0.0.1:{port}/a-{{0..3}}.tar", "-o", tmp_path / "x.record", *options)
+    options = ["-o", tmp_path / "x.record", "--retry-for", "2", *(["-q"] if quiet else [])]
+    with nobody_listens() as port:
+        done = tar2tf("convert", f"http://127.0.0.1:{port}/a-{{0..3}}.tar", *options, code=PATIENT)
     assert done.returncode == 3
     assert done.stderr.count("trying again for") == (0 if quiet else 1), done.stderr
     assert "gave up after" in done.stderr
@@ -94,7 +94,7 @@ def test_a_worker_that_waits_says_so_through_its_command(web: FaultyServer, tmp_
     web.objects["b/x.tar"] = PHOTOS.joinpath("photos-0.tar").read_bytes()
     web.fail("GET b/x", "status", times=-1, status=503)
     options = ["--retry-for", "2", "-j", "2", "--op", "drop_empty"]
-    done = tar2tf("convert", f"{web.url}/b/x.tar", "-o", tmp_path / "x.record", *options)
+    done = tar2tf("convert", f"{web.url}/b/x.tar", "-o", tmp_path / "x.record", *options, code=PATIENT)
     assert done.returncode == 3
     assert done.stderr.count("the server answered 503; trying again for") == 1, done.stderr
 
@@ -102,31 +102,28 @@ def test_a_worker_that_waits_says_so_through_its_command(web: FaultyServer, tmp_
 @pytest.mark.parametrize("written", ["1", None], ids=["seconds", "a date"])
 def test_retry_after_is_honoured(web: FaultyServer, written: str | None) -> None:
     web.objects["b/x.tar"] = b"x"
-    web.fail("GET b/x", "status", status=503, retry_after=written or formatdate(time.time() + 2, usegmt=True))
     began = time.monotonic()
+    web.fail("GET b/x", "status", status=503, retry_after=written or formatdate(time.time() + 2, usegmt=True))
     assert read_all(open_source(f"{web.url}/b"), ObjectInfo("x.tar", 1, None)) == b"x"
     assert time.monotonic() - began > 0.9
 
 
-def test_a_server_that_comes_back_is_waited_for() -> None:
-    (port,) = free_ports(1)
-    ended = threading.Event()
+def test_a_server_that_comes_back_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait, failures = Patience.wait, list[Transient]()
 
-    def serve() -> None:
-        time.sleep(0.3)
-        with faulty_server(port=port) as state:
-            state.objects["b/x.tar"] = BIG
-            ended.wait(20)
+    def failed(self: Patience, fault: Transient, **where: str) -> None:
+        failures.append(fault)
+        if len(failures) == 2:
+            server.listen()
+        wait(self, fault, **where)
 
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        source = open_source(f"http://127.0.0.1:{port}/b")
+    monkeypatch.setattr(Patience, "wait", failed)
+    with faulty_server(sleeps=True) as server:
+        server.objects["b/x.tar"] = BIG
+        source = open_source(f"{server.url}/b")
         (item,) = source.list(["x.tar"])
         assert read_all(source, item) == BIG
-    finally:
-        ended.set()
-        thread.join()
+    assert len(failures) == 2
 
 
 def test_flag_and_environment_say_how_long(web: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,10 +132,10 @@ def test_flag_and_environment_say_how_long(web: FaultyServer, tmp_path: Path, mo
     command = (f"{web.url}/b", "x.tar", "-o", tmp_path / "x.record")
     monkeypatch.setenv("TAR2TF_RETRY_FOR", "0")
     for options, attempts in (((), "1 attempt "), (("--retry-for", "0.3"), "3 attempts ")):
-        failed = convert(*command, *options)
-        assert failed.code == 3
-        assert f"the server answered 503; gave up after {attempts}" in failed.err
-        assert "the same command continues" in failed.err
+        failed = tar2tf("convert", *command, *options, code=PATIENT)
+        assert failed.returncode == 3
+        assert f"the server answered 503; gave up after {attempts}" in failed.stderr
+        assert "the same command continues" in failed.stderr
     web.faults.clear()
     assert convert(*command).code == 0
     assert convert(*command, "--retry-for", "17").code == 0  # not another conversion

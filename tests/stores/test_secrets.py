@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from servers import FaultyServer, free_ports
+from servers import FaultyServer, nobody_listens
 from sources import tar_of
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.spec.urls import without_secrets
@@ -95,8 +95,9 @@ class TestSecrets:
     def test_those_of_an_endpoint_are_not_shown(
         self, bucket: str, s3: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
     ) -> None:
-        endpoint = f"http://user:secret@127.0.0.1:{free_ports(1)[0]}"
-        code, said = self.run(capfd, "convert", bucket, "-o", tmp_path / "x.record", "--endpoint", endpoint)
+        with nobody_listens() as port:
+            endpoint = f"http://user:secret@127.0.0.1:{port}"
+            code, said = self.run(capfd, "convert", bucket, "-o", tmp_path / "x.record", "--endpoint", endpoint)
         assert (code, said.count("error:"), "secret" in said) == (3, 1, False), said
 
     @pytest.mark.parametrize(

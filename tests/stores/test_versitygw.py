@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from starting import started
 from tar2tf_cli import Conversion, Output, convert
 from tar2tf_cli.errors import SinkError, SourceError
 from tar2tf_cli.sinks import open_sink
-from tar2tf_cli.stores import cloud, open_source, open_store
+from tar2tf_cli.stores import cloud, network, open_source, open_store, retries
 from tar2tf_cli.stores.cloud import S3Store
 
 
@@ -85,7 +84,7 @@ def test_each_refusal_is_named_at_once_when_listing_reading_and_writing(
         sink.publish(str(tmp_path / "part"), "t-1.record")
         sink.flush([""])
 
-    began = time.monotonic()
+    monkeypatch.setattr(retries.Patience, "wait", None)  # nothing is tried again
     for action in (
         lambda: open_source(bucket).list(["*"]),
         lambda: open_source(bucket).list(["x.tar"]),
@@ -96,7 +95,6 @@ def test_each_refusal_is_named_at_once_when_listing_reading_and_writing(
             action()
         assert caught.value.hint
     sink.close()
-    assert time.monotonic() - began < 5
 
 
 def test_a_public_bucket_is_read_without_credentials(
@@ -156,7 +154,8 @@ def test_a_bad_network_changes_no_byte(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     expected, limit = tmp_path / "out", {"records_per_shard": 50}
     convert(Conversion(tmp_path / "in", Output(expected / "t-<>.record", **limit)), workers=1)
-    spec = Conversion(f"{bucket}/in", Output(f"{bucket}/out/t-<>.record", **limit), retry_for=30)
+    monkeypatch.setattr(network, "READ_SECONDS", 0.5)
+    spec = Conversion(f"{bucket}/in", Output(f"{bucket}/out/t-<>.record", **limit), retry_for=300)
     with unreliable_proxy(gateway, seed=1) as (url, done):
         convert(spec, workers=1, endpoint=url)
     assert set(UNRELIABLE) < set(done)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from servers import faulty_server, free_ports, self_signed
+from servers import faulty_server, nobody_listens, self_signed
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.stores.retries import Transient
 from tar2tf_cli.stores.web import WebClient, Window
@@ -302,8 +302,9 @@ def test_a_redirect_to_what_is_not_a_web_address_is_an_error_without_the_address
 
 
 def test_a_proxy_that_is_not_there_is_named_instead_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", f"http://me:secret@127.0.0.1:{free_ports(1)[0]}")
-    with pytest.raises(Transient, match=r"^proxy 127\.0\.0\.1: Connection refused$"):
+    refused = pytest.raises(Transient, match=r"^proxy 127\.0\.0\.1: Connection refused$")
+    with nobody_listens() as port, refused:
+        monkeypatch.setenv("http_proxy", f"http://me:secret@127.0.0.1:{port}")
         WebClient().send("GET", "http://shards.example.org/x")
 
 
