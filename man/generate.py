@@ -75,7 +75,7 @@ def _group_page(context: click.Context) -> Iterator[str]:
     yield from _head("tar2tf", "turn tar shards into TFRecord shards, and prove that both are whole")
     yield ".SH SYNOPSIS\n.B tar2tf\n.I COMMAND\n[OPTIONS] ..."
     yield ".SH DESCRIPTION"
-    yield from _paragraphs(cli.help or "")
+    yield from _paragraphs(inspect.cleandoc(cli.help or ""))
     yield ".SH COMMANDS"
     for name, command in all_commands().items():
         yield f".TP\n.BR {_page_name(name)} (1)\n{_escape(command.get_short_help_str(200))}"

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.datasets.parse import record_parser
-from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.errors import SourceError, UsageError, count
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.record_file import write_whole
 from tar2tf_cli.inputs.csv_examples import count_rows
@@ -122,8 +122,7 @@ def generate_and_save_train_eval_test_tfrecords_files(
         counts[directory] = summary.records
         skipped += summary.skipped_samples
     if skipped:
-        what = "1 example that cannot be made is" if skipped == 1 else f"{skipped:,} examples that cannot be made are"
-        warnings.warn(f"{what} not in {root}", stacklevel=2)
+        warnings.warn(f"{root} lacks {count(skipped, 'example')} that could not be made", stacklevel=2)
     config = {
         "class_name": find_class(example_class).__name__,
         "list_filepath": {name: os.path.abspath(part.path) for name, part in parts.items()},

@@ -76,7 +76,7 @@ def _check_alike(documents: Sequence[Document]) -> None:
         first, other = documents[0].manifest.spec, document.manifest.spec
         names = [name for name in differing(first, other) if not name.startswith(_OWN)]
         if names or "limit" in other:
-            what = f"differ in {', '.join(names[:3])}" if names else "have a limit each"
+            what = f"differ in {', '.join(names[:3])}" if names else "each have a limit"
             hint = "compare each by itself, or leave out the templates, to compare each with the inputs that it names"
             raise UsageError(f"these manifests cannot be compared as one, as their specs {what}", hint=hint)
 
@@ -237,9 +237,9 @@ def _report(found: Differences, inputs: _Side, outputs: _Side, reports: list[Fil
         source = missing.pop(key, None) if key is not None else None
         what = f"differs{_where(record, source[1])} from what {source[0]} makes" if source else ""
         kind = "changed" if source else "unexpected"
-        add(path, _fault(kind, record, key, what or "is not what a sample of the source makes"))
+        add(path, _fault(kind, record, key, what or "was not made from a sample of the source"))
     for path, record in outputs.at(found.doubled[:_MOST]):
-        add(path, _fault("doubled", record, _key(record), "is in the output more often than it should be"))
+        add(path, _fault("doubled", record, _key(record), "is in the output more often than it should"))
     for path, record in missing.values():
         add(path, Fault("missing", f"the record of the sample {record.key!r} is not in the output"))
     for kind, places in (("missing", found.missing), ("unexpected", found.unexpected), ("doubled", found.doubled)):

@@ -41,7 +41,7 @@ def _program(contents: Contents) -> Iterator[str]:
         yield from ("import io", "", "import numpy as np")
     yield from ("import tensorflow as tf", "")
     if foreign and examples:
-        yield f"# {foreign:,} of {contents.samples:,} records are not a tf.train.Example, and fail to parse:"
+        yield f"# {foreign:,} of {contents.samples:,} records are not tf.train.Examples, so parsing them fails:"
         yield "# tar2tf verify lists them, and verify --salvage writes the others to a new file."
     if any("load_npy" in line for line in body):
         yield from ("", "def load_npy(data):", "    return np.load(io.BytesIO(data))", "")

@@ -59,7 +59,7 @@ def _nearby(run: CheckRun, source: Source, manifest: Manifest, template: PathTem
 
 
 def _missing(source: Source, shard: ShardEntry) -> FileReport:
-    fault = Fault("missing", f"the file is not there; the manifest says {shard.records:,} records")
+    fault = Fault("missing", f"the file is missing; the manifest lists it with {shard.records:,} records")
     return FileReport(source.locate(shard.path), "tfrecord", faults=[fault], missing=True)
 
 

@@ -46,7 +46,10 @@ class Quick(click.Command):
 
 
 class Group(Quick, click.Group):
-    """A group of commands that answers a mistyped one with the near one."""
+    """A group of commands in the order of their definition, which answers a mistyped one with the near one."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -124,7 +127,7 @@ def cli() -> None:
     """Turn shards of samples (tar, tar.gz) into TFRecord shards, and prove that both are whole.
 
     \b
-    tar2tf convert shards 'train-{0000..0146}.tar' -o 'out/train-<>.record' --max-shard-size 100MB
+    tar2tf convert shards 'train-{0000..0146}.tar' -o 'out/train-<>.record'
     tar2tf inspect out
     tar2tf verify out/train-manifest.json
     """

@@ -23,7 +23,7 @@ from tar2tf_cli.cli.options import (
     store_options,
     tar_options,
     words,
-    workers_option,
+    work_options,
 )
 from tar2tf_cli.cli.output import Terminal, prints_on_stderr
 
@@ -46,6 +46,12 @@ _SHORT: Final = "Convert tars, image folders or CSV rows to TFRecord shards."
 
 @click.command("convert", cls=Command, terms=_ops, short_help=_SHORT)
 @shards_arguments(required=False)
+@input_option(
+    "--spec FILE",
+    "spec_path",
+    help="Read the conversion from YAML; - for stdin.",
+    more="Flags override it. tar2tf schema prints what it may contain.",
+)
 @input_option(
     "--from KIND",
     "kind",
@@ -97,7 +103,11 @@ _SHORT: Final = "Convert tars, image folders or CSV rows to TFRecord shards."
     "that do not change are copied in pieces, up to 2 GiB.",
 )
 @sample_option("--on-error", **words("fail", "skip"), help="How to treat a faulty sample.")
-@sample_option("--max-errors N", help="Fail after more than N faulty samples.")
+@sample_option(
+    "--max-errors N",
+    help="Fail after more than N faulty samples.",
+    more="With --on-error skip; by default, any number of them is skipped.",
+)
 @sample_option(
     "--errors FILE",
     "errors_path",
@@ -125,7 +135,7 @@ _SHORT: Final = "Convert tars, image folders or CSV rows to TFRecord shards."
     help="image-label, imagenet[-tensor] or webdataset.",
     more="A known set of features: image-label, imagenet, imagenet-tensor or webdataset.",
 )
-@feature_option("--image-size N", help="Crop and scale imagenet-tensor to N x N.")
+@feature_option("--image-size N", help="Crop and scale imagenet-tensor to N x N pixels.")
 @output_option(
     "-o",
     "--output PATH",
@@ -134,8 +144,12 @@ _SHORT: Final = "Convert tars, image folders or CSV rows to TFRecord shards."
     more="<> counts from 1 and <00000> from 00000; <total> is the number of shards, <split> the split and <input> the "
     "input's name. A device or a pipe is written to like standard output.",
 )
-@output_option("--max-shard-size SIZE", help="Maximum size of a shard, such as 100MB.")
-@output_option("--num-shards N", help="Write N shards of equal count.")
+@output_option(
+    "--max-shard-size SIZE",
+    help="Maximum size, such as 100MB.  [default: 256MiB]",
+    more="The default is for a path with a number, and without another limit.",
+)
+@output_option("--num-shards N", help="Write N shards with equal numbers of records.")
 @output_option("--records-per-shard N", help="Maximum number of records in a shard.")
 @output_option(
     "--split NAME=FRACTION,…",
@@ -151,7 +165,7 @@ _SHORT: Final = "Convert tars, image folders or CSV rows to TFRecord shards."
 )
 @output_option(
     "--tfds NAME[:VERSION]",
-    help="Describe the shards for TFDS, too.",
+    help="Also describe the shards for TFDS.",
     more="As tar2tf export tfds does: tfds.builder_from_directory then reads the folder of the manifest. Shards have "
     "to be numbered with <00000> or <00000>-of-<total>.",
 )
@@ -159,17 +173,11 @@ _SHORT: Final = "Convert tars, image folders or CSV rows to TFRecord shards."
     "--update",
     is_flag=True,
     help="Convert only what changed since the last run.",
-    more="Shards none of whose inputs were added, removed or changed since the last run are kept. The result is that "
-    "of a new run.",
+    more="Shards none of whose inputs were added, removed or changed since the last run are kept. The result is the "
+    "same as that of a new run.",
 )
 @output_option("--overwrite", is_flag=True, help="Replace what this conversion did not write.")
-@option(
-    "--spec FILE",
-    "spec_path",
-    help="Read the conversion from YAML; - for stdin.",
-    more="Flags override it. tar2tf schema prints what it may contain.",
-)
-@workers_option
+@work_options
 @option(
     "--remote-exec/--no-remote-exec",
     default=None,
@@ -205,13 +213,16 @@ def command(ctx: click.Context, /, **options: Any) -> int:
     order given.
 
     \b
-    tar2tf convert shards 'train-{0000..0146}.tar' -o 'out/train-<>.record' --max-shard-size 100MB
+    tar2tf convert shards 'train-{0000..0146}.tar' -o 'out/train-<>.record'
     tar2tf convert shards/*.tar -o train.record
-    tar2tf convert shards -o 'out/<split>-<00000>-of-<total>.record' --split train=0.9,val=0.1
-    tar2tf convert shards -o train.record --op decode:jpg --op resize:jpg,224x224 --select jpg,cls --type cls=int64
+    tar2tf convert shards -o '<split>-<>.record' --split train=0.9,val=0.1
+    tar2tf convert shards -o train.record --op decode:jpg \\
+        --op resize:jpg,224x224 --select jpg,cls --type cls=int64
     cat one.tar | tar2tf convert - -o one.record
-    tar2tf convert --from imagefolder photos -o 'out/train-<00000>-of-<total>' --preset imagenet-tensor --image-size 300
-    tar2tf convert --from examples --example-class toy.py:ToyExample examples.csv -o 'out/train-<>.record'
+    tar2tf convert --from imagefolder photos --preset imagenet-tensor \\
+        --image-size 300 -o 'out/train-<00000>-of-<total>'
+    tar2tf convert --from examples --example-class toy.py:ToyExample \\
+        examples.csv -o 'out/train-<>.record'
 
     The manifest is written beside the shards. To continue an interrupted run, repeat the command.
     """

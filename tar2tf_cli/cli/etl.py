@@ -26,50 +26,6 @@ def command() -> None:
     """
 
 
-@command.command("serve", cls=Command)
-@input_option(
-    "--spec FILE",
-    help="YAML spec of the conversion; - for stdin.",
-    more="Its input and output are not used. The default is the settings in TAR2TF_ETL_SETTINGS, which etl init sets.",
-)
-@option("--host ADDRESS", default="0.0.0.0", show_default=True, help="Address to listen on.")
-@option("--port N", type=whole, help="Port to listen on.  [default: PORT, else 8000]")
-@option("-j", "--num-workers N", type=whole, help="Number of processes.  [default: CPUs]")
-def serve(spec: str | None, host: str, port: int | None, num_workers: int | None) -> int:
-    """Serve as a transformer in a pod of the cluster.
-
-    \b
-    tar2tf etl serve --spec spec.yaml
-
-    The cluster asks for one tar at a time, and gets its records. It sets AIS_TARGET_URL.
-    """
-    from tar2tf_cli.engines import cpu_count
-    from tar2tf_cli.errors import UsageError
-    from tar2tf_cli.ops import rules
-    from tar2tf_cli.remote.settings import ENVIRONMENT, TARGET, Settings
-    from tar2tf_cli.spec.yaml_file import SpecFile
-
-    if not os.environ.get(TARGET):
-        raise UsageError(
-            f"{TARGET} is not set: this command runs in the pods of an AIStore cluster",
-            hint="start a transformer with: tar2tf etl init --spec SPEC",
-        )
-    if not (spec or os.environ.get(ENVIRONMENT)):
-        raise UsageError(f"there are no settings: give --spec, or set {ENVIRONMENT}")
-    settings = Settings.of_file(SpecFile(spec)) if spec else Settings.load(os.environ[ENVIRONMENT])
-    given, label = port or os.environ.get("PORT", 8000), "--port" if port else "PORT"
-    port = rules.accepted(rules.whole(1, 65535), given, label)
-    try:
-        from tar2tf_cli.remote.server import check_address, serve
-    except ImportError as error:
-        raise UsageError(f"there is no {error.name}", hint="pip install 'tar2tf-cli[etl]'") from None
-    check_address(host, port)
-    workers = num_workers or cpu_count()
-    message(f"{settings.name}: listening on {host}:{port}, {workers} process{'es' * (workers > 1)}")
-    serve(settings, host, port, workers)
-    return 0
-
-
 _cluster_options = together(
     input_option("--endpoint URL", help="Address of the cluster's proxy.", more="The default is AIS_ENDPOINT."),
     option("--json", "as_json", is_flag=True, help="Print the result as JSON on standard output."),
@@ -83,14 +39,14 @@ _name = click.argument("name")
 @input_option("--spec FILE", required=True, help="YAML spec; - for stdin.")
 @option(
     "--name NAME",
-    help="Name of the transformer.",
+    help="Name of the transformer.  [default: by spec]",
     more="The default follows from the spec and the version of tar2tf, so that tar2tf convert finds it by itself. One "
     "of another name is used with --etl NAME.",
 )
 @option(
     "--image IMAGE",
-    help="Image of its pods.",
-    more="The default is tar2tf:VERSION, as built with the Dockerfile in tar2tf_cli/remote.",
+    help="Image of its pods.  [default: tar2tf:VERSION]",
+    more="The default is the image that the Dockerfile in tar2tf_cli/remote builds.",
 )
 @option(
     "--comm",
@@ -203,4 +159,50 @@ def delete(name: str, endpoint: str | None, as_json: bool) -> int:
 def _done(name: str, stage: str | None, as_json: bool) -> int:
     if as_json:
         print_json({"name": name, "stage": stage})
+    return 0
+
+
+@command.command("serve", cls=Command)
+@input_option(
+    "--spec FILE",
+    help="YAML spec of the conversion; - for stdin.",
+    more="Its input and output are not used. The default is the settings in TAR2TF_ETL_SETTINGS, which etl init sets.",
+)
+@option("--host ADDRESS", default="0.0.0.0", show_default=True, help="Address to listen on.")
+@option("--port N", type=whole, help="Port to listen on.  [default: PORT, else 8000]")
+@option("-j", "--num-workers N", type=whole, help="Number of processes.  [default: CPUs]")
+def serve(spec: str | None, host: str, port: int | None, num_workers: int | None) -> int:
+    """Serve as a transformer in a pod of the cluster.
+
+    \b
+    tar2tf etl serve --spec spec.yaml
+
+    The cluster asks for one tar at a time, and gets its records. It sets AIS_TARGET_URL.
+    """
+    from tar2tf_cli.engines import cpu_count
+    from tar2tf_cli.errors import UsageError
+    from tar2tf_cli.ops import rules
+    from tar2tf_cli.remote.settings import ENVIRONMENT, TARGET, Settings
+    from tar2tf_cli.spec.yaml_file import SpecFile
+
+    if not os.environ.get(TARGET):
+        raise UsageError(
+            f"{TARGET} is not set: this command runs in the pods of an AIStore cluster",
+            hint="start a transformer with: tar2tf etl init --spec SPEC",
+        )
+    if not (spec or os.environ.get(ENVIRONMENT)):
+        raise UsageError(f"there are no settings: give --spec, or set {ENVIRONMENT}")
+    settings = Settings.of_file(SpecFile(spec)) if spec else Settings.load(os.environ[ENVIRONMENT])
+    given, label = port or os.environ.get("PORT", 8000), "--port" if port else "PORT"
+    port = rules.accepted(rules.whole(1, 65535), given, label)
+    try:
+        from tar2tf_cli.remote.server import check_address, serve
+    except ImportError as error:
+        raise UsageError(
+            f"the Python package {error.name!r} is not installed", hint="pip install 'tar2tf-cli[etl]'"
+        ) from None
+    check_address(host, port)
+    workers = num_workers or cpu_count()
+    message(f"{settings.name}: listening on {host}:{port}, {workers} process{'es' * (workers > 1)}")
+    serve(settings, host, port, workers)
     return 0

@@ -17,8 +17,8 @@ __all__ = ["command"]
 @click.argument("manifest", metavar="DIR", shell_complete=completing("files"))
 @output_option(
     "--name NAME[:VERSION]",
-    help="Name and version of the dataset.",
-    more="The default is the name of the folder, and 1.0.0.",
+    help="Name and version.  [default: FOLDER:1.0.0]",
+    more="Those of the dataset; by default, the name of the folder and 1.0.0.",
 )
 @output_option(
     "--class-names FEATURE=FILE",
@@ -30,8 +30,8 @@ __all__ = ["command"]
 def command(format: str, manifest: str, name: str | None, class_names: Sequence[str], overwrite: bool) -> int:
     """Describe shards for TensorFlow Datasets.
 
-    It then reads them as they are. DIR is a folder with one manifest, or a manifest. Next to it, dataset_info.json and
-    features.json are written, and a file of names for each feature that has a label map.
+    TensorFlow Datasets then reads them as they are. DIR is a folder with one manifest, or a manifest. Next to it,
+    dataset_info.json and features.json are written, and a file of names for each feature that has a label map.
 
     \b
     tar2tf convert --from imagefolder photos -o 'out/train-<00000>.record'
@@ -48,7 +48,7 @@ def command(format: str, manifest: str, name: str | None, class_names: Sequence[
     for feature, equals, path in pairs:
         if not (feature and equals and path):
             given = feature + equals + path
-            raise UsageError(f"--class-names takes FEATURE=FILE, not {given!r}", hint="such as cls=names.txt")
+            raise UsageError(f"--class-names takes FEATURE=FILE, not {given!r}", hint="write it as in cls=names.txt")
     maps = {feature: path for feature, _, path in pairs}
     for path in export_tfds(manifest, name, labels=maps, overwrite=overwrite):
         echo(path)

@@ -17,7 +17,7 @@ from tar2tf_cli.cli.options import (
     store_options,
     tar_options,
     whole,
-    workers_option,
+    work_options,
 )
 from tar2tf_cli.cli.output import (
     Terminal,
@@ -52,13 +52,13 @@ _TOGETHER: Final = ({"--keys", "-n"}, {"-n", "--json"}, {"--html", "--json"}, {"
 
 @click.command("inspect", cls=Command)
 @shards_arguments()
-@output_option("-n N", "samples", type=whole, help="Print the first N samples; with --json, also.")
+@output_option("-n N", "samples", type=whole, help="Print the first N samples, also with --json.")
 @output_option("--code", is_flag=True, help="Print Python code that parses the records.")
 @output_option("--html FILE", type=new_file, help="Write a page that shows the dataset.")
 @output_option("--keys", is_flag=True, help="Print the key of every sample, one per line.")
-@output_option("--extract KEY", multiple=True, help="Write a sample's entries to files.")
+@output_option("--extract KEY", multiple=True, help="Write a sample's entries to files.", more="May be repeated.")
 @output_option("--to DIR", default=".", show_default=True, help="Folder for --extract.")
-@workers_option
+@work_options
 @tar_options
 @store_options
 @report_options
@@ -264,6 +264,5 @@ def _print_notes(contents: Contents) -> None:
         kind = contents.payload.kind
         message(f"{count(foreign, 'record')}: not a tf.train.Example ({kind})")
     if faults := len(contents.errors):
-        message(
-            f"{faults:,} of {count(len(contents.shards), 'shard')} cannot be read to the end; what is before is counted"
-        )
+        shards = count(len(contents.shards), "shard")
+        message(f"{faults:,} of {shards} cannot be read to the end; what comes before is counted")

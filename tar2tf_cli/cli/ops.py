@@ -27,7 +27,7 @@ def command(name: tuple[str, ...], as_json: bool) -> int:
     \b
     tar2tf ops
     tar2tf ops resize rotate
-    tar2tf convert shards -o small.record --op decode:jpg --op resize:jpg,64x64
+    tar2tf convert shards -o x.record --op decode:jpg --op resize:jpg,64x64
 
     Each is shown as written after --op of tar2tf convert. In a spec file, an item of ops is the same text, or
     NAME: FIELDS, such as resize: {ext: jpg, size: [64, 64]}. NAME selects ops; by default all are shown.

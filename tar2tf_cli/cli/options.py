@@ -38,7 +38,7 @@ __all__ = [
     "together",
     "whole",
     "words",
-    "workers_option",
+    "work_options",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -191,12 +191,12 @@ class _NewFile(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value == "-":
-            self.fail("- is not the name of a file, and standard output has other text", param, ctx)
+            self.fail("- is not the name of a file: standard output is used for other text", param, ctx)
         folder = os.path.dirname(value)
         if self._folder_is_there and folder and not os.path.isdir(folder):
             self.fail(f"there is no folder {folder!r}", param, ctx)
         if os.path.isfile(value) and not _is_text(value):
-            self.fail(f"{value!r} is there, and it is not text; name another file", param, ctx)
+            self.fail(f"{value!r} exists and is not text; name another file", param, ctx)
         return str(value)
 
 
@@ -250,12 +250,6 @@ store_options = together(
         help="Read a public bucket without credentials.",
         more="For buckets of S3, GCS and Azure.",
     ),
-    option(
-        "--retry-for SECONDS",
-        type=seconds,
-        help="Time to repeat failed requests.  [default: 60]",
-        more="A store that does not answer is asked again until there was no progress for so many seconds.",
-    ),
 )
 """How the store of a bucket is reached."""
 
@@ -265,7 +259,16 @@ def reach_of(options: Mapping[str, Any]) -> Reach:
     return {name: options[name] for name in ("endpoint", "retry_for", "no_sign_request")}  # type: ignore[return-value]
 
 
-workers_option = option("-j", "--num-workers N", type=whole, help="Number of worker processes.  [default: CPUs]")
+work_options = together(
+    option("-j", "--num-workers N", type=whole, help="Number of worker processes.  [default: CPUs]"),
+    option(
+        "--retry-for SECONDS",
+        type=seconds,
+        help="Time to repeat failed requests.  [default: 60]",
+        more="A store that does not answer is asked again until there was no progress for so many seconds.",
+    ),
+)
+"""How the work is done."""
 tar_options = together(
     input_option(
         "--key-split",

@@ -20,7 +20,7 @@ from tar2tf_cli.cli.options import (
     shards_arguments,
     store_options,
     tar_options,
-    workers_option,
+    work_options,
 )
 from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, print_skipped, prints_on_stderr, size
 from tar2tf_cli.errors import UsageError
@@ -57,7 +57,7 @@ _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
     help="Write JUnit XML or SARIF, for a CI server.",
     more="The suffix decides: .xml for JUnit, .sarif for SARIF 2.1.0; anything else is the JSON document.",
 )
-@workers_option
+@work_options
 @tar_options
 @store_options
 @report_options
@@ -90,7 +90,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
 
     rules = TarRules(options["key_split"], options["regroup"], options["ignore_missing_end"])
     if options["salvage"] and options["salvage"] == options["report_path"]:
-        raise click.UsageError("--salvage and --report name the same file: name two")
+        raise click.UsageError("--salvage and --report name the same file; name two files")
     with Terminal(**options) as terminal, prints_on_stderr():
         report = verify(
             bucket,
@@ -113,7 +113,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     if not options["quiet"]:
         _print_summary(report)
     if report.salvaged and report.salvaged.tars == len(report.files):
-        raise UsageError("--salvage writes records, and there are only tars", hint=_CONVERT)
+        raise UsageError("--salvage writes records, but there are only tars", hint=_CONVERT)
     return 0 if report.ok else 1
 
 
@@ -153,7 +153,7 @@ def _kinds(report: Report) -> Iterator[str]:
         number = sum(found.counts[kind] or len(alike) for found, alike in files)
         first = f"{files[0][0].path}: {files[0][1][0]}"
         yield f"{count(number, 'fault')} in {count(len(files), 'file')} ({kind}), first: {first}"
-    yield "-v prints each of them, --json all that is known"
+    yield "-v prints each fault, --json everything that is known"
 
 
 def _by_kind(faults: Iterable[Fault]) -> dict[str, list[Fault]]:
@@ -185,7 +185,7 @@ def _print_summary(report: Report) -> None:
         message(f"note: {count(scattered, 'sample')} with members that are not adjacent, which convert puts together")
     if unknown := sum((found.not_decoded for found in report.files), Counter[str]()):
         kinds = ", ".join(f"{number:,} {kind}" for kind, number in unknown.most_common())
-        message(f"note: {count(unknown.total(), 'value')} not decoded, as this is not possible here: {kinds}")
+        message(f"note: {count(unknown.total(), 'value')} not decoded, as tar2tf cannot decode such values: {kinds}")
     if saved := report.salvaged:
         lost = f"lost {count(saved.lost_records, 'record')}, {size(saved.lost_bytes)}"
         lost += f", and the rest of {count(saved.cut, 'file')} that cannot be read" if saved.cut else ""

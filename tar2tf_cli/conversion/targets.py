@@ -266,9 +266,9 @@ def prepared(name: str, *, overwrite: bool) -> str:
     except OSError as error:
         raise write_failed(name, error) from None
     if stat.S_ISDIR(mode):
-        raise UsageError(f"the output path {name!r} is a directory", hint="such as 'out/train.record'")
+        raise UsageError(f"the output path {name!r} is a directory", hint="name a file, such as 'out/train.record'")
     if not stat.S_ISREG(mode):
-        raise UsageError(f"{name!r} is not a regular file", hint="open it, and give the open file")
+        raise UsageError(f"{name!r} is not a regular file", hint="open it, and pass the open file")
     if not overwrite:
         raise OutputExistsError("already exists", shard=name, hint="choose another path or overwrite=True")
     return path

@@ -129,7 +129,7 @@ def as_leaf(value: Any, leaf: tf.TensorSpec, key: str) -> Any:
     shape = np.shape(typed)
     if not leaf.shape.is_compatible_with(shape):
         gray = len(shape) == leaf.shape.rank == 3 and shape[2] != leaf.shape[2]
-        hint = "decode to the same number of channels, such as Decode('jpg', channels=3)" if gray else None
+        hint = "decode all images to the same number of channels, such as Decode('jpg', channels=3)" if gray else None
         raise SampleError(f"has a value of shape {list(shape)} where {leaf.shape} is expected", key=key, hint=hint)
     return typed
 

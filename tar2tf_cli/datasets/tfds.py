@@ -115,7 +115,9 @@ def _name_and_version(text: str | None, folder: str) -> tuple[str, str]:
     name = name or re.sub(r"\W+", "_", base).strip("_").lower()
     version = version or "1.0.0"
     if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII):
-        raise UsageError(f"{name!r} is not a name of a dataset", hint="use letters, digits and _, such as my_photos")
+        raise UsageError(
+            f"{name!r} cannot be the name of a dataset", hint="use letters, digits and _, such as my_photos"
+        )
     if not _VERSION.fullmatch(version):
         raise UsageError(f"{version!r} is not a version", hint="write three numbers, such as my_photos:1.0.0")
     return name, version

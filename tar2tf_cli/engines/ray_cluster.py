@@ -38,7 +38,7 @@ class RayCluster:
         self._address = address or os.environ.get("RAY_ADDRESS") or None
         self.connected_here = False
         if self._address and "://" in self._address:
-            raise UsageError(f"{self._address} is an address for use from outside of the cluster", hint=_SUBMIT)
+            raise UsageError(f"{self._address} is an address for use from outside the cluster", hint=_SUBMIT)
         try:
             import ray
         except ImportError:
@@ -170,7 +170,7 @@ def _removed(path: str) -> bool:
 def _check(name: str, probed: Probed, version: str) -> None:
     if probed.version != version:
         hint = "install the same version on all nodes"
-        raise UsageError(f"the node {name} has tar2tf {probed.version}, and this is {version}", hint=hint)
+        raise UsageError(f"the node {name} has tar2tf {probed.version}, but this is {version}", hint=hint)
     if probed.missing:
         hint = "put the inputs in a folder that all nodes share, or in a bucket"
         raise UsageError(f"the node {name} does not see this input", shard=probed.missing[0], hint=hint)

@@ -106,7 +106,7 @@ class RayEngine(Engine):
             done: Attempt = self._ray.get(answer)
         except self._ray.exceptions.RayError as error:
             hint = "see ray logs; tasks need less memory if fewer of them run at once (-j)"
-            message = f"Ray gave up a task: {type(error).__name__}: {last_line(error)}"
+            message = f"Ray gave up on a task: {type(error).__name__}: {last_line(error)}"
             return Outcome(task, error=WorkerError(message, hint=hint))
         self._meters.finished += done.size
         if done.error:

@@ -148,7 +148,7 @@ class CompressedStream:
             self._compressed = data.lstrip(b"\0")
         self._first = self._first or self._compressed[:1]
         if self._compressed[:1] != self._first and self.method != "zstd":  # whose frames begin in several ways
-            message = f"the bytes after the end of the {self.method} stream are not another one"
+            message = f"the bytes after the end of the {self.method} stream are not another {self.method} stream"
             raise self._damage(message, "trailing_garbage")
         return True
 

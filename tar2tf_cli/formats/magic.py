@@ -55,7 +55,7 @@ _ADVICE: Final = {
     "parquet": ("a Parquet file", "export its rows as samples of a tar"),
     "arrow": ("an Arrow file", "export its rows as samples of a tar"),
     "hdf5": ("an HDF5 file", "export its rows as samples of a tar"),
-    "gzip": ("compressed twice", "decompress it once, such as with gzip -d FILE"),
+    "gzip": ("compressed twice", "decompress it once, for example with gzip -d FILE"),
     "npy": ("an npy array", "put the arrays into a tar, one entry per sample"),
     "pickle": ("a pickle", "export what it holds as samples of a tar"),
 }

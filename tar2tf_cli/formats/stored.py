@@ -103,7 +103,7 @@ class StoredBytes:
         """
         if self._size > self._most:
             raise SampleError(
-                f"is {self._size:,} bytes long and needed in memory as a whole, for which the limit is {self._most:,}",
+                f"is {self._size:,} bytes long, and has to be in memory as a whole, where the limit is {self._most:,}",
                 member=self._member,
                 hint="raise --max-entry-size (max_entry_size in YAML and Python), or leave the entry out",
             )

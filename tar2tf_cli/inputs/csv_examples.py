@@ -258,7 +258,7 @@ def _csv_reader(lines: Iterable[str]) -> Iterator[list[str]]:
 def _one_cell(row: Sequence[str]) -> str | None:
     """What to do about a row that other characters than commas seem to divide."""
     divided = len(row) == 1 and (";" in row[0] or "\t" in row[0])
-    return f"divide the row by commas; it is a single cell now: {row[0][:40]!r}" if divided else None
+    return f"separate the cells by commas; the row is a single cell now: {row[0][:40]!r}" if divided else None
 
 
 def _csv_line(row: Sequence[Any]) -> str:

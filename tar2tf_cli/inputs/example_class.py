@@ -244,5 +244,8 @@ def find_class(where: type[Example] | str) -> type[Example]:
     if not (inspect.isclass(found) and issubclass(found, Example)):
         raise UsageError(f"example_class: {where!r} is not a subclass of tar2tf_cli.recorder.Example")
     if not found.fields():
-        raise UsageError(f"example_class: {where!r} has no attributes to store", hint="add @tfrecordable to some")
+        raise UsageError(
+            f"example_class: {where!r} has no attributes to store",
+            hint="add @tfrecordable to those that are to be stored",
+        )
     return found

@@ -117,7 +117,7 @@ def rename(dest: str, sources: str | Iterable[str]) -> Op:
     """Rename the first source that is present to `dest`, if there is one; `__key__` is copied, not moved."""
     names = (sources,) if isinstance(sources, str) else tuple(sources)
     if not names or not all(isinstance(name, str) and name for name in (dest, *names)):
-        raise UsageError("rename takes a name and its sources", hint='such as rename("image", ["jpg", "jpeg"])')
+        raise UsageError("rename takes a name and its sources", hint='write rename("image", ["jpg", "jpeg"])')
     return _Transformation("rename", {"dest": dest, "sources": [*names]}, partial(_renamed, dest, names))
 
 
@@ -130,7 +130,7 @@ def select(*rules: NameRule) -> Op:
     """Keep `__key__` and the names that match any of the rules."""
     for rule in rules:
         if not isinstance(rule, NameRule):
-            raise UsageError(f"{rule!r} is not a rule for names", hint=f"such as by_key({str(rule)!r})")
+            raise UsageError(f"{rule!r} is not a rule for names", hint=f"write by_key({str(rule)!r})")
     kinds = [rule.only for rule in rules if rule.only]
     if len({*kinds}) > 1 or not rules:
         raise UsageError("select takes one or more rules, all for samples or all for examples")

@@ -112,7 +112,7 @@ class _Transformer:
         """
         self._made_of = self._ask(lambda: self.cluster.message(name))
         if deploy.settings_of(self._made_of) != self.settings.text:
-            what = f"the transformer {name!r} is of another spec or version"
+            what = f"the transformer {name!r} was made for another spec or version"
             hint = f"tar2tf etl init --spec SPEC --name {name} makes one of this spec; or leave out --etl"
             raise RemoteError(what, shard=self.cluster.where, hint=hint)
 

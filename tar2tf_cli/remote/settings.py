@@ -53,7 +53,7 @@ class Settings:
         if conversion.runs_own_code:
             raise _refused()
         if conversion.input.kind != "tar":
-            raise UsageError("a cluster converts tars only", hint="leave out --from, or convert without --remote-exec")
+            raise UsageError("a cluster converts only tars", hint="leave out --from, or convert without --remote-exec")
         spec = {name: value for name, value in conversion.canonical().items() if name not in _ELSEWHERE}
         spec["input"] = {name: value for name, value in spec["input"].items() if name not in ("bucket", "template")}
         if conversion.shuffle:
@@ -74,7 +74,7 @@ class Settings:
             raise UsageError(f"{ENVIRONMENT} does not hold the settings of a transformer") from None
         if version != __version__:
             raise UsageError(
-                f"the settings are of tar2tf {version}, but this is {__version__}",
+                f"the settings were made by tar2tf {version}, but this is {__version__}",
                 hint="use an image with the version of the client",
             )
         _refuse_python(settings.spec)
@@ -157,6 +157,6 @@ def _refuse_python(spec: Mapping[str, Any]) -> None:
 
 def _refused() -> UsageError:
     return UsageError(
-        "a cluster runs no Python of yours: the op func and functions are not possible there",
+        "a cluster does not run your Python code: the op func and functions cannot be used there",
         hint="leave them out, or convert without --remote-exec",
     )

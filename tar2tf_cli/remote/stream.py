@@ -236,7 +236,7 @@ class StreamReader:
             end: dict[str, Any] = json.loads(control[len(_END) :])
             settings = end["settings"]
         except (ValueError, KeyError, TypeError):
-            raise self._damage("the end record of the cluster's answer is not one", "damaged") from None
+            raise self._damage("the end record of the cluster's answer is malformed", "damaged") from None
         if settings != self._settings:
             raise SourceError(
                 "the cluster's transformer has other settings than this conversion",

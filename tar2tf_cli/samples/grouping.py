@@ -257,7 +257,7 @@ class Grouper:
         self._fault(message, member, offset, _SORT)
 
     def _taken(self, name: str, extension: str, offset: int) -> None:
-        message, hint = "the same member appears twice in one sample", "make the shard again with one of the two"
+        message, hint = "the same member appears twice in one sample", "make the shard again with only one of them"
         if extension == KEY:
             message, hint = f"an entry cannot be named {KEY!r}: the key has this name", "give the member another name"
         self._fault(message, name, offset, hint)

@@ -33,7 +33,9 @@ def open_sink(path: str, *, endpoint: str | None = None, retry_for: float | None
         )
     url = bucket_url(path)
     if url == path:
-        raise UsageError(f"the output path {path!r} has no file name", hint=f"such as '{path}/train-<>.record'")
+        raise UsageError(
+            f"the output path {path!r} has no file name", hint=f"add one, such as '{path}/train-<>.record'"
+        )
     if "<" in url or "{" in url:
         raise UsageError(f"the output path {path!r} has a field in its bucket name", hint="put fields after the bucket")
     from tar2tf_cli.sinks.objects import ObjectSink

@@ -221,14 +221,18 @@ class Conversion:
             )
         if self.split and "split" not in named:
             raise UsageError(
-                f"--split needs <split> in the output path {self.output.path!r}", hint="such as 'out/<split>-<>.record'"
+                f"--split needs <split> in the output path {self.output.path!r}",
+                hint="add it, such as 'out/<split>-<>.record'",
             )
         if "split" in named and not self.split:
             raise UsageError(
-                "the output path has <split>, but no --split is given", hint="such as --split train=0.9,val=0.1"
+                "the output path has <split>, but no --split is given",
+                hint="add one, such as --split train=0.9,val=0.1",
             )
         if "total" in named and "number" not in named:
-            raise UsageError("the output path has <total> without a number", hint="such as 'train-<00000>-of-<total>'")
+            raise UsageError(
+                "the output path has <total> without a number", hint="add one, such as 'train-<00000>-of-<total>'"
+            )
         if self.output.index and self.output.compression == "gzip":
             raise UsageError("--index gives offsets to seek to, but a gzip shard is not seekable: use one or the other")
         if self.output.is_stream and (self.split or self.output.index or self.output.is_limited):

@@ -44,7 +44,7 @@ class PathTemplate(NamedTuple):
             UsageError: for an unknown field, two number fields, or a path without a file name.
         """
         if os.path.basename(text) in ("", ".", "..") or "\0" in text:
-            hint = f"such as {os.path.join(text or 'out', 'train-<>.record')!r}"
+            hint = f"add one, such as {os.path.join(text or 'out', 'train-<>.record')!r}"
             raise UsageError(f"the output path {text!r} has no file name", hint=hint)
         names = [match.group(1) or "" for match in _FIELD.finditer(text)]
         numbers = [name for name in names if name not in _NAMED]
@@ -70,7 +70,7 @@ class PathTemplate(NamedTuple):
         """
         if match := _COUNTED.search(text):
             number = match[2] or "0".zfill(int(match[1] or 1))
-            hint = f"such as {text.replace(match[0], f'<{number}>')!r}"
+            hint = f"write {text.replace(match[0], f'<{number}>')!r}"
             raise UsageError(f"the output path {text!r} has {match[0]} for the shard's number", hint=hint)
 
     def path(self, shard: int, *, total: int | None = None, split: str = "", stem: str = "") -> str:

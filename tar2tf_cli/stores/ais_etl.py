@@ -197,7 +197,7 @@ class Transformers:
     def _no_such(self, name: str, stages: Mapping[str, str]) -> RemoteError:
         if name in stages:
             return self._cannot(f"the transformer {name!r} is {stages[name]}", "tar2tf etl init makes it again")
-        hint = "tar2tf etl list shows those that there are"
+        hint = "tar2tf etl list shows them all"
         return self._cannot(f"there is no transformer {name!r}{meant(name, stages)}", hint)
 
     def _cannot(self, message: str, hint: str = LOCALLY) -> RemoteError:

@@ -92,7 +92,7 @@ class Source(Protocol):
             message = f"{without_secrets(url)!r} is a URL, not the name of a shard in this bucket"
             raise UsageError(message, shard=self.bucket, hint=hint)
         if templates and self.templates:
-            message = f"{self.templates[0]!r} is a template already, so {templates[0]!r} cannot be another in it"
+            message = f"{self.templates[0]!r} is a template already, so it cannot be followed by {templates[0]!r}"
             raise UsageError(message, shard=self.bucket, hint="give a bucket first, then its templates")
         return templates or self.templates
 

@@ -176,7 +176,7 @@ def test_parts_whose_records_are_made_in_other_ways_are_not_compared_as_one(
         parts(tmp_path / name, source, *options)
         for name, options in {"other": ("--select", "a"), "limited": ("--limit", "2")}.items()
     )
-    for manifests, reason in (((same[0], other[1]), "differ in select"), (limited, "have a limit each")):
+    for manifests, reason in (((same[0], other[1]), "differ in select"), (limited, "each have a limit")):
         assert run(*manifests, "--against", source).code == 0
         ran = run(*manifests, "--against", source, "*.tar")
         assert (ran.code, reason in ran.err) == (2, True), ran.err

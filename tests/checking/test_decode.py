@@ -165,7 +165,7 @@ def test_what_cannot_be_decoded_here_is_counted_by_its_kind(tmp_path: Path, run:
     assert ran.code == 0
     assert [file["not_decoded"] for file in ran.json["files"]] == [dict.fromkeys(UNKNOWN, 3), dict.fromkeys(UNKNOWN, 1)]
     said = run(path, "--decode").err
-    assert "note: 12 values not decoded, as this is not possible here: 3 image/avif, 3 image/heic" in said
+    assert "note: 12 values not decoded, as tar2tf cannot decode such values: 3 image/avif, 3 image/heic" in said
 
 
 def test_a_tiff_of_an_uncommon_kind_is_not_called_damaged(tmp_path: Path) -> None:

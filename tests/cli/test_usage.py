@@ -292,7 +292,7 @@ def test_shards_are_never_replaced_by_a_report(option: str, tmp_path: Path) -> N
         before = shard.read_bytes()
         done = tar2tf(*command, option, shard)
         assert done.returncode == 2
-        assert f"{option}: '{shard}' is there, and it is not text" in done.stderr
+        assert f"{option}: '{shard}' exists and is not text" in done.stderr
         assert shard.read_bytes() == before
     for _ in range(2):
         assert tar2tf(*command, option, tmp_path / "report").returncode == 0

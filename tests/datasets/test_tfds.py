@@ -186,7 +186,7 @@ def test_convert_describes_its_output_each_time_it_is_run(tmp_path: Path) -> Non
         (["-o", "-"], "--tfds describes shards in a folder"),
         (["-o", "s3://bucket/x-<00000>.record"], "--tfds describes shards in a folder"),
         (["-o", "out/x.record", "--compression", "gzip"], "cannot read gzip shards"),
-        (["-o", "out/x.record", "--tfds", "1"], "'1' is not a name of a dataset"),
+        (["-o", "out/x.record", "--tfds", "1"], "'1' cannot be the name of a dataset"),
     ],
 )
 def test_convert_refuses_what_it_could_not_describe(tmp_path: Path, options: list[str], words: str) -> None:
@@ -219,7 +219,7 @@ def test_a_label_map_can_be_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--name", "my photos"], "'my photos' is not a name of a dataset"),
+        (["--name", "my photos"], "'my photos' cannot be the name of a dataset"),
         (["--name", "photos:1"], "'1' is not a version\n  write three numbers"),
         (["--class-names", "names.txt"], "--class-names takes FEATURE=FILE, not 'names.txt'"),
         (

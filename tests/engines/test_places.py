@@ -25,7 +25,7 @@ def test_an_address_for_use_from_outside_is_refused_with_advice(
 ) -> None:
     if variable:
         monkeypatch.setenv("RAY_ADDRESS", variable)
-    with pytest.raises(UsageError, match="from outside of the cluster") as refused:
+    with pytest.raises(UsageError, match="from outside the cluster") as refused:
         place_of("ray", address)
     assert "ray job submit" in str(refused.value.hint)
 

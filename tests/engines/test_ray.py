@@ -130,7 +130,7 @@ def test_a_task_that_ends_each_process_is_an_error(large: Path, on_ray: list[str
         *("--op", op(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)")),
     )
     assert done.returncode == 3
-    assert "large-0.tar: Ray gave up a task: WorkerCrashedError" in done.stderr
+    assert "large-0.tar: Ray gave up on a task: WorkerCrashedError" in done.stderr
     assert not (tmp_path / "all.record").exists()
 
 

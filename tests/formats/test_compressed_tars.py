@@ -85,7 +85,7 @@ def test_a_zstd_stream_with_a_window_that_is_too_long_is_not_called_damaged():
 
 @each_method
 def test_garbage_behind_a_stream_is_damage(suffix):
-    with pytest.raises(DamagedShardError, match=r"damaged|not another one"):
+    with pytest.raises(DamagedShardError, match=r"damaged|not another .* stream"):
         drained(METHODS[suffix](BODY) + b"garbage" * 9)
 
 

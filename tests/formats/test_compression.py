@@ -119,7 +119,7 @@ def test_garbage_behind_gzip_is_damage(garbage):
 @pytest.mark.parametrize("compress", [gzipped, bz2.compress, lzma.compress])
 def test_garbage_behind_a_stream_does_not_cut_it_short(compress):
     with pytest.raises(
-        DamagedShardError, match=r"the bytes after the end of the .* stream are not another one"
+        DamagedShardError, match=r"the bytes after the end of the (.*) stream are not another \1 stream"
     ) as caught:
         drained(compress(BODY) + b"garbage\n")
     assert caught.value.kind == "trailing_garbage"

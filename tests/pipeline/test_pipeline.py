@@ -328,7 +328,7 @@ def test_a_transformation_for_the_other_kind_is_refused() -> None:
         Pipeline().transform_tf_examples(Decode("jpg"))
     with pytest.raises(UsageError, match="all for samples or all for examples"):
         select(by_example_f(list), by_sample_f(list))
-    with pytest.raises(UsageError, match="'jpg' is not a rule for names; such as by_key"):
+    with pytest.raises(UsageError, match="'jpg' is not a rule for names; write by_key"):
         select("jpg")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="3 is not a transformation"):
         Pipeline().transform_samples(3)  # type: ignore[arg-type]

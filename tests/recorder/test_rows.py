@@ -102,7 +102,10 @@ def test_rows_with_other_characters_for_commas_are_named_with_what_to_do(tmp_pat
     path = write_rows(tmp_path / "examples.csv", [mark.join(["a", "yes", "1", "1"])])
     done = run(path, tmp_path / "t.record", where=FICKLE)
     assert done.returncode == 3
-    assert f"divide the row by commas; it is a single cell now: {mark.join(['a', 'yes', '1', '1'])!r}" in done.stderr
+    assert (
+        f"separate the cells by commas; the row is a single cell now: {mark.join(['a', 'yes', '1', '1'])!r}"
+        in done.stderr
+    )
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ def test_a_transformer_of_a_name_has_to_be_of_this_spec(source: Source, cluster:
     made_of = deploy.message(Settings.of(spec()), name="photos", init_seconds=60, seconds=10)
     cluster.answers["GET /v1/etl/photos"] = 200, {"init_msg": made_of}
     assert chosen(source, spec(etl="photos")) is not source
-    with pytest.raises(RemoteError, match="'photos' is of another spec or version"):
+    with pytest.raises(RemoteError, match="'photos' was made for another spec or version"):
         chosen(source, spec(etl="photos", limit=3))
     cluster.answers["GET /v1/etl/photos"] = 404, "photos does not exist"
     cluster.answers["GET /v1/etl"] = 200, [{"id": "photos-2", "stage": "Running"}]

@@ -59,9 +59,9 @@ def test_a_port_that_is_taken_is_named() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("ops: [{func: 'own.py:op'}]", "a cluster runs no Python of yours"),
-        ("ops: ['func:own.py:op']", "a cluster runs no Python of yours"),
-        ("input: {bucket: x, from: imagefolder}", "a cluster converts tars only"),
+        ("ops: [{func: 'own.py:op'}]", "a cluster does not run your Python code"),
+        ("ops: ['func:own.py:op']", "a cluster does not run your Python code"),
+        ("input: {bucket: x, from: imagefolder}", "a cluster converts only tars"),
         ("opps: []", "spec.yaml:1:1: there is no key 'opps'; did you mean 'ops'?"),
     ],
 )

@@ -76,12 +76,12 @@ def test_the_name_is_one_that_a_cluster_takes() -> None:
     [{"ops": [Func(lambda sample: sample)]}, {"record_to_example": lambda sample: None}, {"ops": ["func:os:getcwd"]}],
 )
 def test_python_of_the_user_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="a cluster runs no Python of yours"):
+    with pytest.raises(UsageError, match="a cluster does not run your Python code"):
         of(**options)
 
 
 def test_only_tars_are_converted_there(tmp_path: Any) -> None:
-    with pytest.raises(UsageError, match="a cluster converts tars only"):
+    with pytest.raises(UsageError, match="a cluster converts only tars"):
         of(input=Input(tmp_path, kind="imagefolder"))
 
 
@@ -90,10 +90,10 @@ def test_only_tars_are_converted_there(tmp_path: Any) -> None:
     [
         ("", "TAR2TF_ETL_SETTINGS does not hold the settings of a transformer"),
         ("[1]", "TAR2TF_ETL_SETTINGS does not hold the settings of a transformer"),
-        ('{"version":"0.0.1","spec":{},"keys":false}', "the settings are of tar2tf 0.0.1, but this is "),
+        ('{"version":"0.0.1","spec":{},"keys":false}', "the settings were made by tar2tf 0.0.1, but this is "),
         (of().text.replace('"spec":{}', '"spec":{"opps":[]}'), "there is no key 'opps'; did you mean 'ops'"),
-        (of().text.replace('"spec":{}', '"spec":{"ops":[{"func":"no_such:module"}]}'), "runs no Python of yours"),
-        (of().text.replace('"spec":{}', '"spec":{"ops":["func:no_such:module"]}'), "runs no Python of yours"),
+        (of().text.replace('"spec":{}', '"spec":{"ops":[{"func":"no_such:module"}]}'), "does not run your Python code"),
+        (of().text.replace('"spec":{}', '"spec":{"ops":["func:no_such:module"]}'), "does not run your Python code"),
     ],
 )
 def test_invalid_settings_are_refused(text: str, message: str) -> None:

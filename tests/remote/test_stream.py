@@ -113,7 +113,7 @@ def test_a_record_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b"7", b"\xff"])
 def test_an_end_record_of_something_else_is_refused(text: bytes) -> None:
-    with pytest.raises(DamagedShardError, match="the end record of the cluster's answer is not one"):
+    with pytest.raises(DamagedShardError, match="the end record of the cluster's answer is malformed"):
         read(framed(b"\0end " + text))
 
 

@@ -145,7 +145,7 @@ def test_places_that_cannot_be_written_are_usage_errors(path: str) -> None:
 def test_a_bucket_without_a_path_in_it_is_named() -> None:
     with pytest.raises(UsageError, match="the output path 's3://bucket' has no file name") as caught:
         open_sink("s3://bucket")
-    assert caught.value.hint == "such as 's3://bucket/train-<>.record'"
+    assert caught.value.hint == "add one, such as 's3://bucket/train-<>.record'"
 
 
 def test_sink_errors_are_in_the_tree() -> None:

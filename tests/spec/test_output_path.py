@@ -107,8 +107,8 @@ def test_the_manifest_that_no_other_template_has_names_all_of_its_own(template, 
         ("<-1>", "a field <-1> that does not exist"),
         ("<>-<>", "2 number fields, but may have only one"),
         ("{}-<00000>", "2 number fields, but may have only one"),
-        ("out/", "has no file name; such as 'out/train-<>.record'"),
-        ("", "has no file name; such as 'out/train-<>.record'"),
+        ("out/", "has no file name; add one, such as 'out/train-<>.record'"),
+        ("", "has no file name; add one, such as 'out/train-<>.record'"),
     ],
 )
 @pytest.mark.parametrize("numbered", [False, True])
@@ -128,7 +128,7 @@ def test_a_template_that_cannot_be_carried_out_is_refused_with_what_to_write(tem
     ],
 )
 def test_numbers_written_as_elsewhere_are_refused_with_what_to_write(path, right):
-    with pytest.raises(UsageError, match=f"for the shard's number; such as '{right}'"):
+    with pytest.raises(UsageError, match=f"for the shard's number; write '{right}'"):
         Output(path)
 
 

@@ -49,12 +49,23 @@ def test_every_op_has_help_of_one_sentence_and_usage_that_begins_with_its_name(o
 
 
 @pytest.mark.parametrize("name", ["-h", "etl -h", *(f"{name} -h" for name in all_commands())])
-def test_every_command_has_help_that_leads_with_examples(name):
+def test_every_command_has_help_that_leads_with_examples_and_fits_a_terminal(name):
     run = tar2tf(*name.split())
     assert run.returncode == 0
+    assert max(map(len, run.stdout.splitlines())) <= 80
     assert run.stdout.index("tar2tf ", 20) < min(
         run.stdout.index(f"{name}:\n") for name in (*GROUPS, "Options") if f"{name}:\n" in run.stdout
     )
+
+
+def test_examples_in_man_pages_fit_a_terminal():
+    """Where man does not break lines, and indents them by seven characters."""
+    for path, text in GENERATED.items():
+        for example in re.findall(
+            r"^\.nf\n(.*?)\n\.fi$", text if path.suffix == ".1" else "", re.MULTILINE | re.DOTALL
+        ):
+            lines = example.replace("\\e", "\\").replace("\\-", "-").splitlines()
+            assert max(map(len, lines)) <= 80 - 7, path
 
 
 def examples_of_ops() -> list[str]:

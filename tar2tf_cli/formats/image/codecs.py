@@ -185,7 +185,7 @@ def _decode_bmp(data: bytes, wanted: int) -> NDArray[np.uint8]:
     row = (width * channels + 3) // 4 * 4
     if pixels < 0 or len(data) != pixels + row * abs(height):
         expected = pixels + row * abs(height)
-        raise ImageError(f"truncated or unsupported BMP: {expected} bytes by its header, {len(data)} in fact")
+        raise ImageError(f"truncated or unsupported BMP: {expected} bytes by its header, but it has {len(data)}")
     rows = np.frombuffer(data, np.uint8, offset=pixels).reshape(abs(height), row)
     image = rows[:: 1 if height < 0 else -1, : width * channels].reshape(abs(height), width, channels)
     return np.ascontiguousarray(image[..., [2, 1, 0, 3][:channels]] if channels > 1 else image)

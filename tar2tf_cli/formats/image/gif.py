@@ -91,7 +91,7 @@ def _pixels(codes: bytes, least: int, most: int, colors: int) -> int:
             if last and len(lengths) < _MOST_CODES:
                 lengths.append(last + 1)
             if code >= len(lengths) or colors <= code < clear:
-                raise ValueError(f"a frame has a code without meaning after {pixels:,} of its {most:,} pixels")
+                raise ValueError(f"a frame has an invalid code after {pixels:,} of its {most:,} pixels")
             last = lengths[code]
             pixels += last
             if len(lengths) == 1 << width < _MOST_CODES:
