@@ -318,7 +318,17 @@ def test_a_global_header_that_gives_all_members_one_name_or_size_is_refused(key)
 
 @pytest.mark.parametrize(
     "body",
-    [b"path=a.jpg\n", b"99 path=a.jpg\n", b"14 path=a.jpg ", b"7 path\n", b"-5 a=b\n", b"\xff", b"0 a=b\n", b"x" * 600],
+    [
+        b"path=a.jpg\n",
+        b"99 path=a.jpg\n",
+        b"14 path=a.jpg ",
+        b"7 path\n",
+        b"-5 a=b\n",
+        b"+7 a=b\n",
+        b"\xff",
+        b"0 a=b\n",
+        b"x" * 600,
+    ],
     ids=repr,
 )
 def test_a_malformed_pax_header_is_damage(body):

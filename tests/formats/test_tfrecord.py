@@ -251,6 +251,22 @@ def test_reading_goes_on_behind_a_record_whose_data_is_damaged():
     assert (reader.count, reader.offset) == (3, len(data))
 
 
+def test_a_record_within_a_damaged_one_is_not_taken_for_the_next():
+    records = [b"one", framed([b"inner"]) + b"!", b"three"]
+    data, third = bytearray(framed(records)), offsets_of(records)[2]
+    data[third - 5] ^= 1
+    assert list(RecordReader(io.BytesIO(data), "x").undamaged()) == [(0, b"one"), (third, b"three")]
+
+
+@pytest.mark.parametrize("most", [[1 << 20], [3]], ids=["at once", "dribbling"])
+def test_records_that_a_wrong_length_takes_in_are_found(most):
+    before, behind = framed([b"one"]) + claim(30) + b"xy", [b"two", b"three"]
+    reader = RecordReader(Dribble(before + framed(behind), most), "x")
+    found = [(len(before) + offset, data) for offset, data in zip(offsets_of(behind), behind, strict=True)]
+    assert list(reader.undamaged()) == [(0, b"one"), *found]
+    assert (reader.count, reader.offset) == (4, len(before) + len(framed(behind)))
+
+
 # --- CRCs ---
 
 
