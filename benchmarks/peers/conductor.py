@@ -20,11 +20,11 @@ from tar2tf_cli.conversion.group import Group
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.publish import Publisher
+from tar2tf_cli.conversion.reading import ReadInputs, Worker
 from tar2tf_cli.conversion.schedule import ConversionSchedule
 from tar2tf_cli.conversion.sharding import Shard, ShardReport
 from tar2tf_cli.conversion.spool_index import SpoolIndex
 from tar2tf_cli.conversion.tally import Tally
-from tar2tf_cli.conversion.tasks import ReadInputs, Worker
 from tar2tf_cli.conversion.writing import WriteShard
 from tar2tf_cli.engines.base import Outcome, Task
 from tar2tf_cli.engines.loop import run_tasks

@@ -10,8 +10,8 @@ import os
 import queue
 import threading
 
+from tar2tf_cli.conversion.reading import Worker
 from tar2tf_cli.conversion.sharding import Piece, Shard, ShardReport
-from tar2tf_cli.conversion.tasks import Worker
 from tar2tf_cli.conversion.writing import from_spool
 from tar2tf_cli.errors import Tar2tfError, WorkerError
 from tar2tf_cli.formats.direct_file import shard_file

@@ -11,8 +11,8 @@ from typing import Final
 
 from tar2tf_cli.conversion.group import groups_in, load_group
 from tar2tf_cli.conversion.plan import Plan
+from tar2tf_cli.conversion.reading import Worker
 from tar2tf_cli.conversion.sharding import ShardPlanner
-from tar2tf_cli.conversion.tasks import Worker
 
 __all__ = ["InputQueue"]
 

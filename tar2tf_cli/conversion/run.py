@@ -10,9 +10,9 @@ from tar2tf_cli.conversion.claim import NO_MANIFEST, make_claim
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.publish import Publisher
+from tar2tf_cli.conversion.reading import Worker
 from tar2tf_cli.conversion.schedule import ConversionSchedule
 from tar2tf_cli.conversion.tally import Summary, Tally
-from tar2tf_cli.conversion.tasks import Worker
 from tar2tf_cli.engines import Place, place_of
 from tar2tf_cli.engines.loop import run_tasks
 from tar2tf_cli.errors import UsageError

@@ -13,11 +13,11 @@ from tar2tf_cli.conversion.filling import Filling
 from tar2tf_cli.conversion.group import Group, load_group
 from tar2tf_cli.conversion.input_queue import InputQueue
 from tar2tf_cli.conversion.plan import Plan
+from tar2tf_cli.conversion.reading import ReadInputs, Worker
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner, ShardReport
 from tar2tf_cli.conversion.shuffling import sorted_tables
 from tar2tf_cli.conversion.spool_index import Part, SpoolIndex, StoredIndex
 from tar2tf_cli.conversion.tally import Tally
-from tar2tf_cli.conversion.tasks import ReadInputs, Worker
 from tar2tf_cli.conversion.writing import WriteShard
 from tar2tf_cli.engines.base import Outcome, Task
 from tar2tf_cli.engines.loop import Schedule

@@ -10,10 +10,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.conversion.group import load_group
+from tar2tf_cli.conversion.reading import Worker, spooled
 from tar2tf_cli.conversion.sharding import Piece, Shard, ShardReport
 from tar2tf_cli.conversion.shuffling import rows_of
 from tar2tf_cli.conversion.spool import gzip_stream
-from tar2tf_cli.conversion.tasks import Worker, spooled
 from tar2tf_cli.errors import SourceError, changed
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.direct_file import shard_file

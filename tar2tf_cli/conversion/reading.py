@@ -1,4 +1,4 @@
-"""What any worker can run on its own: reading inputs. writing.py has the other task.
+"""The task that reads inputs, and what all tasks of a conversion share; writing.py has the other task.
 
 A local tar with large entries and no ops is only measured (from its headers alone if entries are stored unchanged), and
 shards are written directly from it. The records of any other input are written to a spool and copied to shards from
