@@ -84,7 +84,7 @@ class Claim:
         return [name for name in differing(spec, self.identity["spec"]) if name not in listed_by]
 
     def lane(self, split: str | None, name: str) -> str:
-        """The lane of a shard of a split, with the first records from the input of that name."""
+        """The lane of a shard, by its split or by the name of the input that its first record comes from."""
         return split or (ObjectInfo(name, None, None).stem if "input" in self.template.fields else "")
 
     def is_there(self, path: str, size: int) -> bool:
@@ -159,7 +159,7 @@ def make_claim(
 
 
 def _is_taken(claim: Claim) -> bool:
-    """Whether the name of the manifest is that of other files' manifest; if so once, there is one with its own name."""
+    """Whether the usual name is that of other files' manifest, now or when an earlier run chose a name of its own."""
     if claim.sink.exists(claim.template.own_manifest(), now=True):
         return True
     with contextlib.suppress(DamagedShardError):

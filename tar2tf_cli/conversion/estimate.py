@@ -102,7 +102,7 @@ def _look(plan: Plan, item: ObjectInfo, seen: _Seen) -> None:
 
 
 def _shrinks(parts: Iterable[bytes]) -> float:
-    """How much smaller gzip makes a record, by its beginning."""
+    """The ratio of the sizes of a record with gzip and without, by its beginning."""
     taken, total = list[bytes](), 0
     for part in parts:
         taken.append(part)

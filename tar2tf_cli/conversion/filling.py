@@ -63,7 +63,7 @@ class Filling:
             self._place, self._given = place, piece.size
 
     def completes(self, shard: Shard) -> bool:
-        """Whether it is this shard, and all of it is spooled: then its rest is written, as nothing will be added."""
+        """Write the rest of a shard that is complete; False if it is another one, or not all of it is spooled."""
         if shard is not self._shard:
             return False
         self.grow()

@@ -56,7 +56,7 @@ class InputQueue:
         return numbers
 
     def ask_for(self, number: int, missing: Sequence[int] = ()) -> None:
-        """Have an input read at once, as all else waits for it, although it was not certain that it has to be.
+        """Have an input read next, as all else waits for it; until now it was not certain that it has to be.
 
         Args:
             number: the next input; some of those after it are read, too, twice as many each time.

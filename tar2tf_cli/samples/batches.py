@@ -53,7 +53,7 @@ class Batch:
                 yield tuple(names.decode().split("\0")[:-1]), count
 
     def common(self, names: set[str] | None) -> set[str] | None:
-        """The names that all samples have, of those given unless it is None."""
+        """The names that all samples have, among those given; None stands for any name."""
         for found, _ in self.names():
             names = set(found) if names is None else names & set(found)
         return names

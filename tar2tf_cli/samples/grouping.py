@@ -269,7 +269,7 @@ class Grouper:
 
 
 def _missing(names: set[str], common: set[str] | None, known: set[str]) -> list[str]:
-    """What all others have; none of it is missing where the last sample has another entry in its place."""
+    """What the last sample lacks of what all others have; nothing if it has an entry that none of them has."""
     return sorted((common or set()) - names - {KEY}) if names <= known | {KEY} else []
 
 

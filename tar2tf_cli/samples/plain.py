@@ -40,7 +40,7 @@ Shape: TypeAlias = "tuple[Any, ...]"
 
 
 def with_batches(tar: TarReader, grouper: Grouper) -> Iterator[tuple[str, Any, int, int]]:
-    """Iterate over the members of a tar, or over batches of them: each is the data of a member without a name.
+    """Iterate over the members of a tar, or over batches of them, each as the data of a member without a name.
 
     While members are not plain, batches are tried again, but less and less often.
     """
@@ -129,7 +129,7 @@ class PlainSamples:
         return (*arrays, keys[0], keys[-1], ascending, signatures, kind, begin, end)
 
     def _form(self, shape: Shape) -> _Form | _AnyForm:
-        """Return the form of records of a shape that has none yet; it gets one the second time that it comes.
+        """Return a form for a shape that has none of its own; it gets one the second time that it comes.
 
         Raises:
             _Stop: when two entries have the same name.
@@ -253,7 +253,7 @@ def _samples(
 
 
 def _unusual_name(field: bytes, rule: str, differs: bool) -> tuple[bytes, bytes]:
-    """Key and extension of a member, if the same sample would result with the other key rule, or need not.
+    """Key and extension of a member; unless `differs`, only if the other key rule gives the same.
 
     Raises:
         _Stop: when it is not an entry, or would be named differently.
