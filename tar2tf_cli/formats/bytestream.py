@@ -31,7 +31,7 @@ def read_into(stream: Readable, buffer: bytearray | memoryview) -> int:
 
 
 class Peeked:
-    """A stream whose first bytes have been read, and are read again.
+    """A stream whose first bytes have been looked at, and can still be read.
 
     Args:
         stream: the stream at its beginning.

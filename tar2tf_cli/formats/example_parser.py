@@ -145,7 +145,7 @@ def values_of(feature: bytes | Feature) -> tuple[Kind | None, list[Any]]:
     """
     if isinstance(feature, bytes):
         return "bytes", [feature]
-    found = _feature(feature.message, "", [(0, len(feature.message))])
+    found = feature_in(feature.message, 0, len(feature.message))
     return found.kind, found.values()
 
 

@@ -103,7 +103,7 @@ def crc32c_of_file(path: str) -> int:
 
 
 class RecordFile:
-    """A new file under a temporary name; buffers small pieces, checks every write, computes the file's CRC.
+    """A new file; buffers small pieces, checks every write, computes the file's CRC.
 
     Args:
         path: the file's path; an older file there is replaced. The folder must exist.

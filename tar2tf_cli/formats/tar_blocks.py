@@ -18,7 +18,7 @@ _SMALL: Final = 1 << 16
 
 
 class Blocks:
-    """What is read of a tar ahead of where the reader of its blocks stands.
+    """Buffers the blocks of a tar, which its reader takes or skips.
 
     Args:
         stream: where bytes come from.

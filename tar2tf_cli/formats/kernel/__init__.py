@@ -23,7 +23,7 @@ def native() -> ModuleType | None:
 
 
 def described() -> str:
-    """Say for `--version` which of both is used."""
+    """Say for `--version` whether the kernel is used, or Python."""
     found = native()
     if found:
         return "kernel in C" + (", CRC-32C in hardware" if found.hardware else "")
