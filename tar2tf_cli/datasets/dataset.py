@@ -130,14 +130,13 @@ class Dataset:
             make = self._selections[0] if len(self._selections) == 1 else SelectList(*self._selections)
             stream = self._stream(conversion, make, num_workers, shuffle=shuffle_tar)
             return stream.dataset(output_types, output_shapes)
+        target = None
         if isinstance(path, (str, os.PathLike)):
-            output, target = Output(os.fspath(path), max_shard_size), None
-        else:  # the output path is a placeholder for the paths of the generator
+            output = Output(os.fspath(path), max_shard_size)
+        else:
             names = path() if callable(path) else path
-            output, target = (
-                Output("<00000>" if max_shard_size else "0", max_shard_size),
-                FilesTarget(map(os.fspath, names), overwrite=overwrite, again=True),
-            )
+            target = FilesTarget(map(os.fspath, names), overwrite=overwrite, again=True)
+            output = Output("<00000>" if max_shard_size else "0", max_shard_size)  # a placeholder for these names
         conversion = self._conversion(template, remotely, output, shuffle=shuffle_tar, max_entry_size=max_entry_size)
         how: dict[str, Any] = {"endpoint": self._endpoint, "target": target, "update": update, "apart": True}
         done = convert(self._to_records(conversion, record_to_example), workers=num_workers, overwrite=overwrite, **how)

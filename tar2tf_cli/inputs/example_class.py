@@ -159,12 +159,14 @@ class Example:
         return values
 
 
-def _integer(bits: int) -> Callable[[Any], Any]:
+def _integer(kind: type[np.int32] | type[np.int64]) -> Callable[[Any], Any]:
+    limits = np.iinfo(kind)
+
     def convert(value: Any) -> Any:
         number = index(value)
-        if not -(1 << bits - 1) <= number < 1 << bits - 1:
+        if not limits.min <= number <= limits.max:
             raise OverflowError(f"{number} does not fit")
-        return np.int32(number) if bits == 32 else np.int64(number)
+        return kind(number)
 
     return convert
 
@@ -216,8 +218,8 @@ def _int_array(value: Any) -> Any:
 
 _VALUES: Final[Mapping[str, Callable[[Any], Any]]] = {
     Field.TYPE_BOOL: _bool,
-    Field.TYPE_INT32: _integer(32),
-    Field.TYPE_INT64: _integer(64),
+    Field.TYPE_INT32: _integer(np.int32),
+    Field.TYPE_INT64: _integer(np.int64),
     Field.TYPE_FLOAT: _float,
     Field.TYPE_DOUBLE: _double,
     Field.TYPE_STRING: _string,

@@ -35,12 +35,8 @@ def object_file(path: str) -> Path:
         NothingFoundError: when there is no such file.
     """
     found = Path(os.path.realpath(os.path.join("/", path)) if "\0" not in path else "/")
-    given = os.environ.get(MOUNT_PATHS)
-    known = None if given is None else {os.path.realpath(folder) for folder in given.split(os.pathsep) if folder}
-    for place, folder in zip(found.parts[1:], found.parents[::-1], strict=False):
-        if place.startswith("@") and (_is_marked(folder) if known is None else str(folder) in known):
-            break
-    else:
+    places = zip(found.parts[1:], found.parents[::-1], strict=False)
+    if not any(place.startswith("@") and _is_mount_path(folder) for place, folder in places):
         hint = f"the mount paths are those that the target marked, or that {MOUNT_PATHS} names"
         raise NotAllowedError("is not an object in a mount path of the target", shard=str(found), hint=hint)
     if not found.is_file():
@@ -61,7 +57,10 @@ def only_a_part(file: Path) -> str | None:
     return f"{found[1]}/{namespace if namespace.startswith('@') else f'@{namespace}'}/{found[3]}/{found[4]}"
 
 
-def _is_marked(folder: Path) -> bool:
+def _is_mount_path(folder: Path) -> bool:
+    given = os.environ.get(MOUNT_PATHS)
+    if given is not None:
+        return str(folder) in {os.path.realpath(known) for known in given.split(os.pathsep) if known}
     with suppress(OSError, AttributeError):  # the latter where there are no extended attributes
         return bool(os.getxattr(folder, _MARK))
     return False

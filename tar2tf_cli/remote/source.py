@@ -6,7 +6,6 @@ import contextlib
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 from tar2tf_cli.errors import SinkError, changed, write_errors
@@ -153,17 +152,17 @@ class RemoteSamples(RemoteSource):
 
     def __init__(self, inputs: Sequence[ObjectInfo], ahead: int, *given: Any) -> None:
         super().__init__(*given)
-        self._next = dict(pairwise(inputs))
+        self._inputs = inputs
+        self._next = {item: place for place, item in enumerate(inputs, 1)}  # the place of the input after each
         self._ahead = ahead
         self._fetching: dict[ObjectInfo, Future[IO[bytes]]] = {}
 
     def samples(self, item: ObjectInfo, report: object, fault: object, on_bytes: OnBytes = None) -> Placed:
         """The samples of an input."""
-        wanted, following = self._fetching.pop(item, None) or self._fetched(item), self._next.get(item)
-        for _ in range(self._ahead):
-            if following and following not in self._fetching:
+        wanted, place = self._fetching.pop(item, None) or self._fetched(item), self._next[item]
+        for following in self._inputs[place : place + self._ahead]:
+            if following not in self._fetching:
                 self._fetching[following] = self._fetched(following)
-            following = self._next.get(following) if following else None
         with wanted.result() as file:
             for _, message in RecordReader(file, self.locate(item.name)):
                 yield {}, from_example(message)

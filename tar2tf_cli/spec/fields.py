@@ -105,9 +105,9 @@ def size(value: Any, label: str) -> int:
         return value
     from humanfriendly import InvalidSize, disk_size_units, parse_size
 
-    units = {word.lower() for size in disk_size_units for unit in size for word in (unit.symbol, unit.name)}
-    unit = re.sub(r"[\d.\s]+", "", str(value).lower()).removesuffix("s")
-    known = unit in ("", "b", "byte", *units, *(unit[0] for unit in units))
+    units = {word.lower() for scale in disk_size_units for unit in scale for word in (unit.symbol, unit.name)}
+    written = re.sub(r"[\d.\s]+", "", str(value).lower()).removesuffix("s")
+    known = written in ("", "b", "byte", *units, *(unit[0] for unit in units))
     try:
         number = int(parse_size(str(value))) if known and not isinstance(value, bool) else -1
     except (InvalidSize, OverflowError):
