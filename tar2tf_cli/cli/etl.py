@@ -91,7 +91,7 @@ def list_all(endpoint: str | None, as_json: bool) -> int:
     \b
     tar2tf etl list
 
-    Those of other programs are among them. One that is Aborted was stopped, or its pods ended.
+    Transformers of other programs are listed, too. Aborted means that one was stopped, or that its pods ended.
     """
     from tar2tf_cli.remote.deploy import ask
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import click
 
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     OnDamage: TypeAlias = Callable[[SourceError], None]
 
 __all__ = ["command"]
+
+T = TypeVar("T")
 
 _MOST_SHARDS: Final = 20
 _MOST_ENTRIES: Final = 100
@@ -147,8 +149,11 @@ def _show_contents(
         _print_contents(contents, every_shard=options["verbose"])
     if some and not options["quiet"]:
         _print_notes(contents)
-    for error in contents.errors:
+    errors = _few(contents.errors, options["verbose"])
+    for error in errors:
         damaged(error)
+    if len(errors) < len(contents.errors):
+        message(f"and {count(len(contents.errors) - len(errors), 'error')} more; -v prints them all")
 
 
 def _write_page(
@@ -185,13 +190,18 @@ def _print_contents(contents: Contents, *, every_shard: bool) -> None:
         _print_entries(contents)
 
 
+def _few(items: list[T], every: bool) -> list[T]:
+    """The first items if there are too many for a screen, and not every one is to be shown."""
+    return items if every or len(items) <= _MOST_SHARDS else items[: _MOST_SHARDS // 2]
+
+
 def _noun(contents: Contents) -> str:
     return "record" if contents.format == "tfrecord" else "sample"
 
 
 def _print_shards(contents: Contents, *, every_shard: bool) -> None:
     shards = contents.shards
-    shown = shards if every_shard or len(shards) <= _MOST_SHARDS else shards[: _MOST_SHARDS // 2]
+    shown = _few(shards, every_shard)
     faults = len(contents.errors)
     rows = [
         (shard.name, f"{shard.samples:,}", _bytes(shard.bytes), *[shard.error.kind if shard.error else ""][:faults])

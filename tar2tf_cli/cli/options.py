@@ -242,7 +242,7 @@ store_options = together(
     input_option(
         "--endpoint URL",
         help="Address of the store that holds BUCKET.",
-        more="Such as AIStore's proxy, or an S3 server of your own. The default is AIS_ENDPOINT or AWS_ENDPOINT_URL.",
+        more="Such as that of AIStore's proxy or of your own S3 server; by default AIS_ENDPOINT or AWS_ENDPOINT_URL.",
     ),
     input_option(
         "--no-sign-request",
@@ -265,7 +265,7 @@ work_options = together(
         "--retry-for SECONDS",
         type=seconds,
         help="Time to repeat failed requests.  [default: 60]",
-        more="A store that does not answer is asked again until there was no progress for so many seconds.",
+        more="Requests are repeated until there has been no progress for this many seconds.",
     ),
 )
 """How the work is done."""
@@ -281,13 +281,13 @@ tar_options = together(
         default=None,
         help="Join members that are not adjacent, or refuse.",
         more="By default a shard is read again to put its samples together when a key appears again; standard input "
-        "cannot be. --regroup does so from the start; --no-regroup makes such a key an error.",
+        "cannot be read again. --regroup does so from the start; --no-regroup makes such a key an error.",
     ),
     input_option(
         "--ignore-missing-end",
         is_flag=True,
         help="Accept tars without end-of-archive blocks.",
-        more="Some writers omit them; a tar that was cut off between two members cannot be distinguished from these.",
+        more="Some writers omit them; but a tar that was cut off between two members looks the same.",
     ),
 )
 """How shards are read."""

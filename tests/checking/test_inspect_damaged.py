@@ -67,6 +67,16 @@ def test_a_document_is_printed_even_if_no_shard_is_whole(folder: Path, run_inspe
     assert (ran.code, ran.out, ran.err.count("error: ")) == (3, "", 2)
 
 
+def test_many_errors_fit_on_a_screen_unless_all_are_wanted(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
+    write(tmp_path / "x.tar", a_tar(samples(0, 1)))
+    for number in range(30):
+        write(tmp_path / f"{number:02d}.tar", a_tar(samples(0, 1))[:700])
+    ran = run_inspect(tmp_path)
+    assert (ran.code, ran.err.count("error: "), "and 20 errors more; -v prints them all" in ran.err) == (3, 10, True)
+    assert run_inspect(tmp_path, "-v").err.count("error: ") == 30
+    assert sum(1 for shard in run_inspect(tmp_path, "--json").json["shards"] if "faults" in shard) == 30
+
+
 def test_keys_and_samples_come_from_all_shards(folder: Path, tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
     paths = sorted(folder.iterdir())
     ran = run_inspect(*paths, "--keys")
