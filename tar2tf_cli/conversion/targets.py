@@ -14,7 +14,7 @@ from tar2tf_cli.conversion.sharding import Shard, ShardReport
 from tar2tf_cli.errors import OutputExistsError, SinkError, UsageError, write_errors, write_failed
 from tar2tf_cli.formats.record_file import crc32c_of_file, sync
 from tar2tf_cli.formats.record_stream import RecordStream
-from tar2tf_cli.formats.tfrecord import stored_crc
+from tar2tf_cli.formats.tfrecord import begins_record
 from tar2tf_cli.stores import Source
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def _has_records(name: str) -> bool:
             head = file.read(12)
     except OSError:
         return False
-    return stored_crc(head[:8]) == head[8:]
+    return begins_record(head)
 
 
 def _has_bytes(name: str, report: ShardReport) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from tar2tf_cli.errors import AGAIN, DamagedShardError, SourceError
 from tar2tf_cli.formats.bytestream import ByteStream, read_into
 from tar2tf_cli.formats.magic import ZLIB_MAGIC
-from tar2tf_cli.formats.tfrecord import stored_crc
+from tar2tf_cli.formats.tfrecord import begins_record
 
 __all__ = ["HEAD", "CompressedStream", "PlainStream", "ShardStream", "compression_of", "open_stream"]
 
@@ -256,7 +256,7 @@ def compression_of(head: bytes) -> str | None:
     """How a file is compressed by its first bytes; a TFRecord may begin with the same ones, as part of a length."""
     match = _MAGIC.match(head)
     if match:
-        return match.lastgroup if head[8:12] != stored_crc(head[:8]) else None
+        return None if begins_record(head) else match.lastgroup
     return "zlib" if head.startswith(ZLIB_MAGIC) and _is_zlib_tfrecord(head) else None
 
 
@@ -268,4 +268,4 @@ def _is_zlib_tfrecord(head: bytes) -> bool:
         first = decompressobj().decompress(head, 12)
     except error:
         return False
-    return first[8:12] == stored_crc(first[:8])
+    return begins_record(first)

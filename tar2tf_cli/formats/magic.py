@@ -87,10 +87,10 @@ def sniff(data: bytes) -> str | None:
 
 def foreign(head: bytes) -> tuple[str, str] | None:
     """What a file is instead of a tar, by its first bytes, and what to do with it; None when it is unknown."""
-    from tar2tf_cli.formats.tfrecord import stored_crc
+    from tar2tf_cli.formats.tfrecord import begins_record
 
     kind = sniff(head) or ("zlib" if head.startswith(ZLIB_MAGIC) else "lzma" if _LZMA.match(head) else "")
-    if head[8:12] and head[8:12] == stored_crc(head[:8]):
+    if begins_record(head):
         kind = "tfrecord"
     if kind.startswith("image/"):
         return f"an image ({kind})", _IMAGES

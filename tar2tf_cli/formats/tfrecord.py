@@ -24,6 +24,7 @@ __all__ = [
     "FRAMING",
     "MAX_RECORD",
     "RecordReader",
+    "begins_record",
     "frame",
     "header_of",
     "record_length",
@@ -51,6 +52,11 @@ def stored_crc(data: bytes) -> bytes:
     """Return the CRC of a record's stored length or data as it is stored."""
     crc = extend(0, data)
     return _CRC.pack(((crc >> 15 | crc << 17) + MASK) & 0xFFFFFFFF)
+
+
+def begins_record(head: bytes) -> bool:
+    """Whether bytes begin with a length and its CRC, as a record does."""
+    return head[8:12] == stored_crc(head[:8])
 
 
 def frame(parts: Sequence[bytes | StoredBytes], size: int) -> Iterable[bytes]:

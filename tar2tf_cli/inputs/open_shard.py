@@ -11,7 +11,7 @@ from tar2tf_cli.errors import DamagedShardError, NoShardsError, NothingFoundErro
 from tar2tf_cli.formats.bytestream import ByteStream, Peeked, read_into
 from tar2tf_cli.formats.compression import PlainStream, open_stream
 from tar2tf_cli.formats.tar_header import BLOCK, is_header
-from tar2tf_cli.formats.tfrecord import stored_crc
+from tar2tf_cli.formats.tfrecord import begins_record, stored_crc
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import ObjectInfo, Source
@@ -145,7 +145,7 @@ def sniff(head: bytes) -> Format | None:
     """Detect the format of a file from its first decompressed bytes, usually even when they are damaged."""
     if is_header(head[:BLOCK]) or head[257:262] == b"ustar":
         return "tar"
-    if head[8:12] == stored_crc(head[:8]) or _begins_with_example(head):
+    if begins_record(head) or _begins_with_example(head):
         return "tfrecord"
     return "manifest" if _MANIFEST.match(head) else None
 
