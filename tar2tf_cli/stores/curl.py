@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final, NoReturn
 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.spec.urls import server_of
-from tar2tf_cli.stores.network import wrong_scheme
+from tar2tf_cli.stores.network import LEAST, wrong_scheme
 from tar2tf_cli.stores.retries import Transient
 
 __all__ = ["Response", "Wire", "pycurl"]
@@ -153,7 +153,7 @@ class Response:
         easy: libcurl's handle, which describes the request.
         url: where it goes.
         body: the file that is sent, if any.
-        wait: seconds without data after which the server counts as stalled.
+        wait: seconds with less than `LEAST` bytes after which the server counts as stalled.
         most: how many bytes of the body may be held; with more, the request fails.
         follows: whether libcurl goes where a server redirects to.
         tls_hint: what to do when a certificate is rejected.
@@ -192,7 +192,9 @@ class Response:
         self._pieces: deque[bytes] = deque()
         self._held = 0  # bytes in the pieces
         self._begun = False
-        self._moved = time.monotonic()  # when there was data last
+        self._moved = False  # whether anything was received or sent just now
+        self._waited = 0.0  # seconds since there was progress
+        self._came = 0  # bytes received since then
         self._failure: tuple[int, str, int] | None = None
         easy.setopt(pycurl.HEADERFUNCTION, self._take_header)
         easy.setopt(pycurl.WRITEFUNCTION, self._take)
@@ -220,11 +222,8 @@ class Response:
 
     def received(self) -> bool:
         """Wait for the rest, and return whether all of it came."""
-        try:
-            while self._easy:
-                self._advance()
-        except Transient:
-            return False
+        while self._easy:
+            self._advance()
         return self._begun and self._failure is None
 
     @property
@@ -276,17 +275,19 @@ class Response:
     def _advance(self) -> None:
         """Receive and send what can be now, for all requests of the wire; if there is nothing for this one, wait.
 
-        Raises:
-            Transient: when the server has stalled.
+        A server that has stalled counts as one that broke off.
         """
-        before = self._moved
+        self._moved = False
         self._wire.advance()
-        if self._easy and self._moved == before:
-            if time.monotonic() - before > self._wait:
-                self._failure = pycurl.E_OPERATION_TIMEDOUT, "", 0
-                self.close()
-                raise Transient("no answer in time", self.server)
-            self._wire.wait(min(self._wait, 1.0))
+        if self._moved or not self._easy:
+            return
+        if self._waited > self._wait:
+            self._failure = pycurl.E_OPERATION_TIMEDOUT, "", 0
+            self.close()
+            return
+        began = time.monotonic()
+        self._wire.wait(min(self._wait, 1.0))
+        self._waited += time.monotonic() - began
 
     def ended(self, failure: tuple[int, str, int] | None) -> None:
         """Note that libcurl has finished: it received everything, or failed with a code, a text and an errno."""
@@ -298,7 +299,7 @@ class Response:
             self.status = int(line.split(None, 2)[1])
             self.headers = _Headers()
         elif line in (b"\r\n", b"\n"):
-            self._moved = time.monotonic()
+            self._progress()
             self._begun = self.status >= 200 and not (self._follows and self._redirects())
         else:
             self.headers.add(line)
@@ -306,14 +307,20 @@ class Response:
     def _redirects(self) -> bool:
         return 300 <= self.status < 400 and bool(self.headers.get("Location"))
 
+    def _progress(self) -> None:
+        self._moved, self._waited, self._came = True, 0.0, 0
+
     def _take(self, data: bytes) -> int:
-        self._moved = time.monotonic()
+        self._moved = True
+        self._came += len(data)
+        if self._came >= LEAST:
+            self._progress()
         self._pieces.append(data)
         self._held += len(data)
         return len(data) if self._held <= self._most else 0  # which has libcurl stop
 
     def _give(self, size: int) -> bytes:
-        self._moved = time.monotonic()
+        self._progress()
         return self._upload.read(size)
 
     def _refuse(self) -> None:
@@ -339,7 +346,8 @@ class Response:
         if code == pycurl.E_TOO_MANY_REDIRECTS:
             raise SourceError("the server redirects in a loop", shard=self.server)
         if code == pycurl.E_OPERATION_TIMEDOUT:
-            raise Transient("no answer in time", self.server)
+            slow = f"fewer than {LEAST:,} bytes came in {self._waited:.0f} s"
+            raise Transient(slow if self._came else "no answer in time", self.server)
         if number:
             raise Transient(": ".join([*_PROXY.findall(text), os.strerror(number)]), self.server)
         broken = code in _BROKEN_OFF and "CONNECT" not in text  # which tells of a proxy

@@ -9,13 +9,16 @@ from typing import Final
 
 from tar2tf_cli.errors import SourceError, UsageError
 
-__all__ = ["CONNECT_SECONDS", "READ_SECONDS", "file_of", "first_file", "own_bundle", "wrong_scheme"]
+__all__ = ["CONNECT_SECONDS", "LEAST", "READ_SECONDS", "file_of", "first_file", "own_bundle", "wrong_scheme"]
 
 CONNECT_SECONDS: Final = 5.0
 """Seconds that connecting may take."""
 
 READ_SECONDS: Final = 10.0
 """Seconds without data after which a server counts as stalled."""
+
+LEAST: Final = 1000
+"""Bytes that are progress; fewer in `READ_SECONDS` are as good as none."""
 
 
 def wrong_scheme(server: str, speaks: str) -> SourceError:

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from tar2tf_cli.errors import SourceError, Tar2tfError, changed
 from tar2tf_cli.formats.crc32c import crc32c
+from tar2tf_cli.stores.network import LEAST
 from tar2tf_cli.stores.object_info import ObjectInfo
 from tar2tf_cli.stores.retries import Patience, Transient, in_thread
 
@@ -134,7 +135,7 @@ class ResumingStream:
         fetch: requests the object from an offset on, or that many bytes of it; raises `Transient` or SourceError.
         item: the object; fields that are None are taken from the first response.
         name: its name in errors.
-        retry_for: as in `Patience`; each new byte is progress.
+        retry_for: as in `Patience`; `LEAST` bytes at once are progress.
     """
 
     BLOCK: Final = 1 << 18
@@ -243,7 +244,8 @@ class ResumingStream:
                     self._skip_known(body, offset)
                     while data := body.read(self.BLOCK if end is None else min(self.BLOCK, end - offset)):
                         offset += len(data)
-                        patience.renew()
+                        if len(data) >= LEAST:
+                            patience.renew()
                         yield data
                 goal = self._size if end is None else end
                 if goal is None or offset == goal:

@@ -696,7 +696,8 @@ class FaultyServer:
     """An HTTP server for objects in memory that fails on command.
 
     Kinds of faults: `status` answers with one; `redirect` sends to /real/…; `truncate` closes after some bytes;
-    `stall` stops sending after some bytes; `no-range` answers a range with the whole; `short` announces too little.
+    `stall` stops sending after some bytes, and `drip` sends one at a time from then on; `no-range` answers a range
+    with the whole; `short` announces too little.
 
     Attributes:
         objects: bytes by path, without the slash in front.
@@ -797,14 +798,18 @@ class _Handler(QuietHandler):
         return None
 
     def _send(self, data: bytes, fault: Fault | None, state: FaultyServer) -> None:
-        cut = fault.after if fault and fault.kind in ("truncate", "stall") else len(data)
+        kind = fault.kind if fault else ""
+        cut = fault.after if fault and kind in ("truncate", "stall", "drip") else len(data)
         self.wfile.write(data[:cut])
-        if fault and fault.kind in ("truncate", "stall") and cut < len(data):
+        if cut < len(data):
             self.wfile.flush()
-            if fault.kind == "stall":
+            if kind == "stall":
                 with state.stall():
                     while not (state.stop.is_set() or select.select([self.connection], [], [], 0.02)[0]):
                         pass  # until the client closes it
+            while kind == "drip" and not state.stop.wait(0.01):
+                self.wfile.write(data[cut : cut + 1])
+                cut += 1
             self.close_connection = True
             with suppress(OSError):
                 self.connection.shutdown(socket.SHUT_RDWR)
