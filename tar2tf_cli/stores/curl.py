@@ -6,55 +6,22 @@ the CPU time that urllib3 needs.
 
 from __future__ import annotations
 
-import errno
-import os
-import re
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, Final, NoReturn
 
-from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.errors import UsageError
 from tar2tf_cli.spec.urls import server_of
+from tar2tf_cli.stores.curl_errors import raise_as_ours
 from tar2tf_cli.stores.network import LEAST, wrong_scheme
+from tar2tf_cli.stores.pycurl_module import pycurl
 from tar2tf_cli.stores.retries import Transient
 
 __all__ = ["Response", "Wire", "pycurl"]
 
 
-def _imported() -> Any:
-    """Import pycurl with the libcurl of its wheel; TensorFlow, if loaded before, has one that would be found first."""
-    flags = sys.getdlopenflags()
-    sys.setdlopenflags(flags | getattr(os, "RTLD_DEEPBIND", 0))
-    try:
-        import pycurl
-    finally:
-        sys.setdlopenflags(flags)
-    return pycurl
-
-
-pycurl: Final = _imported()
-
-_TLS: Final = (
-    pycurl.E_SSL_CONNECT_ERROR,
-    pycurl.E_PEER_FAILED_VERIFICATION,
-    pycurl.E_SSL_CACERT_BADFILE,
-    pycurl.E_SSL_CERTPROBLEM,
-)
 _TLS_ALERT: Final = b"\x15\x03"
-_NOT_TLS: Final = re.compile("wrong version number|record layer failure|unknown protocol|http request|packet length")
-_BROKEN_OFF: Final = (
-    pycurl.E_GOT_NOTHING,
-    pycurl.E_PARTIAL_FILE,
-    pycurl.E_RECV_ERROR,
-    pycurl.E_SEND_ERROR,
-    pycurl.E_SSL_CONNECT_ERROR,
-)
-_UNREACHED: Final = (errno.ECONNREFUSED, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL)
-_PROXY: Final = re.compile(r" over (proxy \S+)")
-_ESCAPE: Final = "write characters that a URL may not contain as %XX, such as %20 for a space"
-_BAD_URL: Final = (pycurl.E_URL_MALFORMAT, pycurl.E_UNSUPPORTED_PROTOCOL)
 
 
 class _Headers(dict[str, str]):
@@ -335,20 +302,5 @@ class Response:
     def _raise(self) -> NoReturn:
         """Raise the error of a request that failed."""
         assert self._failure
-        code, text, number = self._failure
-        number *= code == pycurl.E_COULDNT_CONNECT or number not in _UNREACHED  # which another address of it was
-        if code in _TLS and _NOT_TLS.search(text.lower()):
-            raise wrong_scheme(self.server, "http")
-        if code in _TLS and not number:
-            raise SourceError(f"TLS failed: {text}", shard=self.server, hint=self._tls_hint)
-        if code in _BAD_URL:  # whose text may hold secrets
-            raise UsageError("the address, or where it redirects to, is not a valid URL", hint=_ESCAPE)
-        if code == pycurl.E_TOO_MANY_REDIRECTS:
-            raise SourceError("the server redirects in a loop", shard=self.server)
-        if code == pycurl.E_OPERATION_TIMEDOUT:
-            slow = f"fewer than {LEAST:,} bytes came in {self._waited:.0f} s"
-            raise Transient(slow if self._came else "no answer in time", self.server)
-        if number:
-            raise Transient(": ".join([*_PROXY.findall(text), os.strerror(number)]), self.server)
-        broken = code in _BROKEN_OFF and "CONNECT" not in text  # which tells of a proxy
-        raise Transient("the connection broke off" if broken else text, self.server)
+        slow = f"fewer than {LEAST:,} bytes came in {self._waited:.0f} s"
+        raise_as_ours(*self._failure, self.server, self._tls_hint, stalled=slow if self._came else "no answer in time")
