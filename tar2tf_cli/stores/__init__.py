@@ -6,7 +6,7 @@ sends one request per call.
 | bucket | files |
 |---|---|
 | a directory, a tar file, `-` | `directory`, `stdin` |
-| `http(s)://` | `http`, over `web` (the client), `curl` (requests under way, over pycurl) and `responses` (statuses, ranges) |
+| `http(s)://` | `http`, over `web` (the client), `curl` (requests under way) and `responses` (statuses, ranges) |
 | `ais://` | `ais`, `ais_login`, `ais_etl` (transformers) and `ais_source`, over the same |
 | `s3://`, `gs://`, `az://` | `cloud`, `cloud_credentials` and `cloud_errors`, over obstore |
 | all URLs | `store`: what a `Store` is; `objects`: their `Source`; `retries`; `transfer` and `parallel`: downloads |

@@ -807,9 +807,11 @@ class _Handler(QuietHandler):
                 with state.stall():
                     while not (state.stop.is_set() or select.select([self.connection], [], [], 0.02)[0]):
                         pass  # until the client closes it
-            while kind == "drip" and not state.stop.wait(0.01):
-                self.wfile.write(data[cut : cut + 1])
-                cut += 1
+            if kind == "drip":
+                with state.stall(), suppress(OSError):
+                    while not state.stop.wait(0.01):
+                        self.wfile.write(data[cut : cut + 1])
+                        cut += 1
             self.close_connection = True
             with suppress(OSError):
                 self.connection.shutdown(socket.SHUT_RDWR)
