@@ -55,9 +55,8 @@ class Publisher:
         self._events = events
         self._working_folder = claim.working_folder()
         self.folder = self._working_folder.path
-        self._entries: dict[str, dict[int, ShardReport]] = {}
+        self._entries: dict[str, dict[int, tuple[ShardReport, Sequence[Origin]]]] = {}  # by lane and number
         self._published: dict[str, int] = {}
-        self._origins: dict[tuple[str, int], Sequence[Origin]] = {}
         self.earlier: EarlierOutput | None = None
         self.up_to_date: Manifest | None = None
         self.manifest: str | None = claim.where
@@ -151,8 +150,7 @@ class Publisher:
         """Record that a shard is whole, and publish it once all shards before it have been published."""
         if self._takeover.sealed.pop(shard.place, None) is None:
             self._working_folder.note(self._claim.journal_entry(shard, report))
-        self._entries.setdefault(shard.lane, {})[shard.number] = report
-        self._origins[shard.place] = shard.origins
+        self._entries.setdefault(shard.lane, {})[shard.number] = report, shard.origins
         before = self.earlier and self.earlier.shards.get(shard.place)
         if self._claim.by_total or self.earlier:  # what is there stays valid until all of the new is whole
             for path in filter(os.path.exists, self.unsynced(shard)):
@@ -194,9 +192,8 @@ class Publisher:
         shards = []
         for lane in filter(self._entries.__contains__, dict.fromkeys(self._claim.plan.lanes)):
             split = lane if "split" in self._claim.template.fields else None
-            for number, report in sorted(self._entries[lane].items()):
+            for number, (report, origins) in sorted(self._entries[lane].items()):
                 path = self._path(Shard(lane, number)).removeprefix(self._claim.prefix)
-                origins = self._origins[lane, number]
                 shards.append(ShardEntry(path, report.records, report.size, digest(report.crc), split, origins))
         return shards
 
@@ -207,10 +204,10 @@ class Publisher:
         """Give a lane's next shards their final names, up to the first that is not whole."""
         entries, number = self._entries[lane], self._published.get(lane, 0)
         while number in entries:
-            shard = Shard(lane, number)
+            shard, (report, _) = Shard(lane, number), entries[number]
             path = self._path(shard)
             self._move(shard.part(self.folder), path)
-            self._events.shard(self._sink.locate(path), entries[number].records, entries[number].size)
+            self._events.shard(self._sink.locate(path), report.records, report.size)
             number += 1
         self._published[lane] = number
 

@@ -202,8 +202,8 @@ class ConversionSchedule(Schedule):
             self._users.update(shard.groups)
         for shard in shards:
             self._tally.add_shard(shard)
-            if shard.kept and self._target.earlier:
-                self._seal(shard, self._target.earlier.shards[shard.place].report)
+            if shard.kept:
+                self._seal(shard, shard.kept)
             elif whole := self._target.whole(shard):
                 self._seal(shard, whole)
             elif not (self._filling and self._filling.completes(shard)):

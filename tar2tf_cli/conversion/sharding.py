@@ -67,7 +67,7 @@ class Shard:
 
     Attributes:
         origins: what it holds of each input; empty if this is not tracked.
-        kept: whether the shard of an earlier conversion is kept, which has no pieces here.
+        kept: the report of the earlier conversion's shard if that is kept, which has no pieces here; otherwise None.
     """
 
     lane: str
@@ -76,7 +76,7 @@ class Shard:
     size: int = 0
     records: int = 0
     origins: list[Origin] = field(default_factory=list)
-    kept: bool = False
+    kept: ShardReport | None = None
 
     @property
     def place(self) -> tuple[str, int]:

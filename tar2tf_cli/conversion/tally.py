@@ -131,7 +131,7 @@ class Tally:
         limit = self._plan.conversion.output.max_shard_size
         self.summary.oversized += bool(limit and shard.size > limit and shard.records == 1)
         self.summary.records += shard.records
-        self.summary.kept += shard.kept
+        self.summary.kept += shard.kept is not None
         self._written += shard.size
 
     def foresee(self, incomplete: Iterable[Shard]) -> None:

@@ -103,7 +103,7 @@ class UpdatePlanner(ShardPlanner):
             content = self._contents[shard.lane] = self._contents[shard.lane].followed_by(shard.origins)
             earlier = self._earlier.shards.get(shard.place)
             if earlier and earlier.there and earlier.content == content:
-                shard.pieces, shard.kept = [], True
+                shard.pieces, shard.kept = [], earlier.report
                 yield shard
             elif sum(piece.size for piece in shard.pieces) == shard.size:
                 yield shard
