@@ -92,6 +92,8 @@ class _FileCheck:
                 report.bytes = shard.size
                 self._check(shard, report, regroup=regroup)
                 report.bytes = shard.size
+                if shard.unusual and report.format == "tfrecord":
+                    report.add(Fault("trailing_garbage", f"{shard.unusual}; decompress the file and compress it again"))
         except SourceError as error:
             report.add(fault_of(error))
             report.examined, report.cut, report.missing = False, True, error.kind == "missing"

@@ -99,6 +99,9 @@ class CompressedStream:
         stored: the input.
         name: what to call it in errors.
         method: `gzip`, `zstd`, `bzip2`, `xz` or `zlib`.
+
+    Attributes:
+        unusual: what was found so far at which TensorFlow stops, although the bytes are whole; empty for nothing.
     """
 
     def __init__(self, stored: PlainStream, name: str, method: str) -> None:
@@ -108,6 +111,8 @@ class CompressedStream:
         self._begin, self._errors, self._limit, self._piece = _METHODS[method]()
         self._decoder: Any = None  # between two streams
         self._compressed = self._first = b""
+        self._given = 0  # bytes of this stream
+        self.unusual = ""
         self._pending: bytes | memoryview = b""
 
     @property
@@ -145,11 +150,18 @@ class CompressedStream:
             data = self._stored.read(self._piece)
             if not data:
                 return False
-            self._compressed = data.lstrip(b"\0")
-        self._first = self._first or self._compressed[:1]
+            self._compressed = self._without_padding(data)
+        first, self._first = self._first, self._first or self._compressed[:1]
         if self._compressed[:1] != self._first and self.method != "zstd":  # whose frames begin in several ways
             message = f"the bytes after the end of the {self.method} stream are not another {self.method} stream"
             raise self._damage(message, "trailing_garbage")
+        if self._compressed[3:4] > b"\x1f" and self.method == "gzip":  # RFC 1952, section 2.3.1.2
+            raise self._damage("the header of the gzip stream has flags that do not exist", "gzip")
+        if first and self.method == "zlib":
+            self.unusual = "another zlib stream follows, which TensorFlow does not read"
+        elif first and not self._given:
+            self.unusual = f"an empty {self.method} stream precedes others, which TensorFlow does not read"
+        self._given = 0
         return True
 
     def _decoded(self) -> bytes:
@@ -163,9 +175,15 @@ class CompressedStream:
             decoded: bytes = decoder.decompress(data, *self._limit)
         except self._errors as error:
             raise self._refused(error) from None
+        self._given += len(decoded)
         if decoder.eof:
-            self._compressed, self._decoder = decoder.unused_data.lstrip(b"\0"), None
+            self._compressed, self._decoder = self._without_padding(decoder.unused_data), None
         return decoded
+
+    def _without_padding(self, data: bytes) -> bytes:
+        if self.method == "gzip" and data[:1] == b"\0":
+            self.unusual = "zeros follow a gzip stream, at which TensorFlow fails"
+        return data.lstrip(b"\0")
 
     def _refused(self, error: Exception) -> DamagedShardError:
         if "too much memory" in str(error):  # as zstd says

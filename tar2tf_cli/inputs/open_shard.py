@@ -118,6 +118,11 @@ class OpenShard:
         return "" if self.plain else self._stream.method.upper()
 
     @property
+    def unusual(self) -> str:
+        """What was found so far in a compressed input at which TensorFlow stops, although the bytes are whole."""
+        return "" if isinstance(self._stream, PlainStream) else self._stream.unusual
+
+    @property
     def seekable(self) -> PlainStream | None:
         """The stream, when it can be read by offset."""
         return self.plain if self._source.seekable else None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import itertools
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import given
@@ -168,6 +170,39 @@ def test_every_flipped_bit_of_a_gzip_tfrecord_is_found(tmp_path: Path) -> None:
 def test_garbage_behind_a_gzip_stream_is_found(tmp_path: Path) -> None:
     found = check(write(tmp_path / "x", gzip.compress(framed(*some_examples(3))) + b"garbage" * 9))
     assert kinds(found) == ["trailing_garbage"]
+
+
+_TEN: Final = framed(*some_examples(10))
+_GZIP, _ZLIB, _EMPTY = gzip.compress(_TEN), zlib.compress(_TEN), gzip.compress(b"")
+
+
+@pytest.mark.parametrize(
+    ("data", "method", "records"),
+    [
+        (_GZIP, "GZIP", 10),
+        (_GZIP + _GZIP, "GZIP", 20),
+        (_GZIP + _EMPTY, "GZIP", 10),
+        (_GZIP[:3] + b"\x20" + _GZIP[4:], "GZIP", None),
+        (_EMPTY + _GZIP, "GZIP", None),
+        (_GZIP + _EMPTY + _GZIP, "GZIP", None),
+        (_GZIP + bytes(9), "GZIP", None),
+        (_GZIP + bytes(9) + _GZIP, "GZIP", None),
+        (_ZLIB, "ZLIB", 10),
+        (_ZLIB + bytes(9), "ZLIB", 10),
+        (_ZLIB + _ZLIB, "ZLIB", None),
+    ],
+)
+def test_compressed_streams_are_whole_if_tensorflow_reads_all_of_them(
+    data: bytes, method: str, records: int | None, tmp_path: Path
+) -> None:
+    import tensorflow as tf
+
+    found = check(path := write(tmp_path / "x.tfrecord", data))
+    assert found.records == records or kinds(found)[0] in ("trailing_garbage", "gzip")
+    read: int | None = None
+    with contextlib.suppress(tf.errors.DataLossError):
+        read = sum(1 for _ in tf.data.TFRecordDataset(str(path), compression_type=method))
+    assert (found.records == read and not found.faults) == (records is not None)
 
 
 @pytest.mark.parametrize(
