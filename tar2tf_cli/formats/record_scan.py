@@ -16,14 +16,15 @@ def find_length(data: bytes, start: int = 0) -> int | None:
     """Return the first position from `start` of a length below 2 GiB that is followed by its CRC; None without any.
 
     A CRC is linear: that of a length is the CRC of zeros XOR what each of its four lower bytes adds to it. So the CRCs
-    of all places whose four upper bytes are zero are computed at once.
+    of all places whose four upper bytes are zero are computed at once, except amid zeros, as the CRC of zeros is not 0.
     """
     count = len(data) - start - 11
     if count <= 0:
         return None
     found = np.frombuffer(data, np.uint8, offset=start)
-    upper = (found[4:] == 0).astype(np.uint8)
-    places = np.flatnonzero(upper[:count] & upper[1 : count + 1] & upper[2 : count + 2] & upper[3 : count + 3])
+    zero = found == 0
+    four = zero[:-3] & zero[1:-2] & zero[2:-1] & zero[3:]
+    places = np.flatnonzero(four[4:-4] & ~(four[:count] & four[8:]))
     base, tables = _tables()
     crcs = np.full(len(places), base, np.uint32)
     stored = np.zeros(len(places), np.uint32)

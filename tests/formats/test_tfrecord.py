@@ -20,7 +20,8 @@ from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.compression import open_stream
 from tar2tf_cli.formats.crc32c import crc32c, masked
 from tar2tf_cli.formats.record_file import crc32c_of_file
-from tar2tf_cli.formats.tfrecord import FRAMING, MAX_RECORD, RecordReader, frame
+from tar2tf_cli.formats.record_scan import find_length
+from tar2tf_cli.formats.tfrecord import FRAMING, MAX_RECORD, RecordReader, frame, stored_crc
 
 lengths = st.integers(0, 40_000) | st.integers(250_000, 600_000)
 few_records = st.lists(st.binary(max_size=60) | lengths.map(bytes), max_size=6)
@@ -295,3 +296,19 @@ def test_the_crc_of_a_file_is_that_of_its_bytes(tmp_path, size):
     path = tmp_path / "x"
     path.write_bytes(bytes(size))
     assert crc32c_of_file(str(path)) == crc32c(bytes(size))
+
+
+pieces_of_damage = st.sampled_from(
+    [b"\0", b"\1", b"\xff", bytes(13), framed([b""]), framed([b"x"]), framed([bytes(300)])]
+)
+
+
+@given(st.lists(pieces_of_damage, max_size=30))
+def test_lengths_are_found_wherever_they_begin(pieces: list[bytes]) -> None:
+    data = b"".join(pieces)
+
+    def is_length(at: int) -> bool:
+        length, crc = data[at : at + 8], data[at + 8 : at + 12]
+        return length[4:] == bytes(4) and length[3] < 0x80 and crc == stored_crc(length)
+
+    assert find_length(data) == next(filter(is_length, range(len(data) - 11)), None)
