@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
-from tar2tf_cli.checking.faults import fault_of
 from tar2tf_cli.checking.look import Look
 from tar2tf_cli.errors import SampleError, SourceError
 from tar2tf_cli.inputs.open_shard import Format
@@ -207,8 +206,14 @@ class ShardContents:
             "samples": self.samples,
             "bytes": self.bytes,
             **({"not_adjacent": self.not_adjacent} if self.not_adjacent else {}),
-            **({"status": self.status, "faults": [fault_of(self.error).to_json()]} if self.error else {}),
+            **(_of_unreadable(self.error, self.status) if self.error else {}),
         }
+
+
+def _of_unreadable(error: SourceError, status: str) -> dict[str, Any]:
+    from tar2tf_cli.checking.faults import fault_of  # only here, as few shards cannot be read
+
+    return {"status": status, "faults": [fault_of(error).to_json()]}
 
 
 @dataclass(slots=True)
