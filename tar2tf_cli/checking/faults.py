@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.inputs.open_shard import Format
 
-__all__ = ["Amount", "Fault", "FileReport", "Report", "Salvaged", "damage", "fault_of"]
+__all__ = ["Amount", "Fault", "FileReport", "Report", "Salvaged", "damage", "fault_of", "unreadable"]
 
 _MOST_FAULTS: Final = 1000
 
@@ -203,6 +203,11 @@ def fault_of(error: SourceError, rest: str = "") -> Fault:
     """An error as a fault of its file; `rest` ends its message."""
     member = f"{error.member}: " if error.member else ""
     return Fault(error.kind, f"{member}{error.message}{rest}", None, error.offset)
+
+
+def unreadable(error: SourceError) -> Fault:
+    """The error of a file that cannot be read as its fault, which says what to do."""
+    return fault_of(error, f"; {error.hint}" if error.hint else "")
 
 
 def damage(error: DamagedShardError, *, last: bool = True) -> Fault:

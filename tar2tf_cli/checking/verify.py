@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING
 
-from tar2tf_cli.checking.faults import FileReport, Report, fault_of
+from tar2tf_cli.checking.faults import FileReport, Report, unreadable
 from tar2tf_cli.checking.manifests import is_manifest, manifests_in, names_manifest
 from tar2tf_cli.checking.verify_bucket import verify_bucket
 from tar2tf_cli.checking.verify_file import CheckRun
@@ -117,7 +117,7 @@ def _verify_documents(run: CheckRun, paths: Sequence[str], reach: Reach, against
         except SourceError as error:
             if len(paths) == 1:
                 raise
-            files.append(FileReport(path, "manifest", faults=[fault_of(error)], missing=error.kind == "missing"))
+            files.append(FileReport(path, "manifest", faults=[unreadable(error)], missing=error.kind == "missing"))
     if against:
         from tar2tf_cli.checking.against import verify_against
 

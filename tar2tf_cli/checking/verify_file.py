@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.checking.check_tfrecord import check_tfrecord
 from tar2tf_cli.checking.example_checker import Checker
-from tar2tf_cli.checking.faults import Fault, FileReport, damage, fault_of
+from tar2tf_cli.checking.faults import Fault, FileReport, damage, unreadable
 from tar2tf_cli.checking.files import FileContext, FileTask, read_files
 from tar2tf_cli.engines import cpu_count
 from tar2tf_cli.errors import SourceError
@@ -95,7 +95,7 @@ class _FileCheck:
                 if shard.unusual and report.format == "tfrecord":
                     report.add(Fault("trailing_garbage", f"{shard.unusual}; decompress the file and compress it again"))
         except SourceError as error:
-            report.add(fault_of(error))
+            report.add(unreadable(error))
             report.examined, report.cut, report.missing = False, True, error.kind == "missing"
         if self.claim:
             _compare(self.claim, stored, report)

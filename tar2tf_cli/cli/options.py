@@ -287,7 +287,7 @@ tar_options = together(
         "--ignore-missing-end",
         is_flag=True,
         help="Accept tars without end-of-archive blocks.",
-        more="Some writers omit them; but a tar that was cut off between two members looks the same.",
+        more="Some writers omit them, but a tar that was cut off between two members looks the same.",
     ),
 )
 """How shards are read."""

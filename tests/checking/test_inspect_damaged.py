@@ -119,6 +119,7 @@ def test_a_pipe_and_an_empty_folder_are_faults_among_others(
     assert (ran.code, ran.json["records"]) == (1, 4)
     assert [file["status"] for file in ran.json["files"]] == ["damaged", "ok", "missing"]
     assert [fault["kind"] for file in ran.json["files"] for fault in file["faults"]] == ["unreadable", "missing"]
+    assert "pipe: is not a regular file; pipe it to standard input, with - as BUCKET (unreadable)" in run(*paths).out
     ran = run_inspect(*paths, "--json")
     assert (ran.code, ran.json["samples"]) == (3, 4)
     assert [shard.get("status") for shard in ran.json["shards"]] == ["damaged", None, "missing"]

@@ -168,7 +168,8 @@ class TestChanges:
             inspect(str(path))
         meddle(monkeypatch, path, change, 1)
         (found,) = verify(str(path)).files
-        assert ("unreadable", "changed while it was being read") in {(f.kind, f.message) for f in found.faults}
+        message = "changed while it was being read; run the same command again when its writer is done"
+        assert ("unreadable", message) in {(f.kind, f.message) for f in found.faults}
 
 
 def meddle(monkeypatch: pytest.MonkeyPatch, path: Path, change: Callable[[Path], None], reading: int) -> None:
