@@ -156,8 +156,8 @@ class Op:
 
     def canonical(self) -> dict[str, Any]:
         """Return the op as in the manifest and a spec file: `{NAME: {FIELD: VALUE}}`."""
-        values = {name: getattr(self, name) for name in self._fields()}
-        changed = {name: item for name, item in values.items() if item != self._fields()[name].default}
+        fields = self._fields().items()
+        changed = {name: item for name, field in fields if (item := getattr(self, name)) != field.default}
         return {self.name: {name: list(item) if isinstance(item, tuple) else item for name, item in changed.items()}}
 
     def entry(self, sample: Sample, ext: str) -> Any:

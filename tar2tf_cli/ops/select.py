@@ -108,10 +108,6 @@ class SelectList:
         """The selections, by position."""
         return enumerate(self.selections)
 
-    def select(self, sample: Sample) -> list[Any]:
-        """The values."""
-        return [selection.select(sample) for selection in self.selections]
-
     def canonical(self) -> Any:
         return [selection.canonical() for selection in self.selections]
 
@@ -125,10 +121,6 @@ class SelectDict:
     def parts(self) -> Iterable[tuple[str, Selection]]:
         """The selections, by key."""
         return self.selections.items()
-
-    def select(self, sample: Sample) -> dict[str, Any]:
-        """The values."""
-        return {name: selection.select(sample) for name, selection in self.selections.items()}
 
     def canonical(self) -> Any:
         return {name: selection.canonical() for name, selection in self.selections.items()}
