@@ -259,9 +259,10 @@ def test_a_record_within_a_damaged_one_is_not_taken_for_the_next():
     assert list(RecordReader(io.BytesIO(data), "x").undamaged()) == [(0, b"one"), (third, b"three")]
 
 
-@pytest.mark.parametrize("most", [[1 << 20], [3]], ids=["at once", "dribbling"])
-def test_records_that_a_wrong_length_takes_in_are_found(most):
-    before, behind = framed([b"one"]) + claim(30) + b"xy", [b"two", b"three"]
+@pytest.mark.parametrize("length", [30, 100_000])
+@pytest.mark.parametrize("most", [[1 << 20], [3, 5000]], ids=["at once", "dribbling"])
+def test_records_that_a_wrong_length_takes_in_are_found(most, length):
+    before, behind = framed([b"one"]) + claim(length) + b"xy", [b"two" * 20_000, b"three"]
     reader = RecordReader(Dribble(before + framed(behind), most), "x")
     found = [(len(before) + offset, data) for offset, data in zip(offsets_of(behind), behind, strict=True)]
     assert list(reader.undamaged()) == [(0, b"one"), *found]

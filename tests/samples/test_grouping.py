@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+from collections import deque
 from collections.abc import Iterable, Iterator
 
 import pytest
@@ -296,6 +297,13 @@ def test_the_only_sample_of_a_shard_is_whole():
     assert keys_of([]) == []
 
 
+def test_a_shard_of_faulty_samples_is_not_empty():
+    for names, empty in ([], True), (["README"], True), (["a.__key__"], False), (["a.jpg"], False):
+        grouper = Grouper("x.tar", lambda error: None)
+        deque(grouper.samples(members_of(names)), maxlen=0)
+        assert grouper.empty == empty
+
+
 def test_a_half_last_sample_is_passed_over_where_faults_are():
     errors, keys = faults(["a.jpg", "a.cls", "b.jpg"])
     assert [error.key for error in errors] == ["b"]
@@ -360,6 +368,17 @@ def test_each_sample_that_may_lack_members_is_lost_and_named_and_no_other(before
     assert "".join(key or " " for key in reported) == lost
 
 
+@pytest.mark.parametrize(("broken", "kept"), [("a", "cd"), ("c", "d"), ("d", "c")])
+def test_damage_costs_no_sample_but_those_whose_links_lead_nowhere(broken, kept):
+    def damaged():
+        yield from members_of(["c.jpg", "d.jpg"])
+        raise DamagedShardError("damaged", member="e.cls")
+
+    grouper = Grouper("x.tar", fail)
+    grouper.skip(broken)
+    assert until_damage(grouper, damaged()) == (list(kept), "e")
+
+
 @pytest.mark.parametrize("headers_only", [False, True])
 def test_a_tar_cut_at_any_byte_loses_the_sample_at_the_cut_and_none_before_it(headers_only):
     members = [(f"{key}.{extension}", b"x" * 700) for key in "abcd" for extension in ("cls", "jpg")]
@@ -385,6 +404,26 @@ def test_the_offset_is_that_of_the_current_sample_s_first_member(regroup, truste
     names = ["._x.jpg", "a.jpg", "a.cls", "README", "b.jpg", "b.cls", "c.jpg", "c.cls"]
     found = [(sample[KEY], offset) for sample, offset in grouped(grouper, names, regroup)]
     assert found == [("a", 1001), ("b", 1004), ("c", 1006)]
+
+
+def test_the_offset_is_right_before_damage_too():
+    def damaged():
+        yield from members_of(["a.jpg", "a.cls", "b.jpg"])
+        raise DamagedShardError("damaged", member="c.cls")
+
+    grouper, found = Grouper("x.tar", fail), []
+    with pytest.raises(DamagedShardError):
+        found.extend((sample[KEY], grouper.offset) for sample in grouper.samples(damaged()))
+    assert found == [("a", 1000), ("b", 1002)]
+
+
+def test_the_offset_is_right_before_samples_that_lack_what_is_required():
+    errors: list[SampleError] = []
+    grouper = Grouper("x.tar", errors.append)
+    grouper.required = frozenset(["jpg"])
+    found = [(sample[KEY], grouper.offset) for sample in grouper.samples(members_of(["a.jpg", "b.cls"]))]
+    assert found == [("a", 1000)]
+    assert [(error.key, error.offset) for error in errors] == [("b", 1001)]
 
 
 def test_entries_may_be_sizes():
