@@ -68,7 +68,16 @@ def test_a_second_archive_without_an_end_is_damage():
     error = damage(tar_of(FILES) + tar_of(FILES, end=b""))
     assert "no end-of-archive blocks" in str(error)
     assert "--ignore-missing-end" in error.hint
-    assert files(tar_of(FILES) + tar_of(FILES, end=b""), need_end=False) == FILES * 2
+    reader = TarReader(io.BytesIO(tar_of(FILES) + tar_of(FILES, end=b"")), "x", need_end=False)
+    assert [name for name, *_ in reader] == [name for name, _ in FILES * 2]
+    assert reader.archives == 2
+
+
+def test_more_zeros_than_any_block_size_explains_are_damage_unless_no_end_is_needed():
+    assert files(tar_of(FILES, end=bytes(1 << 20))) == FILES
+    data = tar_of(FILES, end=bytes((1 << 20) + BLOCK))
+    assert damage(data).kind == "truncated"
+    assert files(data, need_end=False) == FILES
 
 
 def test_an_archive_without_members_is_whole():

@@ -426,6 +426,33 @@ def test_the_offset_is_right_before_samples_that_lack_what_is_required():
     assert [(error.key, error.offset) for error in errors] == [("b", 1001)]
 
 
+def test_the_begin_is_that_of_the_sample_that_is_being_put_together():
+    def members():
+        for member in members_of(["a.jpg", "a.cls", "b.jpg", "b.cls", "c.jpg", "c.cls"]):
+            yield member
+            begins.append(grouper.begin)
+
+    grouper, begins = Grouper("x.tar", fail), []
+    deque(grouper.samples(members()), maxlen=0)
+    assert begins == [1000, 1000, 1002, 1002, 1004, 1004]
+
+
+def test_batches_are_taken_only_while_nothing_depends_on_single_samples():
+    grouper = Grouper("x.tar", fail)
+    assert not grouper.takes_batches()
+    grouper.take = print
+    assert grouper.takes_batches()
+    grouper.required = frozenset(["jpg"])
+    assert not grouper.takes_batches()
+    grouper.required = frozenset()
+    grouper.resume("a.jpg")
+    assert not grouper.takes_batches()
+    grouper = Grouper("x.tar", fail)
+    grouper.take = print
+    grouper.skip("a")
+    assert not grouper.takes_batches()
+
+
 def test_entries_may_be_sizes():
     grouper = Grouper("x.tar", fail, sizes_only=True)
     assert list(grouper.samples([("a.jpg", b"", 700, 0), ("a.cls", b"", 1, 1536)])) == [
