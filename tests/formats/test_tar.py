@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from makers import END, Dribble, gzipped, header, long_name, member, pax, tar_of
 from properties import example_count
-from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.formats.compression import open_stream
 from tar2tf_cli.formats.tar import Member, TarReader
 from tar2tf_cli.formats.tar_header import BLOCK
@@ -376,6 +376,28 @@ def test_a_member_of_several_chunks_is_whole_and_so_is_the_next():
     data = tar_of([("a.cls", b"1"), ("a.jpg", content), ("b.cls", b"2")])
     assert files(data) == [("a.cls", b"1"), ("a.jpg", content), ("b.cls", b"2")]
     assert [size for _, _, size, _ in read(data, headers_only=True)] == [1, len(content), 1]
+
+
+def test_an_error_of_reading_ahead_is_raised_once_the_bytes_behind_it_are_needed():
+    class Breaking:
+        def __init__(self, data):
+            self.parts = iter([data[: 2 * BLOCK], data[2 * BLOCK : 4 * BLOCK], None, data[4 * BLOCK :]])
+
+        def read(self, size=-1, /):
+            if (part := next(self.parts, b"")) is None:
+                raise SourceError("broken off", shard="x")
+            return part
+
+    names = ["a.jpg", "b.jpg", "c.jpg"]
+    reader = TarReader(Breaking(tar_of([(name, b"data") for name in names])), "x")
+    members = iter(reader)
+    found = [next(members)[0]]
+    assert reader.read_ahead()
+    found.append(next(members)[0])
+    with pytest.raises(SourceError, match="broken off"):
+        next(members)
+    found += [name for name, *_ in reader]
+    assert found == names
 
 
 def test_skipping_through_a_file_reads_little_of_it(tmp_path):
