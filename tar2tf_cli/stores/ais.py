@@ -246,7 +246,7 @@ class AisStore(WebStore):
             raise SourceError("the endpoint is a target of the cluster, not a proxy", shard=self.proxy, hint=hint)
         if status == 404 and message and not _is_of_object(document):
             missing = "" if "bucket" in message else "no such bucket: "
-            raise SourceError(missing + message, shard=where)
+            raise SourceError(missing + message, shard=where, hint="check the URL and the endpoint")
         if status == 400 and _PASSING.search(message):
             raise Transient(message, node)
         if status < 500 and not message:

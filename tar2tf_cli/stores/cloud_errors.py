@@ -31,6 +31,10 @@ _MEANING: Final = {
 """What the codes of S3 and Azure mean: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html,
 https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes
 """
+_NAMES: Final = (
+    "names with //, /./, /../ or control characters cannot be used: write single slashes, rename such objects, or name "
+    "a folder without them"
+)
 _MACHINE: Final = re.compile("169.254|/latest/(api|meta-data)/|computeMetadata|metadata/identity")
 """Where obstore asks for credentials on a cloud machine when it has found no others."""
 
@@ -57,8 +61,7 @@ def raise_as_ours(error: Exception, where: str, server: str, login: str, offset:
     """
     text = str(error)
     if isinstance(error, ValueError) or type(error).__name__ == "InvalidPathError":
-        hint = "objects whose names contain //, /./ or /../ cannot be read: rename them"
-        raise SourceError(sentence(error), shard=where, hint=hint) from None
+        raise SourceError(sentence(error), shard=where, hint=_NAMES) from None
     status = re.search(r"(?:status code: |\(code: )(\d{3})", text)
     code, message = _between("Code", text), _between("Message", text)
     if meaning := _MEANING.get("PermanentRedirect" if "BareRedirect" in text else code):

@@ -385,6 +385,7 @@ class TestErrors:
         with pytest.raises(SourceError, match="does not exist") as caught:
             open_source("ais://no-such-bucket").list(["*.tar"])
         assert caught.value.shard == "ais://no-such-bucket"
+        assert caught.value.hint == "check the URL and the endpoint"
 
     def test_a_cloud_that_the_cluster_does_not_know_is_an_error(self, endpoint: str) -> None:
         with pytest.raises(SourceError, match="GCP backend is missing"):
