@@ -8,9 +8,11 @@ import pty
 import select
 import struct
 import subprocess
+import sys
 import termios
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,14 +23,19 @@ from shards import (
     samples,
     start,
     tar2tf,
+    wait_until,
     write_tar,
 )
 
 # --- Terminals ---
 
 
-def on_a_terminal(*arguments: str | Path, environment: dict[str, str], feed: bytes = b"", pause: float = 0.15) -> str:
-    """What a run writes to the terminal that is its stderr, while its stdin comes slowly."""
+def on_a_terminal(*arguments: str | Path, environment: dict[str, str], feed: bytes = b"", bars: int = 0) -> str:
+    """What a run writes to the terminal that is its stderr, while its stdin comes slowly, piece after piece it took.
+
+    Args:
+        bars: how often a bar must have been drawn before the rest comes at once; 0 if none is expected.
+    """
     ours, theirs = pty.openpty()
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
     base = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
@@ -40,17 +47,20 @@ def on_a_terminal(*arguments: str | Path, environment: dict[str, str], feed: byt
         env={**base, "TERM": "xterm-256color", "COLUMNS": "100", **environment},
     )
     os.close(theirs)
-    text = b""
+    text, step = b"", len(feed) // 64 + 1
     try:
         assert process.stdin
-        for position in range(0, len(feed), len(feed) // 8 + 1):
-            process.stdin.write(feed[position : position + len(feed) // 8 + 1])
+        for position in range(0, len(feed), step):
+            process.stdin.write(feed[position : position + step])
             process.stdin.flush()
-            time.sleep(pause)
+            wait_until(lambda: not unread(process.stdin) or process.poll() is not None, "the piece to be taken")
+            if not bars or text.count(b"B/s") < bars:
+                time.sleep(0.05 if bars else 0.02)
+            while select.select([ours], [], [], 0)[0]:
+                text += os.read(ours, 65536)
         process.stdin.close()
         process.stdin = None
-        deadline = time.monotonic() + SECONDS
-        while time.monotonic() < deadline and select.select([ours], [], [], SECONDS)[0]:
+        while select.select([ours], [], [], SECONDS)[0]:
             try:
                 text += os.read(ours, 65536)
             except OSError:  # the other end is closed
@@ -61,10 +71,15 @@ def on_a_terminal(*arguments: str | Path, environment: dict[str, str], feed: byt
     return text.decode()
 
 
+def unread(pipe: Any) -> int:
+    """How many bytes are in a pipe."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_bar_moves_on_a_terminal_and_goes_away(workers: str, tmp_path: Path) -> None:
     feed = write_tar(tmp_path / "in.tar", samples(400)).read_bytes()
-    text = on_a_terminal("convert", "-", "-o", tmp_path / "x", "-j", workers, environment={}, feed=feed, pause=0.3)
+    text = on_a_terminal("convert", "-", "-o", tmp_path / "x", "-j", workers, environment={}, feed=feed, bars=2)
     assert text.count("B/s") >= 2
     assert text.rstrip().splitlines()[-1].rpartition("\r")[2].startswith("400 records")
 

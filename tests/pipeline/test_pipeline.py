@@ -196,7 +196,7 @@ def test_workers_work_at_the_same_time(tar: Path) -> None:
 
     def wait(sample: Any) -> Any:
         if sample["__key__"] in ("0000", "0016"):  # of two chunks
-            met.wait(timeout=20)
+            met.wait(timeout=100)
         return sample
 
     Pipeline().from_tar(tar).transform_samples(wait).sample_to_tf_example().to_tf_record(

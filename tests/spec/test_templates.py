@@ -106,10 +106,10 @@ TOO_MANY = {
 
 @pytest.mark.parametrize("template", TOO_MANY.values(), ids=TOO_MANY)
 def test_names_are_counted_before_they_are_made(template):
-    began = time.monotonic()
+    began = time.thread_time()
     with pytest.raises(UsageError, match=r"names, more than 1,000,000; use a narrower range or a glob"):
         expand(template)
-    assert time.monotonic() - began < 1
+    assert time.thread_time() - began < 1
 
 
 def test_as_many_names_as_are_allowed_are_made():
