@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -15,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from ray_nodes import RAY, Cluster, ray_cluster
+from resuming import END, kill_once_published
 from servers import moto_server, read_aws_models_once
-from shards import SECONDS, convert, end, large_shards, mixed_shards, start, tar2tf, tree, wait_until
+from shards import SECONDS, convert, end, large_shards, mixed_shards, start, tar2tf, tree
 
 pytestmark = pytest.mark.skipif(
     RAY is None or importlib.util.find_spec("ray") is None, reason="no Ray: pip install 'tar2tf-cli[ray]'"
@@ -153,13 +152,23 @@ def test_a_late_duplicate_of_a_task_changes_nothing(large: Path, on_ray: list[st
             sample["jpg"] = b"late"
 
             def stop():
-                found = [str(path) for path in here.glob("out/.*/.attempt-*/*.spool")]
+                while not (found := list(filter(is_spool, map(name, os.listdir("/proc/self/fd"))))):
+                    time.sleep(0.01)
                 (here / "ended.part").write_text("\\n".join(found))
                 (here / "ended.part").rename(here / "ended")
                 os.kill(os.getpid(), signal.SIGKILL)
 
+            def name(descriptor):
+                try:
+                    return os.readlink(f"/proc/self/fd/{{descriptor}}")
+                except OSError:
+                    return ""
+
+            def is_spool(path):
+                return path.startswith(str(here / "out")) and "/.attempt-" in path and ".spool" in path
+
             import threading
-            threading.Timer(1.0, stop).start()
+            threading.Thread(target=stop).start()
     """
     out = tmp_path / "out"
     convert(large, "-o", out / "t-<>.record", "--op", op(tmp_path, late), "--max-shard-size", "100kB", *on_ray)
@@ -170,17 +179,12 @@ def test_a_late_duplicate_of_a_task_changes_nothing(large: Path, on_ray: list[st
 
 @pytest.mark.parametrize("first", ["local", "ray"])
 def test_a_killed_run_continues_on_the_other_engine(first: str, large: Path, on_ray: list[str], tmp_path: Path) -> None:
-    slow = op(tmp_path, f"if os.path.exists({str(tmp_path / 'slow')!r}): time.sleep(0.03)")
-    command = ["convert", large, "-o", tmp_path / "out" / "t-<>.record", "--max-shard-size", "50kB", "--op", slow]
+    same = op(tmp_path, "pass")
+    command = ["convert", large, "-o", tmp_path / "out" / "t-<>.record", "--max-shard-size", "50kB", "--op", same]
     ways = {"local": ["-j", "2"], "ray": on_ray}
-    (tmp_path / "slow").touch()
-    process = start(*command, *ways[first], stderr=subprocess.DEVNULL)
-    wait_until(lambda: list(tmp_path.glob("out/t-*.record")), "the first shard")
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait(SECONDS)
-    end(process)
-    (tmp_path / "slow").unlink()
+    kill_once_published("t-2.record", *command, *ways[first])
     kept = {path.name: path.stat().st_ino for path in tmp_path.glob("out/t-*.record")}
+    assert len(kept) == 2
     other = ways["ray" if first == "local" else "local"]
     done = tar2tf(*command, *other)
     assert done.returncode == 0, done.stderr
@@ -190,18 +194,11 @@ def test_a_killed_run_continues_on_the_other_engine(first: str, large: Path, on_
 
 
 def test_ctrl_c_ends_a_run_which_then_continues(large: Path, on_ray: list[str], tmp_path: Path) -> None:
-    slow = op(tmp_path, f"if os.path.exists({str(tmp_path / 'slow')!r}): time.sleep(0.03)")
-    command = ["convert", large, "-o", tmp_path / "out" / "t-<>.record", "--max-shard-size", "50kB", "--op", slow]
-    (tmp_path / "slow").touch()
-    process = start(*command, *on_ray, stderr=subprocess.PIPE)
-    wait_until(lambda: list(tmp_path.glob("out/t-*.record")), "the first shard")
-    os.kill(process.pid, signal.SIGINT)
-    _, stderr = process.communicate(SECONDS)
-    end(process)
-    assert process.returncode == 130, stderr.decode()
-    assert stderr is not None
-    assert b"interrupted" in stderr
-    (tmp_path / "slow").unlink()
+    same = op(tmp_path, "pass")
+    command = ["convert", large, "-o", tmp_path / "out" / "t-<>.record", "--max-shard-size", "50kB", "--op", same]
+    done = tar2tf("t-2.record", "ctrl-c", *command, *on_ray, code=END)
+    assert done.returncode == 130, done.stderr
+    assert "interrupted" in done.stderr
     assert tar2tf(*command, *on_ray).returncode == 0
     convert(*command[1:2], "-o", tmp_path / "whole" / "t-<>.record", *command[4:])
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")
@@ -289,7 +286,7 @@ def test_a_lost_node_is_survived(large: Path, cluster: Cluster, on_ray: list[str
             pathlib.Path({str(tmp_path / "killed")!r}).touch()
             os.kill(os.getppid(), signal.SIGKILL)
             time.sleep(60)
-        elif not os.path.exists({str(tmp_path / "killed")!r}):
+        while not os.path.exists({str(tmp_path / "killed")!r}):
             time.sleep(0.05)
     """
     options = ["--op", op(tmp_path, doomed), "--max-shard-size", "50kB"]

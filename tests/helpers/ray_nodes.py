@@ -57,7 +57,7 @@ class Node:
 
     def said(self, pattern: str) -> str:
         """What it printed, as the group of a pattern; it may say so some time after it has started."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while not (found := re.search(pattern, "".join(self.log))):
             assert time.monotonic() < deadline, "".join(self.log)
             time.sleep(0.02)
