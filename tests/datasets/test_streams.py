@@ -199,7 +199,7 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 assert sum(1 for _ in elements) == 120
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
-    done = python("-c", script, tensorflow=True, timeout=90)
+    done = python("-c", script, tensorflow=True)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout.split()[-1]) < 60  # MB, of the 150 that the shard has
 

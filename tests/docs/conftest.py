@@ -128,7 +128,7 @@ def session(environment: dict[str, str]) -> Iterator[Session]:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     python = forked.Process(["-c", _SESSION], python=True, tensorflow=True, env=environment, **pipes)
     yield Session(python)
-    python.communicate(timeout=20)
+    python.communicate(timeout=60)
 
 
 @pytest.fixture

@@ -211,11 +211,6 @@ def start(*args: str | Path, **options: Any) -> Process:
     return start_anew(*args, **options)
 
 
-def start_python(*args: str | Path, **streams: int | None) -> forked.Process:
-    """Start `python` as `python` runs it, as the leader of a process group."""
-    return forked.Process([*map(str, args)], python=True, **streams)
-
-
 def start_anew(*args: str | Path, **options: Any) -> subprocess.Popen[bytes]:
     """Start the command in an interpreter of its own, as the leader of a process group."""
     return subprocess.Popen([*COMMAND, *map(str, args)], start_new_session=True, **options)

@@ -8,19 +8,18 @@ import os
 import subprocess
 import sys
 import tarfile
-import time
 import zlib
 from pathlib import Path
 
 import pytest
 
-from shards import COMMAND, SECONDS, children, end, start_anew
+from shards import COMMAND, SECONDS
 from tar2tf_cli.formats.example import Encoder
 from tar2tf_cli.formats.tfrecord import frame
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
-MOST = 40e6  # of a process, without what files are mapped
+MOST = 40e6  # of a process that maps no files of its own
 MOST_WITH_FILES = 55e6
 LARGE = 130_000_000  # more than any process may have
 WAYS = {
@@ -64,41 +63,27 @@ def scattered_tar(path: Path, size: int, entry: int) -> Path:
     return path
 
 
-def anonymous(pid: int) -> int:
-    """Anonymous resident bytes of a process; 0 when it is gone."""
-    try:
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return 0
+MEASURE = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+"""A small process in between, as the measured one begins with the memory of that which starts it."""
 
 
-def peak_of_each_process(*arguments: str | Path) -> int:
-    """The most anonymous memory that any one process of a run had."""
-    process = start_anew("convert", *arguments, "-q", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    peak, workers, looked = 0, [], 0.0
-    try:
-        deadline = time.monotonic() + SECONDS
-        while process.poll() is None:
-            assert time.monotonic() < deadline
-            if time.monotonic() - looked > 0.02:
-                workers, looked = children(process.pid), time.monotonic()
-            peak = max([peak, *(anonymous(pid) for pid in (process.pid, *workers))])
-            time.sleep(0.002)  # or this would need as much of a processor as the run
-        assert process.returncode == 0, process.stderr.read() if process.stderr else ""
-    finally:
-        end(process)
-    return peak
+def peak_resident(*arguments: str | Path) -> int:
+    """The most resident memory that any process of a command had, mapped files and shared pages included."""
+    command = [sys.executable, "-S", "-c", MEASURE, *COMMAND, *map(str, arguments)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=SECONDS)
+    return int(done.stdout) * 1024
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_memory_does_not_grow_with_the_shard(way: str, tars: dict[str, Path], tmp_path: Path) -> None:
-    peaks: dict[str, int] = {}
-    for name in ("30 MB", "30 MB", "300 MB"):  # the short run twice, since its peak is easily missed
-        peak = peak_of_each_process(tars[name], "-o", tmp_path / "x.record", "--overwrite", *WAYS[way])
-        peaks[name] = max(peak, peaks.get(name, 0))
+    peaks = {
+        name: peak_resident("convert", tar, "-o", tmp_path / "x.record", "--overwrite", "-q", *WAYS[way])
+        for name, tar in tars.items()
+    }
     (tmp_path / "x.record").unlink()
     assert 5e6 < peaks["300 MB"] < MOST, peaks
     assert peaks["300 MB"] < 1.15 * peaks["30 MB"], peaks
@@ -107,7 +92,7 @@ def test_memory_does_not_grow_with_the_shard(way: str, tars: dict[str, Path], tm
 @pytest.mark.parametrize("name", ["in.tar", "in.tar.gz"])
 def test_samples_that_are_not_adjacent_are_put_together_in_little_memory(name: str, tmp_path: Path) -> None:
     tar = scattered_tar(tmp_path / name, LARGE, 100_000)
-    peak = peak_of_each_process(tar, "-o", tmp_path / "x.record", "-j", "1")
+    peak = peak_resident("convert", tar, "-o", tmp_path / "x.record", "-q", "-j", "1")
     (tmp_path / "x.record").unlink()
     assert 5e6 < peak < MOST, peak
 
@@ -137,21 +122,6 @@ def sparse_tar(path: Path, size: int, count: int = 1) -> Path:
         if path.suffix != ".tar":
             file.write(compressor.flush())
     return path
-
-
-MEASURE = """
-import resource, subprocess, sys
-subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
-"""
-"""A small process in between, as the measured one begins with the memory of that which starts it."""
-
-
-def peak_resident(*arguments: str | Path) -> int:
-    """The most resident memory of a command, mapped files and shared pages included."""
-    command = [sys.executable, "-S", "-c", MEASURE, *COMMAND, *map(str, arguments)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=SECONDS)
-    return int(done.stdout) * 1024
 
 
 @pytest.mark.parametrize(
