@@ -502,7 +502,7 @@ def start(args):
     write(d, "args.json", vars(args))
     proc = spawn(d, [*spaces, sys.executable, os.path.abspath(__file__), "_serve", "--dir", d], "supervisor.out")
     while not os.path.exists(os.path.join(d, "ready")):
-        if proc.poll() is not None or time.monotonic() - began > 90:
+        if proc.poll() is not None or time.monotonic() - began > 200:
             stop(d)
             sys.exit(f"no cluster after {time.monotonic() - began:.0f} s; see supervisor.out, p/out and t1/out in {d}")
         time.sleep(0.1)

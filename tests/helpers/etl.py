@@ -93,7 +93,7 @@ def etl_cluster_in(folder: Path, *options: str) -> Iterator[EtlCluster]:
     python = install(folder.with_name(f"{folder.name}-pods"))
     pods = ["--pod-env", f"PYTHONPATH={ROOT}", "--pod-env", "TAR2TF_NUM_WORKERS=1", "--python", str(python)]
     command = [*tool, "start", "--dir", str(folder), "--aisnode", binary, *pods, *options]
-    started = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=120)
+    started = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=250)
     try:
         with forking(python.parent, [*tool, "exec", "--dir", str(folder)]):
             yield (cluster := EtlCluster(folder, started.stdout.strip().partition("=")[2]))

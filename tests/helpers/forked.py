@@ -41,7 +41,7 @@ LATER = ("difflib", "humanfriendly", "importlib.metadata", "isal.isal_zlib", "si
 
 CLIENT = Path(__file__).with_name("forked_client.py")
 
-START_SECONDS = 60
+START_SECONDS = 200
 
 
 # --- The side of the tests ---

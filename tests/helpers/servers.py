@@ -35,7 +35,7 @@ import requests
 
 from ais_etl_cluster import small_cluster
 
-START_SECONDS = 60
+START_SECONDS = 200
 
 
 def free_ports(count: int) -> list[int]:

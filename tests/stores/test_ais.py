@@ -8,6 +8,7 @@ import json
 import os
 import random
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from servers import (
     serving,
     wait_for,
 )
-from shards import tar2tf
+from shards import tar2tf, wait_until
 from sink_suite import RemoteSinkSuite
 from sources import BIG, SourceSuite, read_all, tar_of
 from tar2tf_cli.errors import SinkError, SourceError, UsageError
@@ -248,8 +249,30 @@ class TestEndpoint:
         assert names == ["t-1.record", "t-manifest.json"]
 
 
+HELD = """
+import itertools, os, sys, time
+from tar2tf_cli.cli import main
+from tar2tf_cli.stores.ais import AisStore
+number, folder = int(sys.argv.pop(1)), sys.argv.pop(1)
+put, count = AisStore.put, itertools.count(1)
+def held(store, name, path):
+    if next(count) == number:
+        open(f"{folder}/there", "w").close()
+        while not os.path.exists(f"{folder}/killed"):
+            time.sleep(0.01)
+    return put(store, name, path)
+AisStore.put = held
+main(sys.argv[1:])
+"""
+"""The command, of which an upload waits until a node was killed."""
+
+
 class TestOutages:
     """What a node that dies and comes back does to a run."""
+
+    @pytest.fixture(autouse=True)
+    def patient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TAR2TF_RETRY_FOR", "250")  # a node may start slowly
 
     @pytest.fixture
     def nodes(self, endpoint: str) -> Iterator[dict[str, Node]]:
@@ -280,30 +303,44 @@ class TestOutages:
         options = ("--records-per-shard", "70", "-j", "2")
         expected = tmp_path / "out"
         assert tar2tf("convert", tmp_path / "in", "-o", f"{expected}/t-<>.record", *options).returncode == 0
-        pause = random.uniform(0.05, 0.6)
-        timers = threading.Timer(pause, nodes[victim].kill), threading.Timer(pause + 1, nodes[victim].start)
-        for timer in timers:
-            timer.start()
+
+        def be_away() -> None:
+            wait_until((tmp_path / "there").exists, "an upload")
+            nodes[victim].kill()
+            (tmp_path / "killed").touch()
+            time.sleep(1)
+            nodes[victim].start()
+
+        killer = threading.Thread(target=be_away)
+        killer.start()
+        upload = str(random.Random(f"{victim} {moment}").randrange(1, 19))
         command = ("convert", f"{bucket}/in", "-o", f"{bucket}/out/t-<>.record", *options)
-        done = tar2tf(*command, env={"XDG_CACHE_HOME": str(tmp_path / "cache")})
-        for timer in timers:
-            timer.join()
-        assert done.returncode == 0, f"killed after {pause:.3f} s: {done.stderr}"
+        cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+        done = tar2tf(upload, tmp_path, *command, env=cache, code=HELD)
+        killer.join()
+        assert done.returncode == 0, f"killed at upload {upload}: {done.stderr}"
         source = open_source(f"{bucket}/out")
         found = {item.name: read_all(source, item) for item in source.list(["*.record"])}
         assert found == {path.name: path.read_bytes() for path in expected.glob("*.record")}
         assert tar2tf("verify", f"{bucket}/out/t-manifest.json").returncode == 0
 
-    def test_a_listing_waits_for_a_dead_target(self, ais: Any, bucket: str, target: Node) -> None:
+    def test_a_listing_waits_for_a_dead_target(
+        self, ais: Any, bucket: str, target: Node, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         for number in range(20):
             put(ais, f"{number:02d}.tar", b"x")
         target.kill()
-        timer = threading.Timer(0.5, target.start)
-        timer.start()
-        try:
-            assert len(open_source(bucket).list(["*.tar"])) == 20
-        finally:
-            timer.join()
+        wait, failures = retries.Patience.wait, list[retries.Transient]()
+
+        def failed(self: retries.Patience, fault: retries.Transient, **where: str) -> None:
+            if not failures:
+                target.start()
+            failures.append(fault)
+            wait(self, fault, **where)
+
+        monkeypatch.setattr(retries.Patience, "wait", failed)
+        assert len(open_source(bucket).list(["*.tar"])) == 20
+        assert failures
 
     def test_a_target_that_stays_away_is_named(self, ais: Any, bucket: str, target: Node, tmp_path: Path) -> None:
         for number in range(12):
