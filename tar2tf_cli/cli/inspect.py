@@ -91,7 +91,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
 
     rules = TarRules(options["key_split"], options["regroup"], options["ignore_missing_end"])
     where: dict[str, Any] = {"rules": rules, "paths": True, **reach_of(options)}
-    _check_modes(options)
+    _check_modes(options, bucket)
     errors: list[SourceError] = []
 
     def damaged(error: SourceError) -> None:
@@ -130,8 +130,6 @@ def _show_contents(
     from tar2tf_cli.checking.raw_samples import read_samples
 
     most, as_json = options["samples"], options["as_json"]
-    if most and bucket == "-":
-        raise click.UsageError("standard input can be read only once: use either -n or --json")
     with Terminal(**options) as terminal:
         contents = inspect(bucket, template, workers=options["num_workers"], events=terminal, damaged=True, **where)
     if options["html"]:
@@ -163,19 +161,21 @@ def _write_page(
     from tar2tf_cli.checking.page_data import read_pages
     from tar2tf_cli.checking.verify import verify
 
-    if bucket == "-":
-        raise click.UsageError("standard input can be read only once, so --html cannot show it")
     with Terminal(**options) as terminal:
         common = {**where, "workers": options["num_workers"], "events": terminal}
         pages, report = read_pages(bucket, template, **common), verify(bucket, template, **common)
     write_page(options["html"], contents, pages, report)
 
 
-def _check_modes(options: dict[str, Any]) -> None:
+def _check_modes(options: dict[str, Any], bucket: str) -> None:
     modes = {"--code": "code", "--keys": "keys", "--extract": "extract", "-n": "samples", "--html": "html"}
     given = [name for name, option in {**modes, "--json": "as_json"}.items() if options[option]]
     if len(given) > 1 and set(given) not in _TOGETHER:
         raise click.UsageError(f"{' and '.join(given)} each show something else: use one of them")
+    if bucket == "-" and options["html"]:
+        raise click.UsageError("standard input can be read only once, so --html cannot show it")
+    if bucket == "-" and {"-n", "--json"} <= set(given):
+        raise click.UsageError("standard input can be read only once: use either -n or --json")
 
 
 def _print_contents(contents: Contents, *, every_shard: bool) -> None:

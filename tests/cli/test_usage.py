@@ -228,6 +228,7 @@ def test_a_dry_run_does_not_wait_for_stdin(tmp_path: Path) -> None:
         (["verify", "x", "--report", "-"], "--report: - is not the name of a file", "see tar2tf verify -h"),
         (["inspect", "x", "--html", "no/x.html"], "--html: there is no folder 'no'", "see tar2tf inspect -h"),
         (["convert", "x", "-o", "y", "--errors", "-"], "--errors: - is not the name of a file", None),
+        (["inspect", "-", "-n", "1", "--json"], "standard input can be read only once", "see tar2tf inspect -h"),
         (["schema", "x"], "got unexpected extra argument", "see tar2tf schema -h"),
     ],
 )
@@ -244,6 +245,16 @@ def test_wrong_usage_looks_like_every_other_error(
     assert all(line.startswith("  ") for line in rest)
     if hint is not None:
         assert hint in rest[0]
+
+
+def test_standard_input_is_not_read_for_a_page_that_needs_it_twice(tmp_path: Path) -> None:
+    reader, writer = os.pipe()  # which nothing is written to
+    try:
+        done = tar2tf("inspect", "-", "--html", tmp_path / "x.html", stdin=reader, timeout=20)
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert (done.returncode, "standard input can be read only once" in done.stderr) == (2, True)
 
 
 def test_a_list_of_errors_does_not_take_the_place_of_a_file_of_the_conversion(tmp_path: Path) -> None:
