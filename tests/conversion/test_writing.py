@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from tar2tf_cli.conversion import writing
+from tar2tf_cli.conversion import reading, writing
+from tar2tf_cli.conversion.group import Group
 from tar2tf_cli.conversion.sharding import Piece, ShardReport
 from tar2tf_cli.errors import SourceError
+from tar2tf_cli.formats.crc32c import crc32c
 
 
 @pytest.fixture
@@ -80,3 +82,17 @@ def test_a_spool_that_becomes_a_shard_stays_where_another_attempt_may_need_it(
     assert writing.WriteShard(shard)._taken_over(worker, str(part)) == ShardReport(5, 1, 7)
     assert part.read_bytes() == b"bytes"
     assert spool.exists() == bool(scratch)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "spool", "kept"), [((0, 1), b"bytes", True), ((0, 1, 2), b"bytes", False), ((0, 1), b"bytez", False)]
+)
+def test_what_is_left_of_other_inputs_or_damaged_is_read_again(
+    worker: Any, numbers: tuple[int, ...], spool: bytes, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, again = Group(numbers, spool_crc=crc32c(b"bytes")), Group((0, 1))
+    Path(worker.path(0, "spool")).write_bytes(spool)
+    worker.placing = None
+    monkeypatch.setattr(reading, "load_group", lambda path: left)
+    monkeypatch.setattr(reading, "_measured", lambda worker, numbers: again)
+    assert reading.ReadInputs((0, 1))._made(worker) is (left if kept else again)
