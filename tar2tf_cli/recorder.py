@@ -14,6 +14,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -164,11 +165,9 @@ def _divided(path: str, ratio: Ratio) -> dict[str, _Part]:
             hint="give one number between 0 and 1, or two or three that sum to 1",
         )
     total = count_rows(path)
-    sizes = [int(total * share + 1e-6) for share in shares[:-1]]
-    ends = [sum(sizes[: place + 1]) for place in range(len(sizes))] + [total]
-    starts = [0, *ends[:-1]]
-    spans = zip(_DIRECTORIES, starts, ends, strict=False)
-    return {name: _Part(path, (start, end)) for name, start, end in spans if start < end}
+    bounds = [0, *accumulate(int(total * share + 1e-6) for share in shares[:-1]), total]
+    spans = zip(_DIRECTORIES, pairwise(bounds), strict=False)
+    return {name: _Part(path, (start, end)) for name, (start, end) in spans if start < end}
 
 
 def _as_text(value: Any) -> str:

@@ -36,12 +36,13 @@ class Placing(NamedTuple):
         Raises:
             OutputExistsError: when another program wrote an object of that name.
         """
-        (number,), group = numbers, Group(numbers)
+        (number,) = numbers
         path = self.paths[number]
         where = self.store.locate(path)
         there = self.store.persist(lambda: self.store.head(path), shard=where)
         if there and os.path.normpath(path) not in self.replaceable:
             raise OutputExistsError("another program wrote it during the conversion", shard=where, replaceable=True)
+        group = Group(numbers)
         report, sizes, group.spool_crc = source.place(inputs[number], self.store, path)
         group.index.sizes.extend(sizes)
         group.index.records.extend([1, report.samples - 1][: len(sizes)])

@@ -204,7 +204,8 @@ class Publisher:
         """Give a lane's next shards their final names, up to the first that is not whole."""
         entries, number = self._entries[lane], self._published.get(lane, 0)
         while number in entries:
-            shard, (report, _) = Shard(lane, number), entries[number]
+            shard = Shard(lane, number)
+            report, _ = entries[number]
             path = self._path(shard)
             self._move(shard.part(self.folder), path)
             self._events.shard(self._sink.locate(path), report.records, report.size)

@@ -52,26 +52,33 @@ def _essentials(data: bytes) -> tuple[list[bytes], bytes]:
     palette = data[25] == PNG_PALETTE
     kept: dict[bytes, bytes] = {}
     stream: list[bytes] = []
+    for kind, start, end in _checked_chunks(data):
+        if kind == b"IDAT":
+            stream.append(data[start + 8 : end - 4])
+        elif kind == b"IHDR" or (palette and kind == b"PLTE"):
+            if kind in kept or stream:
+                raise ImageError(f"damaged PNG: its {kind.decode()} chunk at byte {start} is out of place")
+            kept[kind] = data[start:end]
+        elif kind == b"tRNS" and palette and not (stream or kind in kept):
+            size = end - start - 12
+            if 0 < size <= _entries(kept) and png_chunk_is_intact(data, start, end):
+                kept[kind] = data[start:end]
+    if palette:
+        _check_palette(kept)
+    return [data[:8], *kept.values()], b"".join(stream)
+
+
+def _checked_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """Kind, start and end of each chunk; those that are critical are checked."""
     try:
         for kind, start, end in png_chunks(data):
             if not kind.isalpha():
                 raise ImageError(f"damaged PNG: no chunk begins at byte {start}")
-            if kind == b"tRNS" and palette and not stream and kind not in kept:
-                if 12 < end - start <= 12 + _entries(kept) and png_chunk_is_intact(data, start, end):
-                    kept[kind] = data[start:end]
-            elif not kind[0] & 0x20:  # an upper-case initial: critical
+            if not kind[0] & 0x20:  # an upper-case initial
                 _check_critical_chunk(data, kind, start, end)
-                if kind == b"IDAT":
-                    stream.append(data[start + 8 : end - 4])
-                elif kind == b"IHDR" or (palette and kind == b"PLTE"):
-                    if kind in kept or stream:
-                        raise ImageError(f"damaged PNG: its {kind.decode()} chunk at byte {start} is out of place")
-                    kept[kind] = data[start:end]
+            yield kind, start, end
     except struct.error:
         raise ImageError(f"truncated PNG: no end chunk in {len(data)} bytes") from None
-    if palette:
-        _check_palette(kept)
-    return [data[:8], *kept.values()], b"".join(stream)
 
 
 def _entries(kept: dict[bytes, bytes]) -> int:
