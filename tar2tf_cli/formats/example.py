@@ -178,14 +178,15 @@ class Encoder:
         for name, heads in self._orders.get(names) or self._order(names):
             value = features[name]
             if isinstance(value, Feature):
-                entry = _entry(heads.name, value)
-                parts += entry
-                total += len(entry[0]) + len(entry[1])
+                value = value.message
+                length = len(value)
+                head = heads.name + b"\x12" + varint(length)
+                head = b"\x0a" + varint(len(head) + length) + head
             else:
                 length = len(value)
                 head = heads[length]
-                parts += (head, value)
-                total += len(head) + length
+            parts += (head, value)
+            total += len(head) + length
         return self._finish(parts, total)
 
     def size(self, lengths: Mapping[str, int]) -> int:
@@ -212,8 +213,3 @@ class Encoder:
                 hint="select fewer entries with --select, or make the largest smaller with an op",
             )
         return parts, size
-
-
-def _entry(name: bytes, feature: Feature) -> tuple[bytes, bytes]:
-    head = name + b"\x12" + varint(len(feature.message))
-    return b"\x0a" + varint(len(head) + len(feature.message)) + head, feature.message
