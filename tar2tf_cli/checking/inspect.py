@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from math import prod
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tar2tf_cli.checking.contents import STEPS, Contents, ShardContents, Stats
 from tar2tf_cli.checking.files import FileContext, FileTask, read_files
 from tar2tf_cli.checking.look import Look, example_of, look_at, shortened
-from tar2tf_cli.checking.manifests import open_shards
+from tar2tf_cli.checking.manifests import as_texts, open_shards
 from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.example_parser import ParsedFeature, parse
@@ -26,8 +26,12 @@ from tar2tf_cli.formats.sequence_parser import parse_lists
 from tar2tf_cli.formats.stored import StoredBytes
 from tar2tf_cli.inputs.open_shard import OpenShard, list_files, nothing_found
 from tar2tf_cli.inputs.tar_samples import TarRules, put_together
+from tar2tf_cli.ops.rules import workers as number_of
 from tar2tf_cli.samples.names import KEY, Sample
 from tar2tf_cli.stores import ObjectInfo
+
+if TYPE_CHECKING:
+    from tar2tf_cli.spec.conversion import PathText
 
 __all__ = ["add_record", "add_sample", "inspect", "not_a_shard"]
 
@@ -38,8 +42,8 @@ _MOST_NUMBERS: Final = 12
 
 
 def inspect(
-    bucket: str,
-    templates: Sequence[str] = (),
+    bucket: PathText,
+    templates: PathText | Sequence[PathText] = (),
     *,
     paths: bool = False,
     rules: TarRules | None = None,
@@ -69,6 +73,7 @@ def inspect(
     Raises:
         SourceError: when there is nothing to inspect, or a shard is damaged or cannot be read.
     """
+    bucket, templates = as_texts(bucket, templates)
     source, templates = open_shards(
         bucket, templates, paths=paths, endpoint=endpoint, retry_for=retry_for, no_sign_request=no_sign_request
     )
@@ -76,7 +81,7 @@ def inspect(
     looks = -(-_LOOKS // max(len(inputs), 1))
     tasks = [FileTask(item, partial(_inspect_shard, looks, damaged)) for item in inputs]
     contents = Contents(bucket=source.bucket)
-    found = read_files(tasks, FileContext(source, rules or TarRules()), workers, events or Events())
+    found = read_files(tasks, FileContext(source, rules or TarRules()), number_of(workers), events or Events())
     for item, shard in zip(inputs, found, strict=True):
         known = shard.format in ("tar", "tfrecord")
         if not known and not shard.error and source.asked_for(item.name, templates):

@@ -10,6 +10,7 @@ from tar2tf_cli.errors import SourceError, few
 from tar2tf_cli.inputs.open_shard import list_files
 from tar2tf_cli.inputs.paths import PathsSource, are_paths
 from tar2tf_cli.inputs.stages import Tar, TarsSource, unreadable
+from tar2tf_cli.ops.rules import accepted, text
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import Source, open_source
@@ -17,9 +18,20 @@ from tar2tf_cli.stores import Source, open_source
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from tar2tf_cli.spec.conversion import PathText
     from tar2tf_cli.spec.reach import Reach
 
-__all__ = ["is_manifest", "manifests_in", "names_manifest", "open_shards"]
+__all__ = ["as_texts", "is_manifest", "manifests_in", "names_manifest", "open_shards"]
+
+
+def as_texts(bucket: PathText, templates: PathText | Sequence[PathText]) -> tuple[str, Sequence[str]]:
+    """Return a bucket, or a path, and one template or several as text.
+
+    Raises:
+        UsageError: when something else was given.
+    """
+    several = [templates] if isinstance(templates, (str, os.PathLike)) else templates
+    return accepted(text, bucket, "bucket"), [accepted(text, name, "each template") for name in several]
 
 
 def names_manifest(path: str) -> bool:

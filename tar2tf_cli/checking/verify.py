@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING
 
 from tar2tf_cli.checking.faults import FileReport, Report, unreadable
-from tar2tf_cli.checking.manifests import is_manifest, manifests_in, names_manifest
+from tar2tf_cli.checking.manifests import as_texts, is_manifest, manifests_in, names_manifest
 from tar2tf_cli.checking.verify_bucket import verify_bucket
 from tar2tf_cli.checking.verify_file import CheckRun
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.paths import PathsSource, are_paths
 from tar2tf_cli.inputs.tar_samples import TarRules
+from tar2tf_cli.ops.rules import workers as number_of
 from tar2tf_cli.spec.reach import Reach
 from tar2tf_cli.stores import open_source
 
@@ -22,13 +24,14 @@ if TYPE_CHECKING:
     from tar2tf_cli.checking.against import Origin
     from tar2tf_cli.conversion.document import Document
     from tar2tf_cli.conversion.manifest import Manifest
+    from tar2tf_cli.spec.conversion import PathText
 
 __all__ = ["Report", "verify"]
 
 
 def verify(
-    bucket: str,
-    templates: Sequence[str] = (),
+    bucket: PathText,
+    templates: PathText | Sequence[PathText] = (),
     *,
     paths: bool = False,
     rules: TarRules | None = None,
@@ -39,8 +42,8 @@ def verify(
     events: Events | None = None,
     fast: bool = False,
     decode: bool = False,
-    salvage: str | None = None,
-    against: str | None = None,
+    salvage: PathText | None = None,
+    against: PathText | None = None,
 ) -> Report:
     """Check shards, or everything that a manifest lists.
 
@@ -68,13 +71,14 @@ def verify(
     """
     if fast and (decode or salvage or against):
         raise UsageError("--fast reads no data: leave out --decode, --salvage and --against")
+    bucket, templates = as_texts(bucket, templates)
     reach: Reach = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
     if salvage:
         from tar2tf_cli.checking.salvage import Salvage
-    with closing(Salvage(salvage)) if salvage else nullcontext() as good:
-        run = CheckRun(rules or TarRules(), workers, events or Events(), fast, decode, good)
+    with closing(Salvage(os.fspath(salvage))) if salvage else nullcontext() as good:
+        run = CheckRun(rules or TarRules(), number_of(workers), events or Events(), fast, decode, good)
         if against:
-            report = _verify_against(run, bucket, templates, reach, against)
+            report = _verify_against(run, bucket, templates, reach, os.fspath(against))
         else:
             report = _verify(run, bucket, templates, reach, paths=paths)
         if good:

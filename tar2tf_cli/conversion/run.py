@@ -17,6 +17,7 @@ from tar2tf_cli.engines import Place, place_of
 from tar2tf_cli.engines.loop import run_tasks
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.events import Events
+from tar2tf_cli.ops.rules import workers as number_of
 from tar2tf_cli.spec.conversion import Conversion, Output
 from tar2tf_cli.spec.output_path import STDOUT
 from tar2tf_cli.spec.urls import is_remote
@@ -64,6 +65,7 @@ def convert(
     Raises:
         Tar2tfError: when anything fails; the same call then continues where this one stopped.
     """
+    workers = number_of(workers)
     if update and (target or conversion.output.is_stream):
         raise UsageError(NO_MANIFEST)
     events = events or Events()

@@ -139,7 +139,8 @@ class Dataset:
             output = Output("<00000>" if max_shard_size else "0", max_shard_size)  # a placeholder for these names
         conversion = self._conversion(template, remotely, output, shuffle=shuffle_tar, max_entry_size=max_entry_size)
         how: dict[str, Any] = {"endpoint": self._endpoint, "target": target, "update": update, "apart": True}
-        done = convert(self._to_records(conversion, record_to_example), workers=num_workers, overwrite=overwrite, **how)
+        how.update(workers=num_workers or None, overwrite=overwrite)
+        done = convert(self._to_records(conversion, record_to_example), **how)
         folder = os.path.dirname(done.manifest or "")
         return [os.path.join(folder, shard.path) for shard in done.shards]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tar2tf_cli.datasets.indexes import Indexes
 from tar2tf_cli.datasets.shards import Paths, Shard, find_shards, paths_in
-from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.errors import DamagedShardError, count
 from tar2tf_cli.formats.tfrecord import unframed
 from tar2tf_cli.stores import Source
 
@@ -122,7 +122,7 @@ class Records(Sequence[Any]):
 
     def __repr__(self) -> str:
         names = [self._shards[place].name for place in sorted({0, len(self._shards) - 1})] if self._shards else []
-        return f"<{len(self):,} records of {len(self._shards):,} shards: {' … '.join(names)}>"
+        return f"<{count(len(self), 'record')} of {count(len(self._shards), 'shard')}: {' … '.join(names)}>"
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import UsageError, meant
 
-__all__ = ["JsonSchema", "Rule", "accepted", "one_of", "refusal", "rule", "text", "whole"]
+__all__ = ["JsonSchema", "Rule", "accepted", "one_of", "refusal", "rule", "text", "whole", "workers"]
 
 Kept = TypeVar("Kept", covariant=True)
 JsonSchema: TypeAlias = "Mapping[str, Any]"
@@ -89,6 +89,15 @@ def accepted(rule: Callable[[Any, str], Kept], value: Any, label: str) -> Kept:
         return rule(value, label)
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def workers(given: int | None) -> int | None:
+    """Return a number of workers, or None for as many as there are CPUs.
+
+    Raises:
+        UsageError: when it is less than 1.
+    """
+    return None if given is None else accepted(whole(1), given, "workers")
 
 
 def refusal(label: str, value: Any, choices: Sequence[Any]) -> str:

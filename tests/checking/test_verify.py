@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+import tar2tf_cli
 from checked import (
     SEVERAL,
     Ran,
@@ -35,6 +36,7 @@ from checked import (
     write,
 )
 from shards import PHOTOS
+from tar2tf_cli.checking.inspect import inspect
 from tar2tf_cli.checking.verify import verify
 from tar2tf_cli.cli import main
 from tar2tf_cli.errors import UsageError
@@ -300,3 +302,27 @@ def test_what_spark_writes_beside_its_shards_is_skipped(tmp_path: Path, run: Cal
     assert (ran.code, [file["records"] for file in ran.json["files"]]) == (0, [3, 3])
     assert "2 files skipped (neither tar nor TFRecord): _SUCCESS, _committed_1" in ran.err
     assert run(tmp_path, "_SUCCESS").code == 1
+
+
+def test_paths_and_one_template_are_taken_as_they_are(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "a.tar", a_tar([("0.txt", b"1"), ("1.txt", b"2")]))
+    assert convert(tmp_path / "in", "-o", tmp_path / "x.record").code == 0
+    assert (inspect(tmp_path / "in").samples, inspect(tmp_path / "in", "a.tar").samples) == (2, 2)
+    manifest, good = tmp_path / "x-manifest.json", tmp_path / "good.record"
+    assert verify(tmp_path, "*.record").ok
+    assert verify(manifest, against=tmp_path / "in").ok
+    assert verify(tmp_path / "x.record", salvage=good).ok
+    assert good.read_bytes() == (tmp_path / "x.record").read_bytes()
+    for wrong in ([str(manifest)], 7, ""):
+        with pytest.raises(UsageError, match="bucket must be text or a path, not "):
+            verify(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("workers", [0, -3, "many", 1.5])
+def test_numbers_of_workers_are_those_that_the_flag_takes(workers: Any, tmp_path: Path) -> None:
+    write(tmp_path / "a.tar", a_tar([("0.txt", b"1")]))
+    conversion = tar2tf_cli.Conversion(tar2tf_cli.Input(tmp_path), tar2tf_cli.Output(tmp_path / "x.record"))
+    for call in (partial(tar2tf_cli.convert, conversion), partial(inspect, tmp_path), partial(verify, tmp_path)):
+        with pytest.raises(UsageError, match="workers must be "):
+            call(workers=workers)
+    assert not (tmp_path / "x.record").exists()
