@@ -89,6 +89,8 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     from tar2tf_cli.inputs.tar_samples import TarRules
 
     rules = TarRules(options["key_split"], options["regroup"], options["ignore_missing_end"])
+    if options["as_json"] and options["json_lines"]:
+        raise click.UsageError("--json and --json-lines print the report in different forms: use one of them")
     if options["salvage"] and options["salvage"] == options["report_path"]:
         raise click.UsageError("--salvage and --report name the same file; name two files")
     with Terminal(**options) as terminal, prints_on_stderr():

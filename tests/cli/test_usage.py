@@ -228,6 +228,7 @@ def test_a_dry_run_does_not_wait_for_stdin(tmp_path: Path) -> None:
         (["verify", "x", "--report", "-"], "--report: - is not the name of a file", "see tar2tf verify -h"),
         (["inspect", "x", "--html", "no/x.html"], "--html: there is no folder 'no'", "see tar2tf inspect -h"),
         (["convert", "x", "-o", "y", "--errors", "-"], "--errors: - is not the name of a file", None),
+        (["verify", "x", "--json", "--json-lines"], "--json and --json-lines print", "see tar2tf verify -h"),
         (["inspect", "-", "-n", "1", "--json"], "standard input can be read only once", "see tar2tf inspect -h"),
         (["schema", "x"], "got unexpected extra argument", "see tar2tf schema -h"),
     ],
