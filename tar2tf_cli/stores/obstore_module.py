@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
@@ -66,6 +64,7 @@ def _load(copy: Callable[[], AbstractContextManager[str]]) -> None:
 def _copy_in_memory() -> Iterator[str]:
     """The path of the copy that the first of the forked processes makes for all of them."""
     import fcntl
+    import shutil
 
     descriptor = _memory.pop()
     path = f"/proc/{os.getpid()}/fd/{descriptor}"  # new in each process, or the linker would take the one it knows
@@ -81,5 +80,8 @@ def _copy_in_memory() -> Iterator[str]:
 
 @contextmanager
 def _copy_on_disk() -> Iterator[str]:
+    import shutil
+    import tempfile
+
     with tempfile.TemporaryDirectory() as folder:
         yield shutil.copy(_library[0], folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import queue
 import threading
 import time
@@ -90,6 +89,8 @@ def hasher(kind: str) -> Hasher | None:
         digest: Hasher = xxhash.xxh64()
         return digest
     if kind == "md5":
+        import hashlib
+
         return hashlib.md5(usedforsecurity=False)
     return _Crc32c() if kind == "crc32c" else None
 
