@@ -23,7 +23,14 @@ from urllib.parse import urlsplit
 from tar2tf_cli.errors import SourceError, Tar2tfError, UsageError
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores import network
-from tar2tf_cli.stores.cloud_credentials import anonymous, aws_keys, aws_provider, google_provider, region_of
+from tar2tf_cli.stores.cloud_credentials import (
+    anonymous,
+    aws_endpoint,
+    aws_keys,
+    aws_provider,
+    google_provider,
+    region_of,
+)
 from tar2tf_cli.stores.cloud_errors import raise_as_ours, sentence
 from tar2tf_cli.stores.object_info import ObjectInfo
 from tar2tf_cli.stores.obstore_module import obstore_store
@@ -195,6 +202,10 @@ class S3Store(CloudStore):
     login = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; for a public bucket --no-sign-request"
     endpoints = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
     one_put = 5 << 30
+
+    def __init__(self, bucket: str, endpoint: str | None = None) -> None:
+        super().__init__(bucket, endpoint)
+        self._endpoint = self._endpoint or _address(aws_endpoint())
 
     def make(self, stores: Any, **options: Any) -> Any:
         """Use the credentials of AWS's own tools; the bucket's region is looked up at Amazon."""

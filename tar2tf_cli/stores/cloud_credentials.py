@@ -16,7 +16,7 @@ from tar2tf_cli.errors import Tar2tfError, UsageError
 from tar2tf_cli.stores import network
 from tar2tf_cli.stores.retries import Transient
 
-__all__ = ["anonymous", "aws_keys", "aws_provider", "google_provider", "region_of"]
+__all__ = ["anonymous", "aws_endpoint", "aws_keys", "aws_provider", "google_provider", "region_of"]
 
 AMAZON: Final = "https://s3.amazonaws.com"
 _ENOUGH: Final = ("AWS_ACCESS_KEY_ID", "AWS_SKIP_SIGNATURE", "AWS_WEB_IDENTITY_TOKEN_FILE")
@@ -36,8 +36,7 @@ def aws_keys() -> dict[str, str]:
     """
     if any(map(os.environ.get, _ENOUGH)):
         return {}
-    name = os.environ.get("AWS_DEFAULT_PROFILE") or os.environ.get("AWS_PROFILE") or "default"
-    shared, config = _section(*_SHARED, name), _section(*_CONFIG, f"profile {name}") or _section(*_CONFIG, name)
+    shared, config = _profile()
     keys = shared if _KEYS[0] in shared else config
     if not all(map(keys.get, _KEYS[:2])) or any(key.startswith(_OTHERS) for key in (*shared, *config)):
         return {}
@@ -46,6 +45,20 @@ def aws_keys() -> dict[str, str]:
     if region and not (os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")):
         found["region"] = region
     return found
+
+
+def aws_endpoint() -> str | None:
+    """Return the address of the server that the profile in AWS's files names, such as one's own; None for Amazon."""
+    if os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() == "true":
+        return None
+    shared, config = _profile()
+    return config.get("endpoint_url") or shared.get("endpoint_url")
+
+
+def _profile() -> tuple[dict[str, str], dict[str, str]]:
+    """Return what AWS's file of credentials and its configuration have for the profile."""
+    name = os.environ.get("AWS_DEFAULT_PROFILE") or os.environ.get("AWS_PROFILE") or "default"
+    return _section(*_SHARED, name), _section(*_CONFIG, f"profile {name}") or _section(*_CONFIG, name)
 
 
 def _section(variable: str, path: str, name: str) -> dict[str, str]:

@@ -49,6 +49,15 @@ def aws_files(home: Path, **profiles: dict[str, str]) -> None:
         (home / ".aws" / file).write_text(text)
 
 
+def only_aws(monkeypatch: pytest.MonkeyPatch, home: Path, **variables: str) -> None:
+    """Have a home of AWS's files, and no variables of AWS but these."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(home))
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+
 class TestS3(SourceSuite):
     @pytest.fixture
     def bucket(self, s3_client: Any, request: pytest.FixtureRequest) -> str:
@@ -323,17 +332,46 @@ def test_keys_are_found_as_aws_finds_them(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+    only_aws(monkeypatch, tmp_path, **variables)
     aws_files(tmp_path, credentials=credentials, config=config)
     assert cloud_credentials.aws_keys() == found
 
 
-def test_a_region_is_looked_up_once_for_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+@pytest.mark.parametrize(
+    ("given", "variables", "found"),
+    [
+        (None, {}, "http://127.0.0.1:1"),
+        (None, {"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "true"}, None),
+        (None, {"AWS_ENDPOINT_URL": "http://127.0.0.1:2"}, "http://127.0.0.1:2"),
+        ("http://127.0.0.1:3", {"AWS_ENDPOINT_URL": "http://127.0.0.1:2"}, "http://127.0.0.1:3"),
+        (None, {"AWS_PROFILE": "other"}, None),
+    ],
+)
+def test_a_profile_may_name_a_server(
+    given: str | None, variables: dict[str, str], found: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    only_aws(monkeypatch, tmp_path, **variables)
+    aws_files(tmp_path, config={"default": "endpoint_url = http://127.0.0.1:1\n"})
+    assert S3Store("s3://mine", given)._endpoint == found
+
+
+def test_a_bucket_whose_reader_pays_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[str | None] = []
+
+    class Paid(Forwarder):
+        def do_GET(self) -> None:
+            asked.append(self.headers.get("x-amz-request-payer"))
+            headers = {"Content-Length": "1", "ETag": "e", "Last-Modified": "Sun, 22 Nov 2026 12:00:00 GMT"}
+            self.answer(200, headers, b"x")
+
+    only_aws(monkeypatch, tmp_path, AWS_REQUEST_PAYER="true", AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b")
+    with serving(Paid) as url:
+        assert open_source("s3://mine", endpoint=url, retry_for=0).find(["x.tar"])
+    assert set(asked) == {"requester"}
+
+
+def test_a_region_is_looked_up_once_for_all_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    only_aws(monkeypatch, tmp_path)
     asked: list[str] = []
 
     def region_of(bucket: str) -> dict[str, str]:
