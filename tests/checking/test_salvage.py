@@ -39,6 +39,16 @@ def test_every_good_record_is_saved_in_order(tmp_path: Path, run: Callable[..., 
     assert run(tmp_path / "good.record").code == 0
 
 
+def test_what_cannot_be_decoded_is_not_saved_with_decode(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    good = [an_example(text=b"%d" % number) for number in range(3)]
+    undecodable = an_example(jpg=b"\xff\xd8\xff\xe0 and nothing more")
+    write(tmp_path / "a.record", framed(*good[:1], undecodable, *good[1:]))
+    assert run(tmp_path / "a.record", "--salvage", tmp_path / "all").code == 0
+    assert run(tmp_path / "a.record", "--decode", "--salvage", tmp_path / "good").code == 1
+    assert (tmp_path / "all").read_bytes() == (tmp_path / "a.record").read_bytes()
+    assert (tmp_path / "good").read_bytes() == framed(*good)
+
+
 def test_the_summary_says_what_was_lost(tmp_path: Path, run: Callable[..., Ran]) -> None:
     good = damaged(tmp_path / "in")
     ran = run(tmp_path / "in", "--salvage", tmp_path / "x")

@@ -273,6 +273,7 @@ def test_a_hole_in_a_file_costs_no_other_record(tmp_path: Path, first: int) -> N
         (bytes(5000), "trailing_garbage"),
         (b"garbage", "trailing_garbage"),
         (b"\0" * 3, "trailing_garbage"),
+        (flipped(framed(b"x" * 50)[:10], 9), "trailing_garbage"),
         (b"some words and more of them " * 40_000, "trailing_garbage"),
         (framed(b"x" * 50)[:-5], "truncated"),
         (framed(b"x" * 50)[:9], "truncated"),

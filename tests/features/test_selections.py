@@ -129,6 +129,17 @@ def test_a_path_survives_being_written_down(path: Any, bucket: Path) -> None:
     assert again.canonical() == selection.canonical()
 
 
+def test_a_path_that_looks_like_a_list_survives_being_written_down() -> None:
+    again = to_selection(json.loads(json.dumps(SelectJSON("json", ["[a"]).canonical())))
+    assert again.select({"json": b'{"[a": 7}'}) == 7
+
+
+def test_a_path_selects_from_what_an_op_has_parsed() -> None:
+    assert SelectJSON("json", "a").select({"json": {"a": 7}}) == 7
+    with pytest.raises(ValueError, match="needs a path"):
+        SelectJSON("json", [])
+
+
 @pytest.mark.parametrize(
     ("select", "words"),
     [

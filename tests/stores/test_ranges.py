@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,3 +115,15 @@ def test_an_object_that_was_replaced_is_an_error(
 def test_standard_input_has_no_ranges() -> None:
     with pytest.raises(UsageError, match="only be read from front to back"):
         open_source("-").ranges()
+
+
+def test_a_file_that_gives_less_than_was_asked_for_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.record").write_bytes(DATA[:100])
+    source, pread = open_source(str(tmp_path)), os.pread
+    (item,) = source.list(["a.record"])
+    monkeypatch.setattr(os, "pread", lambda descriptor, size, start: pread(descriptor, min(size, 7), start))
+    ranges = source.ranges()
+    assert ranges.read(item, 10, 60) == DATA[10:70]
+    assert ranges.read(item, 90, 60) == DATA[90:100]
