@@ -70,7 +70,7 @@ class Tar2tfError(Exception):
         message: what happened, one line, no trailing full stop.
         shard: the shard's path or URL.
         key: the sample's key.
-        member: the member of the shard, or the record's number as text.
+        member: the member of the shard, or the number of a record or row, as `record 7` or `row 7`.
         offset: byte offset in the tar or TFRecord; for damage to the gzip stream, in the compressed bytes.
         hint: what to do next, one line.
     """
@@ -108,7 +108,7 @@ class Tar2tfError(Exception):
         """Shard, member or key, and offset, if known."""
         parts = [self.shard] if self.shard else []
         if self.member:
-            parts.append(self.member if self.member.startswith("record ") else f"member {self.member}")
+            parts.append(self.member if self.member.startswith(("record ", "row ")) else f"member {self.member}")
         elif self.key:
             parts.append(f"sample {self.key}")
         if self.offset is not None:

@@ -89,7 +89,7 @@ class ExamplesSource(ListSource):
             self._version = _version(file)
             places = shuffled(list(_places(file, self.bucket)), self._seed, lambda place: str(place[0]))
             if not places:
-                raise SourceError("has no rows", shard=self.bucket, hint="list one example per line")
+                raise _no_rows(self.bucket)
 
             def described(place: _Place) -> tuple[int, bytes]:
                 number, offset, size = place
@@ -123,7 +123,7 @@ class ExamplesSource(ListSource):
             except IgnoreExample:
                 report.skipped["ignored by its class"] += 1
             except SampleError as error:
-                fault(error.at(key=str(number), member=f"row {number}", hint=_one_cell(row)))
+                fault(error.at(key=str(number), member=f"row {number}", hint=_advice(number, row)))
             if report.samples > stored:
                 report.described += _csv_line(described)
 
@@ -143,10 +143,17 @@ def count_rows(path: str) -> int:
     """Count the rows of a CSV file, without blank ones.
 
     Raises:
-        SourceError: when it cannot be read as CSV.
+        SourceError: when it cannot be read as CSV, or has none.
     """
     with _opened(path) as file:
-        return sum(1 for _ in _places(file, path))
+        rows = sum(1 for _ in _places(file, path))
+    if not rows:
+        raise _no_rows(path)
+    return rows
+
+
+def _no_rows(path: str) -> SourceError:
+    return SourceError("has no rows", shard=path, hint="list one example per line")
 
 
 def _parts(example: Example, key: str, arguments: Mapping[str, Any]) -> Iterator[Sample]:
@@ -255,9 +262,11 @@ def _csv_reader(lines: Iterable[str]) -> Iterator[list[str]]:
     return csv.reader(lines, strict=True)
 
 
-def _one_cell(row: Sequence[str]) -> str | None:
-    """What to do about a row that other characters than commas seem to divide."""
+def _advice(number: int, row: Sequence[str]) -> str | None:
+    """What to do about a first row, and about one that other characters than commas seem to divide."""
     divided = len(row) == 1 and (";" in row[0] or "\t" in row[0])
+    if number == 1 and not divided:
+        return "correct the row, or remove it if it is a header; --on-error skip skips such rows"
     return f"separate the cells by commas; the row is a single cell now: {row[0][:40]!r}" if divided else None
 
 

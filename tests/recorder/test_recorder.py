@@ -13,7 +13,7 @@ import pytest
 from recorded import ToyExample
 from recording import TOY, rows_of, run, write_rows
 from shards import convert, examples, python, shards_in, tar2tf
-from tar2tf_cli.errors import UsageError
+from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.recorder import (
     CONFIG_FILENAME,
     generate_and_save_train_eval_test_tfrecords_files,
@@ -203,3 +203,11 @@ def test_a_second_call_does_nothing_and_a_third_with_other_arguments_is_refused(
     assert before == {name: (tmp_path / "out" / name).stat().st_mtime_ns for name in before}
     with pytest.raises(UsageError, match="other options"):
         generate(*call, src_data_dirpath=data, normalize=True)
+
+
+def test_a_list_without_rows_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "empty.csv"
+    path.write_text("\n")
+    with pytest.raises(SourceError, match=r"empty\.csv: has no rows"):
+        generate_and_save_train_eval_test_tfrecords_files(tmp_path / "out", TOY, path)
+    assert not (tmp_path / "out").exists()

@@ -67,6 +67,15 @@ def test_an_example_that_cannot_be_made_is_named_by_its_row(tmp_path, row, fault
     assert words == [b"a", *([b"part"] if row.startswith("half") else []), b"ccc"]
 
 
+def test_a_header_is_an_error_that_says_what_to_do(tmp_path):
+    path = write_rows(tmp_path / "examples.csv", ["word,good,count,parts", "a,yes,1,1"])
+    done = run(path, tmp_path / "t.record", where=FICKLE)
+    assert done.returncode == 3
+    first, hint = done.stderr.splitlines()
+    assert first.startswith(f"error: {path}, row 1: ")
+    assert "remove it if it is a header" in hint
+
+
 def test_each_part_is_let_go_when_it_is_stored_and_the_whole_behind_them(tmp_path):
     path = write_rows(tmp_path / "examples.csv", ["a,yes,1,1", "twice,yes,1,1", "b,yes,1,1"])
     log = tmp_path / "log"
