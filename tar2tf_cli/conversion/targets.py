@@ -213,22 +213,19 @@ class FilesTarget(_WithoutManifest):
 
     def finish(self, manifest: Manifest, documents: Mapping[str, bytes]) -> list[ShardEntry]:
         """Give each shard its final path."""
-        names = [*dict.fromkeys(islice(self._names, len(self._reports)))]
-        if len(names) < len(self._reports):
-            raise UsageError(f"{len(names)} paths were given for {len(self._reports)} shards", hint="give one for each")
-        same = {name for number, name in enumerate(names) if self._again and _has_bytes(name, self._reports[number])}
-        paths = [prepared(name, overwrite=self._overwrite or name in same) for name in names]
-        for number, path in enumerate(paths):
-            if names[number] in same:
-                continue
-            with write_errors(names[number]):
-                os.replace(Shard("", number).part(self.folder), path)
-        for folder in {os.path.dirname(path) for path in paths}:
+        reports = [self._reports[number] for number in range(len(self._reports))]
+        shards = dict(zip(islice(self._names, len(reports)), reports, strict=False))
+        if len(shards) < len(reports):
+            raise UsageError(f"{len(shards)} paths were given for {len(reports)} shards", hint="give one for each")
+        same = {name for name, report in shards.items() if self._again and _has_bytes(name, report)}
+        paths = {name: prepared(name, overwrite=self._overwrite or name in same) for name in shards}
+        for number, (name, path) in enumerate(paths.items()):
+            if name not in same:
+                with write_errors(name):
+                    os.replace(Shard("", number).part(self.folder), path)
+        for folder in {os.path.dirname(path) for path in paths.values()}:
             sync(folder)
-        return [
-            ShardEntry(names[number], report.records, report.size, digest(report.crc))
-            for number, report in sorted(self._reports.items())
-        ]
+        return [ShardEntry(name, report.records, report.size, digest(report.crc)) for name, report in shards.items()]
 
 
 def _has_records(name: str) -> bool:
