@@ -11,6 +11,7 @@ import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -142,6 +143,34 @@ def test_nothing_is_published_before_it_and_the_journal_are_on_the_disk(
     conversion = Conversion(str(small), Output(f"{out}/train-<>.record", records_per_shard=100))
     run_conversion(conversion, workers=workers)
     assert published == ["train-1.record", "train-2.record", "train-3.record", "train-manifest.json"]
+
+
+def test_an_older_manifest_is_gone_from_the_disk_before_a_shard_is_replaced_and_the_new_one_is_there_to_last(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where power fails, no manifest lists shards of another conversion."""
+    out, events = tmp_path / "out", list[tuple[str, str]]()
+
+    def convert_to_shards_of(records: int) -> None:
+        output = Output(f"{out}/train-<>.record", records_per_shard=records)
+        run_conversion(Conversion(str(small), output), workers=1, overwrite=True)
+
+    def note(name: str, call: Callable[..., None]) -> None:
+        def noted(*given: Any) -> None:
+            synced = name == "fsync" and os.path.samestat(os.fstat(given[0]), os.stat(out))
+            events.append((name, "out" if synced else os.path.basename(str(given[-1]))))
+            call(*given)
+
+        monkeypatch.setattr(os, name, noted)
+
+    convert_to_shards_of(100)
+    for name in ("fsync", "unlink", "replace"):
+        note(name, getattr(os, name))
+    convert_to_shards_of(50)
+    gone, first = events.index(("unlink", "train-manifest.json")), events.index(("replace", "train-1.record"))
+    assert ("fsync", "out") in events[gone:first]
+    made = events.index(("replace", "train-manifest.json"))
+    assert ("fsync", "out") in events[made : events.index(("unlink", "journal"))]
 
 
 @pytest.mark.parametrize("scene", SCENES)
