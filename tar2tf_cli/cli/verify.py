@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from tar2tf_cli.cli.options import (
     Command,
@@ -90,7 +91,10 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
 
     rules = TarRules(options["key_split"], options["regroup"], options["ignore_missing_end"])
     if options["as_json"] and options["json_lines"]:
-        raise click.UsageError("--json and --json-lines print the report in different forms: use one of them")
+        source = click.get_current_context().get_parameter_source
+        if source("as_json") is source("json_lines"):
+            raise click.UsageError("--json and --json-lines print the report in different forms: use one of them")
+        options["as_json"] = source("as_json") is ParameterSource.COMMANDLINE  # a flag overrides a variable
     if options["salvage"] and options["salvage"] == options["report_path"]:
         raise click.UsageError("--salvage and --report name the same file; name two files")
     with Terminal(**options) as terminal, prints_on_stderr():

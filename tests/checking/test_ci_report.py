@@ -127,6 +127,15 @@ def test_json_lines_has_a_line_for_each_file(folder: Path, run: Callable[..., Ra
     assert list(map(json.loads, lines)) == whole["files"]
 
 
+@pytest.mark.parametrize(("variable", "flag"), [("TAR2TF_JSON", "--json-lines"), ("TAR2TF_JSON_LINES", "--json")])
+def test_a_flag_overrides_a_variable_that_asks_for_another_form(
+    variable: str, flag: str, folder: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = run(folder, flag).lines
+    monkeypatch.setenv(variable, "1")
+    assert run(folder, flag).lines == expected
+
+
 def test_many_faults_fit_on_a_screen(tmp_path: Path, run: Callable[..., Ran]) -> None:
     for number in range(99):
         write(tmp_path / f"x-{number}.record", flipped(framed(*some_examples(3)), 20))
