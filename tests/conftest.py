@@ -302,10 +302,10 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def etl_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtlCluster]:
+def etl_cluster() -> Iterator[EtlCluster]:
     """An AIStore whose transformers run, started once; `etl` is for tests."""
     pytest.importorskip("fastapi", reason="no server for transformers: pip install 'tar2tf-cli[etl]'")
-    with started(etl_cluster_in(tmp_path_factory.mktemp("etl") / "cluster")) as cluster:
+    with forked.short_folder("etl-") as folder, started(etl_cluster_in(Path(folder, "cluster"))) as cluster:
         yield cluster
 
 

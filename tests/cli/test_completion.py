@@ -81,7 +81,7 @@ class Shell:
 
     def _wait(self, path: Path) -> str:
         """Wait until a file appears, and take its text."""
-        end, seen = time.monotonic() + 60, b""
+        end, seen = time.monotonic() + 120, b""
         while not path.exists():
             assert time.monotonic() < end, f"no answer: {seen!r}"
             seen += self._read(0.02)

@@ -67,8 +67,9 @@ class _Server:
 
 def short_folder(prefix: str) -> tempfile.TemporaryDirectory[str]:
     """A temporary folder for a socket, whose path may have 107 bytes only, whatever TMPDIR is."""
-    fits = len(os.fsencode(tempfile.gettempdir())) < 64
-    return tempfile.TemporaryDirectory(prefix=prefix, dir=None if fits else "/tmp")
+    root = os.environ.get("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    fits = len(os.fsencode(root)) < 64
+    return tempfile.TemporaryDirectory(prefix=prefix, dir=root if fits else "/tmp", ignore_cleanup_errors=True)
 
 
 def _connect(path: str) -> socket.socket:

@@ -48,7 +48,7 @@ def in_a_fork(action: Callable[[], bool]) -> bool:
             code = 0 if action() else 1
         finally:
             os._exit(code)
-    timer = threading.Timer(30, os.kill, (child, 9))
+    timer = threading.Timer(200, os.kill, (child, 9))
     timer.start()
     status = os.waitpid(child, 0)[1]
     timer.cancel()
