@@ -67,7 +67,8 @@ def prints_on_stderr() -> AbstractContextManager[object]:
 
 def print_error(error: Tar2tfError) -> None:
     """Print an error: where and what on the first line, then the hint, which says what to do."""
-    message(f"{style('error:', fg='red', bold=True)} {f'{error.where}: ' if error.where else ''}{error.message}")
+    where = f"{printable(error.where)}: " if error.where else ""
+    message(f"{where}{error.message}", style("error:", fg="red", bold=True) + " ")
     if error.hint:
         message(f"  {error.hint}")
     if details := error.__dict__.get("details"):
@@ -87,10 +88,18 @@ def printable(text: str) -> str:
     return "".join(part if part.isprintable() else part.encode("unicode_escape").decode() for part in text)
 
 
-def message(text: str) -> None:
-    """Print a line on standard error; where that cannot be written, it is lost, but the exit code stays true."""
+def message(text: str, mark: str = "") -> None:
+    """Print lines on standard error, control characters escaped; where that cannot be written, they are lost.
+
+    The exit code stays true.
+
+    Args:
+        text: one line, or several.
+        mark: printed before it as it is, such as a word in colour.
+    """
+    shown = "\n".join(map(printable, text.split("\n")))
     try:
-        click.echo(text, err=True, color=_colors())
+        click.echo(mark + shown, err=True, color=_colors())
     except BrokenPipeError:
         raise
     except OSError:  # a log on a full disk, or a terminal that is gone

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tar2tf_cli.cli.output import count, message, print_json, print_members, prints_on_stderr, size
+from tar2tf_cli.cli.output import count, message, print_json, print_members, printable, prints_on_stderr, size
 from tar2tf_cli.spec.output_path import STDOUT
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def print_summary(summary: Summary, path: str, *, quiet: bool, as_json: bool) ->
     for text, faults in _grouped(summary.errors).items():
         first = faults[0]
         named = [first["shard"], first["member"] or first["key"] or f"offset {first['offset']}"]
-        message(f"{len(faults):,} x {text}, first: {': '.join(filter(None, named))}")
+        message(f"{len(faults):,} x {text}, first: {printable(': '.join(filter(None, named)))}")
     if summary.skipped_samples and not (quiet and summary.up_to_date):
         message(f"{count(summary.skipped_samples, 'sample')} skipped")
 

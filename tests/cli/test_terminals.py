@@ -24,6 +24,7 @@ from shards import (
     start,
     tar2tf,
     wait_until,
+    write_members,
     write_tar,
 )
 
@@ -123,6 +124,20 @@ def test_colours_on_a_terminal(environment: dict[str, str], colours: bool) -> No
 def test_colours_in_a_file(environment: dict[str, str], colours: bool) -> None:
     done = tar2tf("convert", "/nowhere", "-o", "x", env={"NO_COLOR": "", "FORCE_COLOR": "", **environment})
     assert ("\x1b[" in done.stderr) == colours
+
+
+def test_names_in_messages_cannot_affect_a_terminal(tmp_path: Path) -> None:
+    name = "a\x1b[2J\nerror: fake"
+    write_members(tmp_path / "x.tar", [(f"{name}.cls", b"1"), (f"{name}.jpg", b"none")])
+    arguments = ("convert", tmp_path / "x.tar", "-o", tmp_path / "x\x1b[2J.record", "-v")
+    refused = tar2tf(*arguments, "--op", "decode:jpg", env={"FORCE_COLOR": "1"})
+    first, hint = refused.stderr.splitlines()
+    assert r"x.tar, member a\x1b[2J\nerror: fake.jpg, offset 0: not a" in first
+    assert (first.count("\x1b"), "\x1b" in hint) == (3, False)  # of the word in colour
+    skipped = tar2tf(*arguments, "--op", "decode:jpg", "--on-error", "skip").stderr.splitlines()
+    assert not any(line.startswith("error") for line in skipped)
+    done = tar2tf(*arguments, "--overwrite", env={"FORCE_COLOR": "1"})
+    assert (done.stderr.count(r"x\x1b[2J.record"), "\x1b" in done.stderr) == (1, False)
 
 
 def test_without_a_terminal_a_plain_line_tells_how_far_it_is(
