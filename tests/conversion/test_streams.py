@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import stat
 import threading
@@ -11,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from shards import SECONDS, convert, shards_in, small_shards, tar2tf
-from tar2tf_cli.conversion.sharding import Shard, ShardReport
-from tar2tf_cli.conversion.targets import StreamTarget
 
 
 @pytest.fixture
@@ -97,14 +94,3 @@ def test_a_directory_is_refused(bucket: Path, tmp_path: Path) -> None:
         assert done.returncode == 2
         assert f"{tmp_path / 'out'}' is a directory" in done.stderr
     assert os.listdir(tmp_path / "out") == []
-
-
-def test_shards_are_streamed_in_order_and_take_no_space_afterwards() -> None:
-    out = io.BytesIO()
-    with StreamTarget(out) as target:
-        for number in (1, 0, 2):
-            shard = Shard("", number)
-            Path(shard.part(target.folder)).write_bytes(b"%d" % number)
-            target.seal(shard, ShardReport(1, 1, 0))
-            assert out.getvalue() == {1: b"", 0: b"01", 2: b"012"}[number]
-            assert len(os.listdir(target.folder)) == (number == 1)

@@ -1,0 +1,89 @@
+"""Targets without a manifest: which files are replaced, and what a stream leaves behind."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+from checked import framed
+from tar2tf_cli.conversion.manifest import Manifest
+from tar2tf_cli.conversion.sharding import Shard, ShardReport
+from tar2tf_cli.conversion.targets import FilesTarget, StreamTarget
+from tar2tf_cli.errors import OutputExistsError
+from tar2tf_cli.formats.crc32c import crc32c
+
+
+def test_shards_are_streamed_in_order_and_take_no_space_afterwards() -> None:
+    out = io.BytesIO()
+    with StreamTarget(out) as target:
+        for number in (1, 0, 2):
+            shard = Shard("", number)
+            Path(shard.part(target.folder)).write_bytes(b"%d" % number)
+            target.seal(shard, ShardReport(1, 1, 0))
+            assert out.getvalue() == {1: b"", 0: b"01", 2: b"012"}[number]
+            assert len(os.listdir(target.folder)) == (number == 1)
+
+
+NEW = [framed(b"one"), framed(b"two")]
+
+
+@pytest.mark.parametrize(
+    ("there", "overwrite", "again", "kept"),
+    [
+        ([None, None], False, False, []),
+        ([None, None], False, True, []),
+        (NEW, False, True, [0, 1]),
+        ([NEW[0], None], False, True, [0]),
+        ([framed(b"other"), NEW[1]], True, False, []),
+        ([framed(b"other"), NEW[1]], True, True, [1]),
+    ],
+)
+def test_files_are_written_but_for_those_that_have_their_bytes(
+    there: list[bytes | None], overwrite: bool, again: bool, kept: list[int], tmp_path: Path
+) -> None:
+    before = write(there, tmp_path)
+    put(tmp_path, overwrite=overwrite, again=again)
+    assert [(tmp_path / name).read_bytes() for name in "ab"] == NEW
+    assert [place for place, name in enumerate("ab") if os.stat(tmp_path / name).st_ino == before[place]] == kept
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("there", "again"),
+    [
+        (NEW, False),
+        ([None, NEW[1]], False),
+        ([framed(b"six"), None], True),
+        ([None, framed(b"six")], True),
+        ([b"precious", None], True),
+        ([None, NEW[1] + b"!"], True),
+    ],
+)
+def test_files_with_other_bytes_stay(there: list[bytes | None], again: bool, tmp_path: Path) -> None:
+    write(there, tmp_path)
+    with pytest.raises(OutputExistsError):
+        put(tmp_path, overwrite=False, again=again)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        name: data for name, data in zip("ab", there, strict=True) if data is not None
+    }
+
+
+def write(there: list[bytes | None], folder: Path) -> list[int | None]:
+    """Make files, and return what their inodes are."""
+    for name, data in zip("ab", there, strict=True):
+        if data is not None:
+            (folder / name).write_bytes(data)
+    return [None if data is None else os.stat(folder / name).st_ino for name, data in zip("ab", there, strict=True)]
+
+
+def put(folder: Path, *, overwrite: bool, again: bool) -> None:
+    """Write two shards to files."""
+    with FilesTarget(iter([f"{folder}/a", f"{folder}/b"]), overwrite=overwrite, again=again) as target:
+        for number, data in enumerate(NEW):
+            shard = Shard("", number)
+            Path(shard.part(target.folder)).write_bytes(data)
+            target.seal(shard, ShardReport(len(data), 1, crc32c(data)))
+        target.finish(Manifest({}, []), {})
