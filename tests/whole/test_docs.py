@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import shlex
@@ -98,3 +99,24 @@ def test_the_readmes_demo_converts_the_sample_shards_and_shows_them(tmp_path):
         assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines()[0].startswith("out: 3 TFRecord shards, 24 records, ")
     assert len(list((tmp_path / "out").glob("photos-*.record"))) == 3
+
+
+def kinds_of_faults():
+    """The kinds that are written in the code of tars, TFRecords, manifests and checks."""
+    folders = ("checking", "formats", "conversion")
+    files = [path for folder in folders for path in (ROOT / "tar2tf_cli" / folder).glob("*.py")]
+    for call in (
+        node for path in files for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
+    ):
+        name = getattr(call.func, "id", getattr(call.func, "attr", ""))
+        place = {"Fault": 0, "_damage": 1}.get(name)
+        given = call.args[place : place + 1] if place is not None else []
+        given += [item.value for item in call.keywords if item.arg == "kind" and name.endswith("Error")]
+        yield from (item.value for item in given if isinstance(item, ast.Constant))
+
+
+def test_every_kind_of_fault_is_explained():
+    table = (ROOT / "docs" / "reference" / "inspect-verify.md").read_text(encoding="utf-8")
+    kinds = set(kinds_of_faults())
+    assert {"digest", "sparse", "trailing_garbage", "manifest"} < kinds
+    assert [kind for kind in sorted(kinds) if f"`{kind}`" not in table] == []
