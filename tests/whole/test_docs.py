@@ -105,14 +105,13 @@ def kinds_of_faults():
     """The kinds that are written in the code of tars, TFRecords, manifests and checks."""
     folders = ("checking", "formats", "conversion")
     files = [path for folder in folders for path in (ROOT / "tar2tf_cli" / folder).glob("*.py")]
-    for call in (
-        node for path in files for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
-    ):
+    calls = (node for path in files for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+    for call in calls:
         name = getattr(call.func, "id", getattr(call.func, "attr", ""))
-        place = {"Fault": 0, "_damage": 1}.get(name)
-        given = call.args[place : place + 1] if place is not None else []
+        given = call.args[:2] if name in ("Fault", "_damage") else []
         given += [item.value for item in call.keywords if item.arg == "kind" and name.endswith("Error")]
-        yield from (item.value for item in given if isinstance(item, ast.Constant))
+        words = [item.value for item in given if isinstance(item, ast.Constant)]
+        yield from (word for word in words if re.fullmatch(r"\w+", str(word)))
 
 
 def test_every_kind_of_fault_is_explained():
