@@ -112,7 +112,7 @@ def _own(manifest: Manifest, bucket: str) -> Sequence[str] | None:
     """
     if bucket == "-" or os.path.isfile(bucket) or split_template(bucket)[1]:
         return ()
-    made_from, names = manifest.spec["input"]["bucket"], [item.name for item in manifest.inputs]
+    made_from, names = str(manifest.spec.get("input", {}).get("bucket", "-")), [item.name for item in manifest.inputs]
     paths = any(name == made_from or name.startswith(os.path.join(made_from, "")) for name in names)
     if made_from != "-" and (paths or names == [os.path.basename(made_from)]):
         return [_below(bucket, name) for name in names]

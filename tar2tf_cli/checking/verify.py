@@ -135,6 +135,6 @@ def _converted_twice(manifests: Sequence[Manifest]) -> list[str]:
     """The inputs that several conversions of the same kind have in common, such as parts whose ranges overlap."""
     seen: Counter[tuple[str, str]] = Counter()
     for manifest in manifests:
-        kind = str({**manifest.spec, "input": manifest.spec["input"].get("bucket"), "output": None})
+        kind = str({**manifest.spec, "input": manifest.spec.get("input", {}).get("bucket"), "output": None})
         seen.update((kind, item.name) for item in manifest.inputs)
     return [name for (_, name), count in seen.items() if count > 1]

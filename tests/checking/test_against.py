@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,19 @@ def test_the_source_of_a_conversion_is_what_it_was_made_from(tmp_path: Path, nam
     for arguments in ((source,), (source, "s-*.tar"), (source, *SEVERAL)):
         ran = in_a_process("verify", manifest, "--against", *arguments, "--json")
         assert (ran.code, found(ran)) == (0, [])
+
+
+def test_a_manifest_need_not_say_what_it_was_made_from(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    source = shards(tmp_path / "in")
+    assert convert(source, "-o", tmp_path / "x.record").code == 0
+    manifest = tmp_path / "x-manifest.json"
+    document = json.loads(manifest.read_text())
+    del document["spec"]["input"]
+    manifest.write_text(json.dumps(document))
+    assert run(manifest).code == 0
+    assert run(manifest, "--against", source).code == 0
+    (source / "s-2.tar").unlink()
+    assert run(manifest, "--against", source).code == 1
 
 
 def test_inputs_given_as_paths_are_found_in_their_folder_wherever_it_is(
