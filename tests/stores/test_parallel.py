@@ -131,6 +131,15 @@ def test_a_server_without_ranges_is_read_in_order() -> None:
     assert len(server.asked) <= 1 + ParallelStream.CONNECTIONS + 1
 
 
+def test_a_server_that_knows_no_ranges_any_more_is_read_on_in_order() -> None:
+    def fetch(start: int, size: int | None) -> Body:
+        begin = start if start < 1_500_000 else 0
+        return Body(BytesIO(DATA[begin : size and begin + size]).read, lambda: None, begin, len(DATA), "v")
+
+    with closing(ParallelStream(fetch, ObjectInfo("x", len(DATA), "v"), "x", 0.2)) as stream:
+        assert b"".join(stream._at_once(1 << 18)) == DATA[1 << 18 :]
+
+
 def test_the_checksum_of_the_whole_object_is_compared() -> None:
     server = Server()
     server.checksum = "md5", "0" * 32

@@ -37,6 +37,11 @@ def test_a_body_is_whole_if_all_bytes_of_the_object_came(received: Body, whole: 
     assert received.whole(ObjectInfo("x", 256, "1")) == (DATA if whole else None)
 
 
+@pytest.mark.parametrize(("listed", "whole"), [(MD5, True), ("0" * 32, False)])
+def test_a_body_must_match_the_checksum_that_a_listing_has(listed: str, whole: bool) -> None:
+    assert body(DATA).whole(ObjectInfo("x", 256, "1", ("md5", listed))) == (DATA if whole else None)
+
+
 def stream(bodies: Iterable[Body], item: ObjectInfo) -> ResumingStream:
     left = iter(bodies)
     return ResumingStream(lambda offset, size: next(left), item, "x", 5)
