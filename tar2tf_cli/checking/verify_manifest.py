@@ -12,7 +12,7 @@ from tar2tf_cli.conversion.document import Document
 from tar2tf_cli.conversion.expected import expected
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.conversion.manifest_model import contradictions
-from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError
+from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError, count
 from tar2tf_cli.spec.output_path import PathTemplate
 from tar2tf_cli.stores import ObjectInfo, Source
 
@@ -59,7 +59,7 @@ def _nearby(run: CheckRun, source: Source, manifest: Manifest, template: PathTem
 
 
 def _missing(source: Source, shard: ShardEntry) -> FileReport:
-    fault = Fault("missing", f"the file is missing; the manifest lists it with {shard.records:,} records")
+    fault = Fault("missing", f"the file is missing; the manifest lists it with {count(shard.records, 'record')}")
     return FileReport(source.locate(shard.path), "tfrecord", faults=[fault], missing=True)
 
 
