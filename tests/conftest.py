@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+import asserting  # noqa: F401 - how helpers are imported
 import forked
 import hurrying
 import properties  # noqa: F401 - how many examples there are

@@ -1,12 +1,17 @@
-"""How many examples hypothesis makes: all with `--hypothesis-profile thorough`, as CI does, and a third otherwise."""
+"""How many examples hypothesis makes: all with `--hypothesis-profile thorough`, as CI does, and a third otherwise.
+
+The same examples each time, so that one commit gives one result. `--hypothesis-profile random` makes as many as
+`thorough`, and others each time.
+"""
 
 from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
 _ON_A_BUSY_MACHINE = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("thorough", **_ON_A_BUSY_MACHINE)
-settings.register_profile("quick", max_examples=33, **_ON_A_BUSY_MACHINE)
+settings.register_profile("random", **_ON_A_BUSY_MACHINE)
+settings.register_profile("thorough", derandomize=True, **_ON_A_BUSY_MACHINE)
+settings.register_profile("quick", derandomize=True, max_examples=33, **_ON_A_BUSY_MACHINE)
 settings.load_profile("quick")
 
 

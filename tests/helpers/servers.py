@@ -536,7 +536,8 @@ class Forwarder(QuietHandler):
             if name.lower() != "transfer-encoding":
                 self.send_header(name, value)
         self.end_headers()
-        self.send_body(body)
+        if self.command != "HEAD":  # or the client would take it for the next answer
+            self.send_body(body)
 
     def send_body(self, body: bytes) -> None:
         self.wfile.write(body)

@@ -1,0 +1,9 @@
+"""Has assertions in helpers show values, as those in tests do; imported before them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.register_assert_rewrite(*({path.stem for path in Path(__file__).parent.glob("*.py")} - {__name__}))
