@@ -573,7 +573,7 @@ def unreliable_proxy(url: str, seed: int, share: float = 0.3) -> Iterator[tuple[
     """The address of a server that passes requests on to another, and treats a share of them badly, and how often.
 
     It breaks answers off, stops in their middle, sends them slowly, or refuses requests with 429, 500 or 503: at
-    random, but each kind at least once if there are enough requests.
+    random, but each kind at least once, as the first requests all get one.
     """
     chance, lock, stop = random.Random(seed), threading.Lock(), threading.Event()
     done: Counter[str] = Counter()
@@ -586,7 +586,7 @@ def unreliable_proxy(url: str, seed: int, share: float = 0.3) -> Iterator[tuple[
             kinds = [kind for kind in UNRELIABLE if self.command == "GET" or kind.isdecimal()]
             with lock:
                 missing = [kind for kind in kinds if kind not in done]
-                self.kind = chance.choice(missing or kinds) if chance.random() < share else ""
+                self.kind = chance.choice(missing or kinds) if missing or chance.random() < share else ""
                 done[self.kind] += 1
             if self.kind.isdecimal():
                 return self.answer(int(self.kind), {"Retry-After": "0"}, b"")
