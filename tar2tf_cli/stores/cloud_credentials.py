@@ -58,11 +58,12 @@ def aws_endpoint() -> str | None:
 def _profile() -> tuple[dict[str, str], dict[str, str]]:
     """Return what AWS's file of credentials and its configuration have for the profile."""
     name = os.environ.get("AWS_DEFAULT_PROFILE") or os.environ.get("AWS_PROFILE") or "default"
-    return _section(*_SHARED, name), _section(*_CONFIG, f"profile {name}") or _section(*_CONFIG, name)
+    shared, config = _sections(*_SHARED), _sections(*_CONFIG)
+    return shared.get(name, {}), config.get(f"profile {name}") or config.get(name, {})
 
 
-def _section(variable: str, path: str, name: str) -> dict[str, str]:
-    """Return a section of one of AWS's files; nothing if there is none, or the file cannot be read."""
+def _sections(variable: str, path: str) -> dict[str, dict[str, str]]:
+    """Return the sections of one of AWS's files; none if there is no such file, or it cannot be read."""
     file = os.path.expanduser(os.environ.get(variable) or path)
     if not os.path.isfile(file):
         return {}
@@ -71,8 +72,7 @@ def _section(variable: str, path: str, name: str) -> dict[str, str]:
     parser = RawConfigParser(default_section="")
     with contextlib.suppress(Error, UnicodeDecodeError):
         parser.read(file, "utf-8")
-        if parser.has_section(name):
-            return dict(parser[name])
+        return {name: dict(parser[name]) for name in parser.sections()}
     return {}
 
 
