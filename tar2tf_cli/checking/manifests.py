@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tar2tf_cli.errors import SourceError, few
 from tar2tf_cli.inputs.open_shard import list_files
 from tar2tf_cli.inputs.paths import PathsSource, are_paths
-from tar2tf_cli.inputs.stages import Tar, TarsSource, unreadable
+from tar2tf_cli.inputs.stages import Tar, TarsSource, unreadable_input
 from tar2tf_cli.ops.rules import accepted, text
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import is_remote, without_secrets
@@ -97,11 +97,11 @@ def _shards_of(path: str, anyway: bool, **reach: Unpack[Reach]) -> Iterator[Tar]
     except SourceError as error:
         if not anyway:
             raise
-        yield unreadable(path, error)
+        yield unreadable_input(path, error)
         return
     found = {item.name: item for item in document.there()}
     for shard in document.manifest.shards:
         if shard.path in found:
             yield document.folder, found[shard.path]
         else:
-            yield unreadable(document.folder.locate(shard.path), document.missing(shard))
+            yield unreadable_input(document.folder.locate(shard.path), document.missing(shard))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.inputs.open_shard import list_files, nothing_found
-from tar2tf_cli.inputs.stages import Tar, TarsSource, unreadable
+from tar2tf_cli.inputs.stages import Tar, TarsSource, unreadable_input
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import ObjectInfo, Source, open_source
@@ -57,7 +57,7 @@ def _files(path: str, *, every: bool, anyway: bool) -> list[Tar]:
             raise nothing_found(path)
     except SourceError as error:
         if anyway:
-            return [unreadable(path, error)]
+            return [unreadable_input(path, error)]
         raise error.at(shard=path) from None
     return [(source, item) for item in found]
 

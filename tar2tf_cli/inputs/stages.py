@@ -16,7 +16,7 @@ from tar2tf_cli.stores.base import OnBytes, OnFault, Placed, Source
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
 
-__all__ = ["StagesSource", "Tar", "TarsSource", "unreadable"]
+__all__ = ["StagesSource", "Tar", "TarsSource", "unreadable_input"]
 
 Tar: TypeAlias = tuple[Source, ObjectInfo]
 """A tar, and its source."""
@@ -86,7 +86,7 @@ class _Unreadable(Source):
         return self.bucket
 
 
-def unreadable(path: str, error: SourceError) -> Tar:
+def unreadable_input(path: str, error: SourceError) -> Tar:
     """Return the input that stands for a path or URL which cannot be read: opening it raises the error."""
     source = _Unreadable(path, error)
     return source, source.list(())[0]
