@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from tar2tf_cli.checking.faults import Report as Report
     from tar2tf_cli.checking.inspect import inspect as inspect
     from tar2tf_cli.checking.verify import verify as verify
-    from tar2tf_cli.conversion.run import Summary as Summary
+    from tar2tf_cli.compat.dataset import AisDataset as AisDataset
+    from tar2tf_cli.compat.dataset import Dataset as Dataset
+    from tar2tf_cli.compat.dataset import default_record_parser as default_record_parser
+    from tar2tf_cli.compat.pipeline import Pipeline as Pipeline
+    from tar2tf_cli.compat.pipeline import PipelineSummary as PipelineSummary
+    from tar2tf_cli.compat.transformations import TFRecordReader as TFRecordReader
+    from tar2tf_cli.compat.transformations import TFRecordWriter as TFRecordWriter
     from tar2tf_cli.conversion.run import convert as convert
-    from tar2tf_cli.datasets.dataset import AisDataset as AisDataset
-    from tar2tf_cli.datasets.dataset import Dataset as Dataset
-    from tar2tf_cli.datasets.dataset import default_record_parser as default_record_parser
+    from tar2tf_cli.conversion.tally import Summary as Summary
     from tar2tf_cli.datasets.load import load_dataset as load_dataset
     from tar2tf_cli.datasets.records import Records as Records
     from tar2tf_cli.datasets.records import open_records as open_records
     from tar2tf_cli.errors import Tar2tfError as Tar2tfError
     from tar2tf_cli.events import Events as Events
-    from tar2tf_cli.pipeline import Pipeline as Pipeline
-    from tar2tf_cli.pipeline import PipelineSummary as PipelineSummary
-    from tar2tf_cli.pipeline import TFRecordReader as TFRecordReader
-    from tar2tf_cli.pipeline import TFRecordWriter as TFRecordWriter
     from tar2tf_cli.spec.conversion import Conversion as Conversion
     from tar2tf_cli.spec.conversion import Input as Input
     from tar2tf_cli.spec.conversion import Output as Output
@@ -48,8 +48,9 @@ _NAMES: Final = {
     "checking.inspect": ("inspect",),
     "checking.faults": ("Fault", "FileReport", "Report"),
     "checking.verify": ("verify",),
-    "conversion.run": ("Summary", "convert"),
-    "datasets.dataset": ("AisDataset", "Dataset", "default_record_parser"),
+    "conversion.run": ("convert",),
+    "conversion.tally": ("Summary",),
+    "compat.dataset": ("AisDataset", "Dataset", "default_record_parser"),
     "datasets.load": ("load_dataset",),
     "datasets.records": ("Records", "open_records"),
     "errors": ("Tar2tfError",),

@@ -11,7 +11,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Final, NoReturn
 
-__all__ = ["main"]
 
 _NEW_OBJECTS: Final = 50_000
 """How many more containers than before make the garbage collector look for cycles: more than a short command makes."""

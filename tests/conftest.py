@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 import asserting  # noqa: F401 - how helpers are imported
+import clean_environment
 import forked
-import hurrying
 import properties  # noqa: F401 - how many examples there are
-import surroundings
+import quick_retries
 from checked import Ran, convert
 from etl import EtlCluster, etl_cluster_in
 from kernels import built
@@ -42,7 +42,7 @@ from starting import started
 from tar2tf_cli.cli import main
 from tar2tf_cli.formats import kernel
 
-surroundings.forget()
+clean_environment.forget()
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of many processes would compile the package again
 sys.dont_write_bytecode = False
@@ -60,21 +60,21 @@ GROUPS = {
         "tests/sinks/test_sinks.py::TestS3",
         "tests/sinks/test_sinks.py::test_a_process",
         "tests/checking/test_verify_remote.py::TestS3",
-        "tests/pipeline/test_shards.py::test_shards_go_from_bucket_to_bucket",
+        "tests/compat/pipeline/test_shards.py::test_shards_go_from_bucket_to_bucket",
         "tests/docs/",
         "tests/whole/test_readme.py",
-        "tests/recorder/test_recorder.py::test_the_documented",
+        "tests/compat/recorder/test_recorder.py::test_the_documented",
         "tests/datasets/test_streams.py::test_memory",
     ),
     "aistore": ("tests/stores/test_ais.py",),
-    "etl": ("tests/remote/test_cluster", "tests/conversion/test_golden.py::test_conversions_in_a_cluster"),
+    "etl": ("tests/elsewhere/test_cluster", "tests/conversion/test_golden.py::test_conversions_in_a_cluster"),
     "killed": (
         "tests/conversion/test_resume.py::test_a_run_killed_at_random",
         "tests/conversion/test_resume.py::test_what",
         "tests/conversion/test_resume.py::test_a_full",
         "tests/conversion/test_resume.py::test_a_killed",
         "tests/conversion/test_resume.py::test_ctrl_c",
-        "tests/pipeline/test_shards_again.py",
+        "tests/compat/pipeline/test_shards_again.py",
     ),
     "gcs": (
         "tests/stores/test_gcs.py",
@@ -94,7 +94,7 @@ GROUPS = {
         "tests/sinks/test_sinks.py::TestAzure",
         "tests/checking/test_verify_remote.py::TestAzure",
     ),
-    "ray": ("tests/engines/test_ray.py",),
+    "ray": ("tests/elsewhere/test_ray.py",),
     "readers": ("tests/datasets/test_readers.py", "tests/datasets/test_tfds.py"),
     "terminal": ("tests/cli/test_terminals.py", "tests/cli/test_completion.py::test_the_tab_key"),
     "packages": ("tests/whole/test_packaging.py",),
@@ -122,8 +122,8 @@ SPREAD = (
     "tests/features/test_feature_map.py",
     "tests/formats/test_example",
     "tests/formats/test_image_pixels.py",
-    "tests/pipeline/test_shards.py",
-    "tests/recorder/",
+    "tests/compat/pipeline/test_shards.py",
+    "tests/compat/recorder/",
     "tests/sinks/",
 )
 """Files that would keep one process busy for long; the tests of any other file run in one, which makes their fixtures
@@ -138,7 +138,7 @@ ON_DISK = (
     "tests/conversion/test_resume.py::test_a_run_killed_at_random",
     "tests/conversion/test_resume.py::test_what",
     "tests/formats/test_record_file.py",
-    "tests/pipeline/test_shards_again.py",
+    "tests/compat/pipeline/test_shards_again.py",
     "tests/stores/test_directory.py",
     "tests/whole/",
 )
@@ -263,7 +263,7 @@ def with_kernel(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses between retries take no time, and half a minute of them is all there is."""
-    hurrying.hurry(monkeypatch.setattr)
+    quick_retries.hurry(monkeypatch.setattr)
     monkeypatch.setenv("TAR2TF_RETRY_FOR", "30")
 
 

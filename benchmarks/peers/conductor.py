@@ -15,19 +15,16 @@ from contextlib import closing
 from typing import Any
 
 from tar2tf_cli.__main__ import _NEW_OBJECTS
-from tar2tf_cli.conversion.claim import Claim
-from tar2tf_cli.conversion.group import Group
+from tar2tf_cli.conversion.existing import Claim
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.publish import Publisher
-from tar2tf_cli.conversion.reading import ReadInputs, Worker
 from tar2tf_cli.conversion.schedule import ConversionSchedule
 from tar2tf_cli.conversion.sharding import Shard, ShardReport
-from tar2tf_cli.conversion.spool_index import SpoolIndex
+from tar2tf_cli.conversion.spool import SpoolIndex
 from tar2tf_cli.conversion.tally import Tally
-from tar2tf_cli.conversion.writing import WriteShard
-from tar2tf_cli.engines.base import Outcome, Task
-from tar2tf_cli.engines.loop import run_tasks
+from tar2tf_cli.conversion.tasks import Group, ReadInputs, Worker, WriteShard
+from tar2tf_cli.engines.base import Outcome, Task, run_tasks
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.sinks.directory import DirectorySink

@@ -14,27 +14,22 @@ from tar2tf_cli.checking.faults import Fault, FileReport
 from tar2tf_cli.checking.files import FileContext, FileTask, read_files
 from tar2tf_cli.checking.record_digests import Differences, Place, compare, digest_of
 from tar2tf_cli.checking.verify_file import CheckRun
-from tar2tf_cli.conversion.changes import differing
-from tar2tf_cli.conversion.document import Document
-from tar2tf_cli.conversion.manifest import Manifest
+from tar2tf_cli.conversion.manifest import Document, Manifest, differing
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.formats.example_parser import decode
-from tar2tf_cli.formats.record_file import write_whole
+from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.inputs.paths import PathsSource, are_paths
-from tar2tf_cli.inputs.stages import TarsSource
+from tar2tf_cli.inputs.stages import PathsSource, TarsSource, are_paths
 from tar2tf_cli.inputs.tar_samples import TarRules, put_together
 from tar2tf_cli.samples.names import KEY
 from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.spec.reach import Reach
 from tar2tf_cli.spec.templates import split_template
+from tar2tf_cli.spec.urls import Reach
 from tar2tf_cli.spec.yaml_file import build, overlaid
 from tar2tf_cli.stores import ObjectInfo, Source
-
-__all__ = ["Origin", "verify_against"]
 
 Origin: TypeAlias = tuple[str, Sequence[str], Reach]
 """What shards were made from: bucket and templates, and how the bucket is reached."""

@@ -14,9 +14,7 @@ from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.samples.names import KEY
 
 if TYPE_CHECKING:
-    from tar2tf_cli.flow.threads import Placed
-
-__all__ = ["check_tar"]
+    from tar2tf_cli.flow.sample_flow import Placed
 
 
 def check_tar(shard: OpenShard, rules: TarRules, report: FileReport, *, decoders: int = 0) -> None:
@@ -57,7 +55,7 @@ def check_tar(shard: OpenShard, rules: TarRules, report: FileReport, *, decoders
 
 def _decode_samples(tar: TarSamples, report: FileReport, threads: int) -> None:
     from tar2tf_cli.checking.undecodable import Values
-    from tar2tf_cli.flow.threads import work_in_threads
+    from tar2tf_cli.flow.sample_flow import work_in_threads
 
     seen = Values()
 

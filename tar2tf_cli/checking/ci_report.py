@@ -9,10 +9,8 @@ from urllib.parse import quote
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from tar2tf_cli.checking.faults import Fault, FileReport, Report
-from tar2tf_cli.formats.record_file import write_whole
+from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.spec.version import __version__
-
-__all__ = ["write_report"]
 
 
 def write_report(report: Report, path: str) -> None:

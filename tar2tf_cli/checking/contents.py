@@ -11,8 +11,6 @@ from tar2tf_cli.checking.look import Look
 from tar2tf_cli.errors import SampleError, SourceError
 from tar2tf_cli.inputs.open_shard import Format
 
-__all__ = ["STEPS", "Contents", "ShardContents", "Stats"]
-
 N = TypeVar("N", int, float)
 
 STEPS: Final = "[]"

@@ -9,8 +9,6 @@ from typing import Any, Final, NamedTuple
 from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.inputs.open_shard import Format
 
-__all__ = ["Amount", "Fault", "FileReport", "Report", "Salvaged", "damage", "fault_of", "unreadable"]
-
 _MOST_FAULTS: Final = 1000
 
 

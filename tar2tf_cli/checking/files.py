@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tar2tf_cli.engines import cpu_count, make_engine
-from tar2tf_cli.engines.base import Outcome, Task
-from tar2tf_cli.engines.loop import Schedule, run_tasks
+from tar2tf_cli.engines.base import Outcome, Schedule, Task, run_tasks
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.stores import ObjectInfo, Source
-
-__all__ = ["FileContext", "FileTask", "read_files"]
 
 
 @dataclass(slots=True, eq=False, repr=False)

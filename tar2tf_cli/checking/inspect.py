@@ -19,10 +19,9 @@ from tar2tf_cli.checking.look import Look, example_of, look_at, shortened
 from tar2tf_cli.checking.manifests import as_texts, open_shards
 from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.events import Events
-from tar2tf_cli.formats.example_parser import ParsedFeature, parse
+from tar2tf_cli.formats.example_parser import ParsedFeature, parse, parse_lists
 from tar2tf_cli.formats.magic import foreign
 from tar2tf_cli.formats.record_shortened import ShorteningReader
-from tar2tf_cli.formats.sequence_parser import parse_lists
 from tar2tf_cli.formats.stored import StoredBytes
 from tar2tf_cli.inputs.open_shard import OpenShard, list_files, nothing_found
 from tar2tf_cli.inputs.tar_samples import TarRules, put_together
@@ -33,7 +32,6 @@ from tar2tf_cli.stores import ObjectInfo
 if TYPE_CHECKING:
     from tar2tf_cli.spec.conversion import PathText
 
-__all__ = ["add_record", "add_sample", "inspect", "not_a_shard"]
 
 _LOOKS: Final = 100
 """About how many values of each entry are examined, in all shards together."""

@@ -12,8 +12,6 @@ from tar2tf_cli.formats.example_parser import fields
 from tar2tf_cli.formats.magic import sniff
 from tar2tf_cli.formats.npy import read_header
 
-__all__ = ["Look", "example_of", "look_at", "shortened"]
-
 _MOST_JSON: Final = 1 << 20
 _WITHOUT_HEADER: Final = tuple(f"image/{name}" for name in ("avif", "heic", "jp2", "jxl", "exr", "psd"))
 _TEXT_HEAD: Final = 4096

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from tar2tf_cli.errors import SourceError, few
 from tar2tf_cli.inputs.open_shard import list_files
-from tar2tf_cli.inputs.paths import PathsSource, are_paths
-from tar2tf_cli.inputs.stages import Tar, TarsSource, unreadable_input
+from tar2tf_cli.inputs.stages import PathsSource, Tar, TarsSource, are_paths, unreadable_input
 from tar2tf_cli.ops.rules import accepted, text
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import is_remote, without_secrets
@@ -19,9 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from tar2tf_cli.spec.conversion import PathText
-    from tar2tf_cli.spec.reach import Reach
-
-__all__ = ["as_texts", "is_manifest", "manifests_in", "names_manifest", "open_shards"]
+    from tar2tf_cli.spec.urls import Reach
 
 
 def as_texts(bucket: PathText, templates: PathText | Sequence[PathText]) -> tuple[str, Sequence[str]]:
@@ -90,7 +87,7 @@ def open_shards(
 
 def _shards_of(path: str, anyway: bool, **reach: Unpack[Reach]) -> Iterator[Tar]:
     """The shards of a manifest; with `anyway`, one that stands for a manifest that cannot be read."""
-    from tar2tf_cli.conversion.document import read_document
+    from tar2tf_cli.conversion.manifest import read_document
 
     try:
         document = read_document(path, **reach)

@@ -11,8 +11,6 @@ from typing import Final
 from tar2tf_cli.checking.contents import STEPS, Contents, Stats
 from tar2tf_cli.errors import UsageError
 
-__all__ = ["parse_code"]
-
 _DTYPES: Final = {"bytes": "tf.string", "int64": "tf.int64", "float": "tf.float32"}
 _DEFAULTS: Final = {"bytes": '""', "int64": "0", "float": "0.0"}
 _DECODABLE: Final = ("image/jpeg", "image/png", "image/bmp", "image/gif")

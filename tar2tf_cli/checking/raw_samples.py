@@ -1,8 +1,10 @@
-"""Reads the samples of shards one by one, as they are stored; no more is read than is used."""
+"""Reads the samples of shards one by one, as they are stored, and extracts their entries to files in a folder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -10,20 +12,20 @@ from typing import TYPE_CHECKING, Any, Final
 from tar2tf_cli.checking.contents import ShardContents, Stats
 from tar2tf_cli.checking.inspect import add_record, add_sample, not_a_shard
 from tar2tf_cli.checking.manifests import open_shards
-from tar2tf_cli.errors import SourceError
-from tar2tf_cli.formats.example_parser import parse
+from tar2tf_cli.errors import NothingFoundError, OutputExistsError, SourceError, UsageError, write_errors
+from tar2tf_cli.formats.example_parser import ParsedFeature, parse
+from tar2tf_cli.formats.files import WholeFile
 from tar2tf_cli.formats.magic import foreign
+from tar2tf_cli.formats.stored import StoredBytes
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard, list_files, nothing_found
 from tar2tf_cli.inputs.tar_samples import TarRules
-from tar2tf_cli.samples.names import Sample, key_of
+from tar2tf_cli.samples.names import KEY, Sample, key_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from tar2tf_cli.spec.reach import Reach
-
-__all__ = ["RawSample", "contents_of", "read_samples", "values_of"]
+    from tar2tf_cli.spec.urls import Reach
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,3 +139,70 @@ def contents_of(shard: OpenShard, rules: TarRules, *, heads_only: bool = False) 
             yield from tar.samples()
     elif shard.format == "tfrecord":
         yield from (record for _, record in RecordReader(shard, shard.name))
+
+
+_UNSAFE: Final = re.compile(r"[/\0]")
+_HERE: Final = re.compile(r"^(\./)+")  # as in `tar cf x.tar -C FOLDER .`
+
+
+def extract(samples: Iterable[RawSample], keys: Sequence[str], folder: str) -> Iterator[str]:
+    """Write each entry of the samples with these keys to `FOLDER/KEY.ENTRY`; yield the path of each file.
+
+    A feature's bytes are written as they are, and numbers as text, one a line; several bytes values of a feature are
+    numbered. A slash in the name of a feature becomes an underscore. A record without a key is named by its number.
+
+    Raises:
+        UsageError: for a key that would lead out of the folder, and for a file that exists.
+        NothingFoundError: when a key does not exist; the others are extracted.
+        SourceError: when a shard cannot be read.
+        SinkError: when a file cannot be written.
+    """
+    wanted = set(keys)
+    for key in keys:
+        _check(key)
+    with write_errors(folder):
+        os.makedirs(folder, exist_ok=True)
+    for sample in samples:
+        key = sample.key if sample.key is not None else str(sample.number)
+        if key in wanted:
+            for name, data in _entries(sample):
+                yield _write(folder, f"{_HERE.sub('', key)}.{_UNSAFE.sub('_', name)}", data)
+            wanted.discard(key)
+            if not wanted:
+                return
+    if wanted:
+        missing = ", ".join(sorted(wanted)[:3])
+        raise NothingFoundError(f"there is no sample with the key {missing}", hint="tar2tf inspect --keys lists them")
+
+
+def _check(key: str) -> None:
+    parts = _HERE.sub("", key).split("/")
+    if os.path.isabs(key) or any(part in ("", ".", "..") for part in parts) or "\0" in key:
+        raise UsageError(f"the key {key!r} is not a path inside a folder, so it cannot be extracted")
+
+
+def _entries(sample: RawSample) -> Iterator[tuple[str, bytes | StoredBytes]]:
+    for name, value in values_of(sample.content).items():
+        if name == KEY:
+            continue
+        if not isinstance(value, ParsedFeature):
+            yield name, value
+        elif value.kind == "bytes":
+            yield from ((f"{number}.{name}", part) for number, part in enumerate(value.parts()))
+        elif value.kind:
+            yield f"{name}.txt", "".join(f"{number}\n" for number in value.values()).encode("ascii")
+
+
+def _write(folder: str, name: str, data: bytes | StoredBytes) -> str:
+    path = os.path.join(folder, name)
+    parent, root = os.path.dirname(path), os.path.realpath(folder)
+    if os.path.commonpath((root, os.path.realpath(parent))) != root:
+        raise UsageError("a link on this path leads out of the folder", shard=path)
+    with write_errors(path):
+        os.makedirs(parent, exist_ok=True)
+    if os.path.lexists(path):
+        raise OutputExistsError("exists already", shard=path, hint="name another folder with --to")
+    with WholeFile(path, lasting=False) as file:
+        for piece in data.pieces() if isinstance(data, StoredBytes) else (data,):
+            file.write([piece], len(piece))
+    return path

@@ -10,9 +10,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tar2tf_cli.formats.blake2 import blake2b
-
-__all__ = ["Differences", "Place", "compare", "digest_of"]
+from tar2tf_cli.formats.checksums import blake2b
 
 _SIZE: Final = 8
 _AT_ONCE: Final = 1 << 17

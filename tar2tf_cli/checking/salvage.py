@@ -11,11 +11,9 @@ from typing import Final
 
 from tar2tf_cli.checking.faults import FileReport, Salvaged
 from tar2tf_cli.errors import OutputExistsError, UsageError, read_failed, write_errors
-from tar2tf_cli.formats.record_file import RecordFile, WholeFile
+from tar2tf_cli.formats.files import RecordFile, WholeFile
 from tar2tf_cli.formats.tfrecord import FRAMING, frame
 from tar2tf_cli.spec.urls import is_remote
-
-__all__ = ["Salvage", "SalvagePart"]
 
 _BLOCK: Final = 1 << 20
 

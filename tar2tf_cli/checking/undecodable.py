@@ -14,13 +14,10 @@ from typing import Final, TypeAlias
 from tar2tf_cli.errors import ImageError
 from tar2tf_cli.formats import image, npy
 from tar2tf_cli.formats.example_parser import parse
-from tar2tf_cli.formats.image.gif import check_gif
+from tar2tf_cli.formats.image.headers import check_gif, tiff_pages
 from tar2tf_cli.formats.image.lazy import cv2, np
-from tar2tf_cli.formats.image.tiff import tiff_pages
 from tar2tf_cli.formats.magic import sniff
 from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS
-
-__all__ = ["Faults", "Values", "record_values"]
 
 _NAMED: Final = {"jpg": "image/", "jpeg": "image/", "png": "image/", "bmp": "image/", "npy": "npy"}
 

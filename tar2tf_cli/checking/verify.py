@@ -14,19 +14,16 @@ from tar2tf_cli.checking.verify_bucket import verify_bucket
 from tar2tf_cli.checking.verify_file import CheckRun
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.events import Events
-from tar2tf_cli.inputs.paths import PathsSource, are_paths
+from tar2tf_cli.inputs.stages import PathsSource, are_paths
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.ops.rules import workers as number_of
-from tar2tf_cli.spec.reach import Reach
+from tar2tf_cli.spec.urls import Reach
 from tar2tf_cli.stores import open_source
 
 if TYPE_CHECKING:
     from tar2tf_cli.checking.against import Origin
-    from tar2tf_cli.conversion.document import Document
-    from tar2tf_cli.conversion.manifest import Manifest
+    from tar2tf_cli.conversion.manifest import Document, Manifest
     from tar2tf_cli.spec.conversion import PathText
-
-__all__ = ["Report", "verify"]
 
 
 def verify(
@@ -109,7 +106,7 @@ def _verify(run: CheckRun, bucket: str, templates: Sequence[str], reach: Reach, 
 def _verify_documents(run: CheckRun, paths: Sequence[str], reach: Reach, against: Origin | None = None) -> Report:
     """Check what manifests list; if one of several cannot be used, that is a fault, and the others are checked."""
     from tar2tf_cli.checking.verify_manifest import verify_manifest  # slow to import, and only for manifests
-    from tar2tf_cli.conversion.document import read_document
+    from tar2tf_cli.conversion.manifest import read_document
 
     files: list[FileReport] = []
     documents: list[Document] = []

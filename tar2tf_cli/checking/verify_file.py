@@ -9,29 +9,25 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from tar2tf_cli.checking.check_tfrecord import check_tfrecord
-from tar2tf_cli.checking.example_checker import Checker
+from tar2tf_cli.checking.check_tfrecord import Checker, check_tfrecord
 from tar2tf_cli.checking.faults import Fault, FileReport, damage, unreadable
 from tar2tf_cli.checking.files import FileContext, FileTask, read_files
 from tar2tf_cli.engines import cpu_count
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.bytestream import ByteStream
-from tar2tf_cli.formats.crc32c import crc32c
+from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.formats.magic import foreign
-from tar2tf_cli.formats.record_lengths import LengthReader
 from tar2tf_cli.formats.record_usual import reader_of_the_rest
-from tar2tf_cli.formats.tfrecord import RecordReader
+from tar2tf_cli.formats.tfrecord import LengthReader, RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules, put_together
 from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.checking.salvage import Salvage, SalvagePart
-    from tar2tf_cli.conversion.expected import Expected
-    from tar2tf_cli.conversion.manifest import ShardEntry
+    from tar2tf_cli.conversion.manifest import Expected, ShardEntry
 
-__all__ = ["CheckRun"]
 
 _TFRECORD_NAME: Final = re.compile(r"\.(tf)?records?\b")
 

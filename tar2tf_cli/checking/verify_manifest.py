@@ -8,15 +8,10 @@ from collections import Counter
 from tar2tf_cli.checking.faults import Fault, FileReport, Report
 from tar2tf_cli.checking.verify_bucket import add_gaps
 from tar2tf_cli.checking.verify_file import CheckRun
-from tar2tf_cli.conversion.document import Document
-from tar2tf_cli.conversion.expected import expected
-from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
-from tar2tf_cli.conversion.manifest_model import contradictions
+from tar2tf_cli.conversion.manifest import Document, Manifest, ShardEntry, contradictions, expected
 from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError, count
 from tar2tf_cli.spec.output_path import PathTemplate
 from tar2tf_cli.stores import ObjectInfo, Source
-
-__all__ = ["verify_manifest"]
 
 
 def verify_manifest(run: CheckRun, document: Document) -> Report:

@@ -16,8 +16,6 @@ from click.core import ParameterSource
 
 from tar2tf_cli.spec.version import __version__
 
-__all__ = ["Group", "Quick", "all_commands", "cli", "label", "main"]
-
 _COMMANDS: Final = ("convert", "inspect", "verify", "export", "ops", "schema", "etl", "completion")
 
 

@@ -13,8 +13,6 @@ from click.shell_completion import CompletionItem, ShellComplete, add_completion
 
 from tar2tf_cli.cli.options import Command, Words
 
-__all__ = ["SHELLS", "command"]
-
 
 class _Shell(ShellComplete):
     """A shell whose script passes COMP_LINE."""

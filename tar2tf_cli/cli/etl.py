@@ -9,10 +9,7 @@ import click
 
 from tar2tf_cli.cli import Group
 from tar2tf_cli.cli.options import Command, input_option, option, seconds, together, whole, words
-from tar2tf_cli.cli.output import echo, message, print_json
-from tar2tf_cli.cli.table import print_table
-
-__all__ = ["command"]
+from tar2tf_cli.cli.output import echo, message, print_json, print_table
 
 
 @click.group("etl", cls=Group)
@@ -46,7 +43,7 @@ _name = click.argument("name")
 @option(
     "--image IMAGE",
     help="Image of its pods.  [default: tar2tf:VERSION]",
-    more="The default is the image that the Dockerfile in tar2tf_cli/remote builds.",
+    more="The default is the image that the Dockerfile in tar2tf_cli/elsewhere builds.",
 )
 @option(
     "--comm",
@@ -73,7 +70,7 @@ def init(spec: str, endpoint: str | None, as_json: bool, **how: Any) -> int:
     Conversions of this spec then run in the cluster until tar2tf etl delete. The name of the transformer is printed.
     One that was stopped, or whose pods ended, is replaced.
     """
-    from tar2tf_cli.remote.deploy import init_for_spec
+    from tar2tf_cli.elsewhere.deploy import init_for_spec
 
     made = init_for_spec(spec, endpoint, **how)
     if as_json:
@@ -93,7 +90,7 @@ def list_all(endpoint: str | None, as_json: bool) -> int:
 
     Transformers of other programs are listed, too. Aborted means that one was stopped, or that its pods ended.
     """
-    from tar2tf_cli.remote.deploy import ask
+    from tar2tf_cli.elsewhere.deploy import ask
 
     stages = sorted(ask(endpoint, lambda cluster: cluster.stages()).items())
     if as_json:
@@ -112,7 +109,7 @@ def logs(name: str, endpoint: str | None, as_json: bool) -> int:
     \b
     tar2tf etl logs tar2tf-0123456789abcdef
     """
-    from tar2tf_cli.remote.deploy import ask
+    from tar2tf_cli.elsewhere.deploy import ask
 
     pods = sorted(ask(endpoint, lambda cluster: cluster.logs(name)).items())
     if as_json:
@@ -135,7 +132,7 @@ def stop(name: str, endpoint: str | None, as_json: bool) -> int:
 
     Its name stays taken until tar2tf etl delete, or until tar2tf etl init makes it again.
     """
-    from tar2tf_cli.remote.deploy import ask
+    from tar2tf_cli.elsewhere.deploy import ask
 
     ask(endpoint, lambda cluster: cluster.stop(name))
     return _done(name, "Aborted", as_json)
@@ -150,7 +147,7 @@ def delete(name: str, endpoint: str | None, as_json: bool) -> int:
     \b
     tar2tf etl delete tar2tf-0123456789abcdef
     """
-    from tar2tf_cli.remote.deploy import ask
+    from tar2tf_cli.elsewhere.deploy import ask
 
     ask(endpoint, lambda cluster: cluster.delete(name))
     return _done(name, None, as_json)
@@ -179,10 +176,10 @@ def serve(spec: str | None, host: str, port: int | None, num_workers: int | None
 
     The cluster asks for one tar at a time, and gets its records. It sets AIS_TARGET_URL.
     """
+    from tar2tf_cli.elsewhere.settings import ENVIRONMENT, TARGET, Settings
     from tar2tf_cli.engines import cpu_count
     from tar2tf_cli.errors import UsageError
     from tar2tf_cli.ops import rules
-    from tar2tf_cli.remote.settings import ENVIRONMENT, TARGET, Settings
     from tar2tf_cli.spec.yaml_file import SpecFile
 
     if not os.environ.get(TARGET):
@@ -196,7 +193,7 @@ def serve(spec: str | None, host: str, port: int | None, num_workers: int | None
     given, label = port or os.environ.get("PORT", 8000), "--port" if port else "PORT"
     port = rules.accepted(rules.whole(1, 65535), given, label)
     try:
-        from tar2tf_cli.remote.server import check_address, serve
+        from tar2tf_cli.elsewhere.server import check_address, serve
     except ImportError as error:
         raise UsageError(
             f"the Python package {error.name!r} is not installed", hint="pip install 'tar2tf-cli[etl]'"

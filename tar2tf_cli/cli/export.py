@@ -9,8 +9,6 @@ import click
 from tar2tf_cli.cli.options import Command, completing, output_option
 from tar2tf_cli.cli.output import echo
 
-__all__ = ["command"]
-
 
 @click.command("export", cls=Command)
 @click.argument("format", type=click.Choice(["tfds"]), metavar="tfds")

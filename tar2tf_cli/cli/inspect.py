@@ -21,17 +21,16 @@ from tar2tf_cli.cli.options import (
 )
 from tar2tf_cli.cli.output import (
     Terminal,
-    count,
     echo,
     message,
     print_error,
     print_json,
     print_members,
     print_skipped,
+    print_table,
     size,
 )
-from tar2tf_cli.cli.table import print_table
-from tar2tf_cli.errors import SourceError
+from tar2tf_cli.errors import SourceError, count
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 
     OnDamage: TypeAlias = Callable[[SourceError], None]
 
-__all__ = ["command"]
 
 T = TypeVar("T")
 
@@ -111,7 +109,7 @@ def _show_samples(
 
     samples = read_samples(bucket, template, heads_only=not options["extract"], damaged=damaged, **where)
     if options["extract"]:
-        from tar2tf_cli.checking.extract import extract
+        from tar2tf_cli.checking.raw_samples import extract
 
         for path in extract(samples, options["extract"], options["to"]):
             echo(path)
@@ -157,8 +155,7 @@ def _show_contents(
 def _write_page(
     contents: Contents, bucket: str, template: tuple[str, ...], where: dict[str, Any], options: dict[str, Any]
 ) -> None:
-    from tar2tf_cli.checking.page import write_page
-    from tar2tf_cli.checking.page_data import read_pages
+    from tar2tf_cli.checking.page import read_pages, write_page
     from tar2tf_cli.checking.verify import verify
 
     with Terminal(**options) as terminal:

@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tar2tf_cli.cli.options import Command, completing, option
-from tar2tf_cli.cli.output import print_json
-from tar2tf_cli.cli.table import terminal_width
+from tar2tf_cli.cli.output import print_json, terminal_width
 
 if TYPE_CHECKING:
     from tar2tf_cli.ops import Op
-
-__all__ = ["command"]
 
 
 @click.command("ops", cls=Command)

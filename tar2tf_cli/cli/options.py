@@ -14,32 +14,8 @@ import click
 from tar2tf_cli.cli import Quick, label
 
 if TYPE_CHECKING:
-    from tar2tf_cli.spec.reach import Reach
+    from tar2tf_cli.spec.urls import Reach
 
-__all__ = [
-    "GROUPS",
-    "Command",
-    "Words",
-    "completing",
-    "feature_option",
-    "grouped",
-    "input_option",
-    "new_file",
-    "new_file_in_output",
-    "option",
-    "output_option",
-    "reach_of",
-    "report_options",
-    "sample_option",
-    "seconds",
-    "shards_arguments",
-    "store_options",
-    "tar_options",
-    "together",
-    "whole",
-    "words",
-    "work_options",
-]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -178,7 +154,7 @@ class _Number(click.ParamType):  # type: ignore[type-arg]
 
 
 whole = _Number("N", lambda: import_module("tar2tf_cli.ops.rules").whole(1, 2**63 - 1))
-seconds = _Number("SECONDS", lambda: import_module("tar2tf_cli.spec.reach").seconds)
+seconds = _Number("SECONDS", lambda: import_module("tar2tf_cli.spec.urls").seconds)
 
 
 class _NewFile(click.ParamType):  # type: ignore[type-arg]

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator
 
 from click.shell_completion import CompletionItem
 
-__all__ = ["files", "labels", "op_names", "ops", "presets", "types"]
-
 
 def files(incomplete: str) -> list[CompletionItem]:
     """Propose local files and folders, which the shell lists."""
@@ -28,7 +26,7 @@ def presets(incomplete: str) -> list[CompletionItem]:
 
 def types(incomplete: str) -> list[CompletionItem]:
     """Propose a type after NAME=."""
-    from tar2tf_cli.features.types import TYPES
+    from tar2tf_cli.features.feature_map import TYPES
 
     name, equals, _ = incomplete.rpartition("=")
     return list(_beginning(incomplete, ((f"{name}={kind}", "") for kind in TYPES if equals)))

@@ -7,8 +7,6 @@ import click
 from tar2tf_cli.cli.options import Command
 from tar2tf_cli.cli.output import print_json
 
-__all__ = ["command"]
-
 
 @click.command("schema", cls=Command)
 def command() -> int:

@@ -23,13 +23,12 @@ from tar2tf_cli.cli.options import (
     tar_options,
     work_options,
 )
-from tar2tf_cli.cli.output import Terminal, count, echo, message, print_json, print_skipped, prints_on_stderr, size
-from tar2tf_cli.errors import UsageError
+from tar2tf_cli.cli.output import Terminal, echo, message, print_json, print_skipped, prints_on_stderr, size
+from tar2tf_cli.errors import UsageError, count
 
 if TYPE_CHECKING:
     from tar2tf_cli.checking.faults import Fault, FileReport, Report
 
-__all__ = ["command"]
 
 _MOST_ALIKE: Final = 3
 _MOST_LINES: Final = 40

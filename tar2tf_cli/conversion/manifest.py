@@ -3,26 +3,340 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+import re
+from array import array
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice, repeat
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from tar2tf_cli.conversion.lineage import Lineage, listed
 from tar2tf_cli.conversion.sharding import Origin
-from tar2tf_cli.errors import DamagedShardError, UsageError, read_failed
-from tar2tf_cli.formats.blake2 import blake2b
+from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError, few, read_failed
+from tar2tf_cli.formats.checksums import blake2b
+from tar2tf_cli.formats.example import Kind
+from tar2tf_cli.formats.example_parser import ParsedFeature
 from tar2tf_cli.spec.output_path import PathTemplate
-from tar2tf_cli.stores import ObjectInfo
+from tar2tf_cli.spec.urls import is_remote, without_secrets
+from tar2tf_cli.stores import Folder, ObjectInfo, read_with_folder
+from tar2tf_cli.stores.directory import DirectorySource
 
 if TYPE_CHECKING:
-    from tar2tf_cli.conversion.manifest_model import Rule
+    from typing_extensions import Unpack
 
-__all__ = ["VERSION", "Manifest", "ShardEntry", "digest", "input_entry"]
+    from tar2tf_cli.inputs.report import InputReport
+    from tar2tf_cli.spec.urls import Reach
+
 
 T = TypeVar("T")
+
+_LARGE: Final = 16 << 20
+_PARSED_AT_ONCE: Final = 1000
+_INPUTS: Final = b',\n "inputs": ['
+_SHARDS: Final = b'\n ],\n "shards": ['
+_FEATURES: Final = b'\n ],\n "features": {'
+_LINEAGE: Final = b',\n "lineage": {\n'
+
+
+class Divided(NamedTuple):
+    """A large manifest: the document without its inputs, shards and lineage, and the two lists as they are written."""
+
+    rest: bytes
+    inputs: memoryview
+    shards: memoryview
+
+
+def divided(data: bytes) -> Divided | None:
+    """Divide a large manifest; None if it is small, or laid out in another way than manifests are written."""
+    if len(data) < _LARGE:
+        return None
+    inputs = data.find(_INPUTS)
+    shards = data.find(_SHARDS, inputs)
+    features = data.find(_FEATURES, shards)
+    if min(inputs, shards, features) < 0:
+        return None
+    lineage = data.find(_LINEAGE, features)
+    end = b"\n}" if lineage >= 0 else b""
+    tail = data[features + 3 : lineage if lineage >= 0 else None]
+    rest = data[:inputs] + b', "inputs": [], "shards": []' + tail + end
+    view = memoryview(data)
+    return Divided(rest, view[inputs + len(_INPUTS) : shards], view[shards + len(_SHARDS) : features])
+
+
+class LateEntries(Sequence[T], Generic[T]):
+    """A list of objects without lists or objects inside, as the manifest writes it.
+
+    Args:
+        text: the text between the brackets.
+        make: makes an entry of an object and its number, and raises an error if that is damaged.
+    """
+
+    def __init__(self, text: memoryview, make: Callable[[Any, int], T]) -> None:
+        self._text = text
+        self._make = make
+        self._starts = array("Q", (match.start() for match in re.finditer(rb"\n  \{\n", text)))
+        self._starts.append(len(text))
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __getitem__(self, number: Any) -> Any:
+        numbers = range(len(self))[number]
+        if isinstance(numbers, int):
+            return next(self._parsed(numbers, numbers + 1))
+        return [next(self._parsed(each, each + 1)) for each in numbers]
+
+    def __iter__(self) -> Iterator[T]:
+        for first in range(0, len(self), _PARSED_AT_ONCE):
+            yield from self._parsed(first, min(first + _PARSED_AT_ONCE, len(self)))
+
+    def _parsed(self, first: int, stop: int) -> Iterator[T]:
+        text = bytes(self._text[self._starts[first] : self._starts[stop]]).rstrip().rstrip(b",")
+        try:
+            items = json.loads(b"[" + text + b"]")
+        except ValueError:
+            items = [None] * (stop - first)
+        for number, item in enumerate(items, first):
+            yield self._make(item, number)
+
+
+class Value(NamedTuple):
+    """A value that is no list or object: whether one fits, and what it must be."""
+
+    fits: Callable[[Any], bool]
+    what: str
+
+
+Rule: TypeAlias = "Value | tuple[None, Rule] | list[Rule] | dict[str | type[str], Rule]"
+"""Which JSON is accepted.
+
+A value; `(None, rule)` for null or what the rule accepts; `[rule]` for a list of any length, and several rules for one
+of as many items, which all fit the first; `{str: rule}` for an object with any keys, and otherwise an object with these
+keys: a name with a question mark may be missing, and other keys are ignored.
+"""
+
+_DTYPES: Final = {
+    "bytes": ("bytes",),
+    "int64": ("int64", "bool", "int8", "int16", "int32", "uint8", "uint16", "uint32", "uint64"),
+    "float": ("float32", "float16", "float64"),
+    "raw": ("uint8", "float64", "bool", "int8", "int16", "int32", "int64", "uint16", "float16", "float32"),
+}
+"""The dtypes that each encoding can hold."""
+
+
+def check(value: Any, rule: Rule, path: str = "") -> None:
+    """Check that JSON is as a rule says.
+
+    Raises:
+        ValueError: when it is not; has the path of the first value that is wrong, such as `shards[0].records`.
+    """
+    if isinstance(rule, Value):
+        if not rule.fits(value):
+            _refuse(path, rule.what, value)
+    elif isinstance(rule, tuple):
+        if value is not None:
+            check(value, rule[1], path)
+    elif isinstance(rule, list):
+        if not isinstance(value, list) or len(rule) not in (1, len(value)):
+            _refuse(path, "a list" if len(rule) == 1 else f"a list of {len(rule)}", value)
+        for number, item in enumerate(value):
+            check(item, rule[0], f"{path}[{number}]")
+    else:
+        _check_object(value, rule, path)
+
+
+def _check_object(value: Any, rule: dict[str | type[str], Rule], path: str) -> None:
+    if not isinstance(value, dict):
+        _refuse(path, "an object", value)
+    dot = f"{path}." if path else ""
+    for key, inner in rule.items():
+        if key is str:
+            for name, item in value.items():
+                check(item, inner, f"{dot}{name}")
+        elif (name := str(key).removesuffix("?")) in value:
+            check(value[name], inner, f"{dot}{name}")
+        elif name == key:
+            raise ValueError(f"{dot}{name} is missing")
+
+
+def _refuse(path: str, what: str, value: Any) -> None:
+    shown = repr(value)
+    shown = shown if len(shown) <= 40 else f"{shown[:40]}…"
+    raise ValueError(f"{path or 'the document'} must be {what}, not {shown}")
+
+
+def _is_name(value: Any) -> bool:
+    """Whether it is text that can be a file's name."""
+    try:
+        return isinstance(value, str) and "\0" not in value and value.encode("utf-8", "surrogateescape") is not None
+    except UnicodeEncodeError:
+        return False
+
+
+def _is_below(value: Any) -> bool:
+    """Whether it is the path of a file in the manifest's folder or below."""
+    return _is_name(value) and bool(value) and not value.startswith("/") and ".." not in value.split("/")
+
+
+def _matching(pattern: str, what: str) -> Value:
+    """Text that matches a regular expression as a whole."""
+    fits = re.compile(pattern).fullmatch
+    return Value(lambda value: isinstance(value, str) and bool(fits(value)), what)
+
+
+def _one_of(*words: str) -> Value:
+    return _matching("|".join(words), f"one of {', '.join(words)}")
+
+
+_NAME: Final = Value(_is_name, "text")
+_TEXT: Final = Value(lambda value: isinstance(value, str), "text")
+_BELOW: Final = Value(_is_below, "a path below the manifest's folder")
+_COUNT: Final = Value(lambda value: type(value) is int and 0 <= value < 2**63, "a whole number, 0 or more")
+_DTYPE: Final = _one_of(*dict.fromkeys(dtype for dtypes in _DTYPES.values() for dtype in dtypes))
+_DIGEST: Final = _matching("crc32c:[0-9a-f]{8}", "crc32c: and eight hexadecimal digits")
+_LOOK: Final[dict[str | type[str], Rule]] = {"dtype": _DTYPE, "shape": [(None, _COUNT)], "encoding": _one_of(*_DTYPES)}
+_GAVE: Final[Rule] = {
+    "samples": _COUNT,
+    "faulty": _COUNT,
+    "skipped": {str: _COUNT},
+    "schema": _COUNT,
+    "counts": {str: _COUNT},
+}
+INPUT: Final[Rule] = {"name": _NAME, "size": (None, _COUNT), "version": (None, _TEXT)}
+SHARD: Final[Rule] = {"path": _BELOW, "records": _COUNT, "bytes": _COUNT, "digest": _DIGEST, "split?": _NAME}
+MANIFEST: Final[Rule] = {
+    "spec": {
+        "output": {"path": _BELOW, "compression?": _one_of("none", "gzip")},
+        "input?": {"fields?": {}},
+    },
+    "inputs": [INPUT],
+    "shards": [SHARD],
+    "features": {str: {**_LOOK, "count?": _COUNT}},
+    "skipped": {"samples": _COUNT, "members": {str: _COUNT}},
+    "totals?": {"inputs?": _COUNT, "shards?": _COUNT, "records?": _COUNT, "bytes?": _COUNT},
+    "documents?": [_BELOW],
+    "lineage?": {"schemas": [{str: _LOOK}], "inputs": [_GAVE], "shards": [[[_COUNT] * 4]]},
+}
+
+
+def lineage_agrees(whole: dict[str, Any]) -> bool:
+    """Whether a manifest has a lineage that agrees with the rest of it; otherwise the lineage is of no use."""
+    lineage, inputs, shards = whole.get("lineage"), whole["inputs"], whole["shards"]
+    if lineage is None or len(lineage["inputs"]) != len(inputs) or len(lineage["shards"]) != len(shards):
+        return False
+    return all(given["schema"] < len(lineage["schemas"]) for given in lineage["inputs"]) and all(
+        pieces
+        and all(source < len(inputs) for source, *_ in pieces)
+        and sum(records for _, records, *_ in pieces) == shard["records"]
+        for pieces, shard in zip(lineage["shards"], shards, strict=True)
+    )
+
+
+def contradictions(features: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """What cannot be true of a manifest's features, each as a sentence that begins with the feature."""
+    for name, feature in features.items():
+        encoding, dtype, shape = feature["encoding"], feature["dtype"], feature["shape"]
+        if dtype not in _DTYPES[encoding]:
+            holder = "raw bytes" if encoding == "raw" else f"a list of {encoding}"
+            yield f"the feature {name!r} is {holder}, which cannot hold {dtype}"
+        stored = shape_features(name, features)
+        length = 1 if len(stored) > 1 else len(shape)
+        for found in stored:
+            kind, own = features[found]["encoding"], features[found]["shape"]
+            if (
+                kind != "int64"
+                or own not in ([length], [] if length == 1 else [length])
+                or len(stored) not in (1, len(shape))
+            ):
+                yield f"the feature {name!r} has {len(shape)} dimensions in the manifest, but {found!r} is {kind} {own}"
+
+
+def shape_features(name: str, features: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Names of the features that hold the shape of an array: NAME/shape, or an image's height, width and channels."""
+    if not features[name]["shape"]:
+        return []
+    if f"{name}/shape" in features:
+        return [f"{name}/shape"]
+    folder = name.rpartition("/")[0]
+    axes = [f"{folder}/{axis}" for axis in ("height", "width", "channels")]
+    return axes if features[name]["encoding"] == "raw" and all(axis in features for axis in axes) else []
+
+
+_MOST_KNOWN: Final = 10_000
+
+
+class Lineage:
+    """What each input gave, in input order; equal inputs share one description, however many there are.
+
+    Attributes:
+        schemas: the features that inputs have: encoding, dtype and shape by name.
+        inputs: what each input gave, as in the manifest, with the number of its schema.
+    """
+
+    def __init__(self, schemas: list[dict[str, Any]] | None = None, inputs: list[dict[str, Any]] | None = None) -> None:
+        self.schemas = schemas or []
+        self.inputs = inputs or []
+        self._known: dict[Hashable, dict[str, Any]] = {}
+        self._numbers: dict[str, int] = {}
+
+    def add(self, report: InputReport) -> None:
+        """Add what reading the next input reported."""
+        key = (report.schema.key, report.samples, report.faulty, *sorted(report.skipped.items()))
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) == _MOST_KNOWN:
+                self._known.clear()
+            known = self._known[key] = self._described(report)
+        self.inputs.append(known)
+
+    def _described(self, report: InputReport) -> dict[str, Any]:
+        features = report.schema.describe()
+        counts = {name: feature.pop("count") for name, feature in features.items()}
+        number = self._numbers.setdefault(json.dumps(features), len(self.schemas))
+        if number == len(self.schemas):
+            self.schemas.append(features)
+        rest = {name: count for name, count in counts.items() if count != report.samples}
+        whole = {"samples": report.samples, "faulty": report.faulty, "skipped": dict(sorted(report.skipped.items()))}
+        return {**whole, "schema": number, "counts": rest}
+
+    def report(self, number: int) -> InputReport:
+        """What reading an input reported."""
+        from tar2tf_cli.features.schema import Schema
+        from tar2tf_cli.inputs.report import InputReport
+
+        given = self.inputs[number]
+        features = self.schemas[given["schema"]]
+        looks = {name: (look["encoding"], look["dtype"], tuple(look["shape"])) for name, look in features.items()}
+        counts = {(name,): given["counts"].get(name, given["samples"]) for name in features}
+        schema = Schema(Counter(counts), looks)
+        return InputReport(given["samples"], Counter(given["skipped"]), schema=schema, faulty_before=given["faulty"])
+
+    def lines(self, origins: Iterable[Sequence[Origin]]) -> Iterator[str]:
+        """The lineage as JSON in pieces, with one line for each schema, input and shard.
+
+        Args:
+            origins: where the records of each shard come from.
+        """
+        mark = "{"
+        for name, items in (("schemas", self.schemas), ("inputs", self.inputs), ("shards", origins)):
+            yield f'{mark}\n  "{name}": '
+            yield from listed(map(json.dumps, items), "   ")
+            mark = ","
+        yield "\n }"
+
+
+def listed(items: Iterable[str], indent: str) -> Iterator[str]:
+    """A JSON list of items that are JSON, each in a line of its own."""
+    mark = "["
+    for item in items:
+        yield f"{mark}\n{indent}{item}"
+        mark = ","
+    yield "[]" if mark == "[" else f"\n{indent[:-1]}]"
+
 
 VERSION: Final = 1
 _AT_ONCE: Final = 1000
@@ -155,8 +469,6 @@ class Manifest:
             DamagedShardError: when it is not a manifest, has a version that this release does not know, or is damaged;
                 names the key that is wrong.
         """
-        from tar2tf_cli.conversion.late_entries import LateEntries, divided
-        from tar2tf_cli.conversion.manifest_model import INPUT, SHARD, lineage_agrees
 
         large = divided(data) if late else None
         whole = _parsed(large.rest if large else data, path)
@@ -186,7 +498,6 @@ class Manifest:
 
 def _parsed(data: bytes, path: str) -> dict[str, Any]:
     """A document as JSON, which is checked."""
-    from tar2tf_cli.conversion.manifest_model import MANIFEST, check
 
     try:
         whole = json.loads(data)
@@ -215,7 +526,6 @@ def _names_damage(path: str) -> Iterator[None]:
 
 def _late(name: str, rule: Rule, path: str, make: Callable[[dict[str, Any]], T], entry: Any, number: int) -> T:
     """An entry of a long list, checked."""
-    from tar2tf_cli.conversion.manifest_model import check
 
     with _names_damage(path):
         check(entry, rule, f"{name}[{number}]")
@@ -249,3 +559,151 @@ def _input(entry: dict[str, Any]) -> ObjectInfo:
 def digest(crc: int) -> str:
     """A CRC-32C as the manifest writes it."""
     return f"crc32c:{crc:08x}"
+
+
+@dataclass(eq=False, repr=False)
+class Document:
+    """A manifest, its path or URL, and the folder that holds it and its shards."""
+
+    path: str
+    manifest: Manifest
+    folder: Folder
+
+    def there(self) -> list[ObjectInfo]:
+        """The shards that the manifest lists, without those that are missing."""
+        names = [shard.path for shard in self.manifest.shards]
+        found = self.folder.find(names)
+        return [found[name] for name in names if name in found]
+
+    def find(self, shards: Sequence[ShardEntry]) -> list[ObjectInfo]:
+        """The shards in the folder.
+
+        Raises:
+            SourceError: when one of them does not exist.
+        """
+        found = self.folder.find([shard.path for shard in shards])
+        for shard in shards:
+            if shard.path not in found:
+                raise self.missing(shard)
+        return [found[shard.path] for shard in shards]
+
+    def missing(self, shard: ShardEntry) -> SourceError:
+        """The error for a shard that is not in the folder."""
+        hint = "restore it from a copy, or convert again"
+        return NothingFoundError("is missing", shard=self.folder.locate(shard.path), hint=hint)
+
+
+def read_document(path: str, **reach: Unpack[Reach]) -> Document:
+    """Read a manifest.
+
+    Args:
+        path: its path or URL.
+        reach: how its server is reached.
+
+    Raises:
+        SourceError: when it does not exist, or cannot be read.
+        DamagedShardError: when it is not a manifest, or a damaged one.
+    """
+    name = without_secrets(path)
+    if not is_remote(path):
+        if os.path.isdir(path):
+            raise SourceError("is a folder, not a manifest", shard=path, hint="name the manifest in it")
+        if manifest := Manifest.load(path):
+            return Document(path, manifest, DirectorySource(os.path.dirname(path) or "."))
+    elif found := read_with_folder(path, **reach):
+        return Document(name, Manifest.from_bytes(found[0], name, late=True), found[1])
+    raise NothingFoundError("the manifest does not exist", shard=name)
+
+
+class InputChanges(NamedTuple):
+    """Names of the inputs that were added, removed or changed, in their order; all empty if only the order differs."""
+
+    added: Sequence[str]
+    removed: Sequence[str]
+    changed: Sequence[str]
+
+    @classmethod
+    def between(cls, before: Sequence[ObjectInfo], now: Sequence[ObjectInfo]) -> InputChanges:
+        """Compare the inputs of two conversions; one file can be given twice."""
+        old, new = Counter(item[:3] for item in before), Counter(item[:3] for item in now)
+        gone, come = (Counter(name for name, *_ in only.elements()) for only in (old - new, new - old))
+        return cls(*([*names.elements()] for names in (come - gone, gone - come, come & gone)))
+
+    def __str__(self) -> str:
+        """Such as `2 added (c.tar, d.tar), 1 removed (a.tar)`; three names of each kind at most."""
+        kinds = {"added": self.added, "removed": self.removed, "changed": self.changed}
+        listed = [f"{len(names):,} {kind} ({few(names)})" for kind, names in kinds.items() if names]
+        return ", ".join(listed) or "their order changed"
+
+
+def differing(before: Any, now: Any, name: str = "") -> list[str]:
+    """Names of the keys that differ in two documents, with a dot between levels."""
+    if not (isinstance(before, dict) and isinstance(now, dict)):
+        return [] if before == now else [name]
+    dot = f"{name}." if name else ""
+    return [
+        found
+        for key in sorted(before.keys() | now.keys())
+        for found in differing(before.get(key), now.get(key), f"{dot}{key}")
+    ]
+
+
+_SIZES: Final = {"uint8": 1, "int8": 1, "bool": 1, "uint16": 2, "int16": 2, "float16": 2, "float32": 4, "int32": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a schema requires of one feature; None allows anything.
+
+    Attributes:
+        kind: the kind of list that holds the values.
+        count: number of values.
+        size: total size of the values on the wire in bytes.
+        values: the values themselves, each a number or None for any.
+    """
+
+    kind: Kind | None = None
+    count: int | None = None
+    size: int | None = None
+    values: tuple[int | None, ...] | None = None
+
+    def misfit(self, feature: ParsedFeature) -> str | None:
+        """What is wrong with a feature, if anything."""
+        if self.kind is not None and feature.kind != self.kind:
+            return f"the feature {feature.name!r} is {feature.kind or 'unset'}, but {self.kind} in the manifest"
+        if self.count is not None and feature.count != self.count:
+            return f"the feature {feature.name!r} has {feature.count:,} values, but {self.count:,} in the manifest"
+        if self.size is not None and feature.size != self.size:
+            return f"the feature {feature.name!r} has {feature.size:,} bytes, but {self.size:,} in the manifest"
+        if self.values is not None and not _alike(found := feature.values(), self.values):
+            shape = ["?" if length is None else length for length in self.values]
+            return f"the feature {feature.name!r} is {_shown(found)}, but {_shown(shape)} by its shape in the manifest"
+        return None
+
+
+def _alike(found: Sequence[int], wanted: Sequence[int | None]) -> bool:
+    return len(found) == len(wanted) and all(b in (a, None) for a, b in zip(found, wanted, strict=True))
+
+
+def _shown(numbers: Sequence[object]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def expected(features: Mapping[str, Mapping[str, Any]]) -> dict[str, Expected]:
+    """What a manifest's features (`Schema.describe`) require of each."""
+    found = {name: _expected(described) for name, described in features.items()}
+    for name, described in features.items():
+        stored, shape = shape_features(name, features), described["shape"]
+        if any(length is not None for length in shape):
+            lengths = [tuple(shape)] if len(stored) == 1 else [(length,) for length in shape]
+            found |= {shaped: replace(found[shaped], values=own) for shaped, own in zip(stored, lengths, strict=False)}
+    return found
+
+
+def _expected(described: Mapping[str, Any]) -> Expected:
+    encoding, shape = described["encoding"], described["shape"]
+    count = None if None in shape else prod(shape)
+    if encoding == "raw":
+        width = _SIZES.get(described["dtype"])
+        return Expected("bytes", 1, count * width if count is not None and width else None)
+    return Expected(encoding, count)

@@ -14,8 +14,6 @@ from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import ObjectInfo, Source, endpoint_for, open_source
 
-__all__ = ["Plan", "make_plan"]
-
 _QUICK_INPUTS: Final = 8
 _QUICK_BYTES: Final = 1 << 20  # converted in 10 ms, which starting two processes takes
 _MOST_THREADS: Final = 8  # per process; each holds the interpreter lock for about a tenth of its time

@@ -12,20 +12,18 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from tar2tf_cli.conversion.claim import Claim
+from tar2tf_cli.conversion.existing import Claim, Takeover
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.conversion.sharding import Origin, Shard, ShardReport
-from tar2tf_cli.conversion.takeover import Takeover
 from tar2tf_cli.errors import OutputExistsError, write_errors
 from tar2tf_cli.events import Events
-from tar2tf_cli.formats.record_file import RecordFile, sync
+from tar2tf_cli.formats.files import RecordFile, sync
 from tar2tf_cli.stores import Source
 
 if TYPE_CHECKING:
-    from tar2tf_cli.conversion.earlier import EarlierOutput
-    from tar2tf_cli.conversion.placing import Placing
+    from tar2tf_cli.conversion.existing import EarlierOutput
+    from tar2tf_cli.conversion.tasks import Placing
 
-__all__ = ["Publisher"]
 
 _CACHE: Final = "set XDG_CACHE_HOME to a folder that can be written to, for unfinished work"
 
@@ -114,7 +112,7 @@ class Publisher:
         store, claim = self._sink.store, self._claim
         if self.earlier or store is None or not read.places_in(store):
             return None
-        from tar2tf_cli.conversion.placing import Placing
+        from tar2tf_cli.conversion.tasks import Placing
 
         for path in self.journal:
             sync(path)

@@ -6,15 +6,16 @@ from collections import Counter
 from contextlib import AbstractContextManager, closing, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from tar2tf_cli.conversion.claim import NO_MANIFEST, make_claim
+from tar2tf_cli.conversion.existing import NO_MANIFEST, make_claim
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.publish import Publisher
-from tar2tf_cli.conversion.reading import Worker
 from tar2tf_cli.conversion.schedule import ConversionSchedule
 from tar2tf_cli.conversion.tally import Summary, Tally
-from tar2tf_cli.engines import Place, place_of
-from tar2tf_cli.engines.loop import run_tasks
+from tar2tf_cli.conversion.tasks import Worker
+from tar2tf_cli.elsewhere import place_of
+from tar2tf_cli.engines import Place
+from tar2tf_cli.engines.base import run_tasks
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.ops.rules import workers as number_of
@@ -25,8 +26,6 @@ from tar2tf_cli.stores import Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.targets import Target
-
-__all__ = ["Summary", "convert", "where_records_are_made"]
 
 
 def convert(
@@ -119,7 +118,7 @@ def where_records_are_made(plan: Plan, events: Events, samples: int = 0) -> Abst
     spec = plan.conversion
     if not (spec.remote_exec or spec.etl) and plan.source.transformers() is None:
         return nullcontext(plan.source)
-    from tar2tf_cli.remote import choose
+    from tar2tf_cli.elsewhere import source as choose
 
     return choose.where_records_are_made(plan.work, plan.source, plan.inputs, events, samples)
 

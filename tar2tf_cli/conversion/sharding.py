@@ -16,13 +16,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from tar2tf_cli.conversion.spool_index import Part, SpoolIndex
+from tar2tf_cli.conversion.spool import Part, SpoolIndex
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
     from tar2tf_cli.spec.conversion import Conversion
-
-__all__ = ["Origin", "Piece", "Shard", "ShardPlanner", "ShardReport", "Units"]
 
 
 class Piece(NamedTuple):

@@ -14,14 +14,13 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from tar2tf_cli.conversion.spool_index import Part, SpoolIndex, StoredIndex
+from tar2tf_cli.conversion.spool import Part, SpoolIndex, StoredIndex
 from tar2tf_cli.errors import write_errors
-from tar2tf_cli.formats.record_file import write_whole
+from tar2tf_cli.formats.files import write_whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["rows_of", "sorted_tables"]
 
 _SORTED: Final = 1 << 16
 """How many records are sorted at once, in 5 MB of memory."""

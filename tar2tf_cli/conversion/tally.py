@@ -7,18 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tar2tf_cli.conversion.lineage import Lineage
-from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
+from tar2tf_cli.conversion.manifest import Lineage, Manifest, ShardEntry
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.schema import Schema
-from tar2tf_cli.flow.notes import Notes
 from tar2tf_cli.flow.sample_flow import check_most
-from tar2tf_cli.inputs.report import InputReport
-
-__all__ = ["Summary", "Tally", "growth"]
+from tar2tf_cli.inputs.report import InputReport, Notes
 
 _TIMES: Final = 4
 _MUCH: Final = 1_000_000

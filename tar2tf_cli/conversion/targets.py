@@ -12,18 +12,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.conversion.sharding import Shard, ShardReport
 from tar2tf_cli.errors import OutputExistsError, SinkError, UsageError, write_errors, write_failed
-from tar2tf_cli.formats.record_file import crc32c_of_file, sync
-from tar2tf_cli.formats.record_stream import RecordStream
+from tar2tf_cli.formats.files import RecordStream, crc32c_of_file, sync
 from tar2tf_cli.formats.tfrecord import begins_record
 from tar2tf_cli.stores import Source
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from tar2tf_cli.conversion.earlier import EarlierOutput
-    from tar2tf_cli.conversion.placing import Placing
-
-__all__ = ["DeviceTarget", "FilesTarget", "StreamTarget", "Target", "prepared"]
+    from tar2tf_cli.conversion.existing import EarlierOutput
+    from tar2tf_cli.conversion.tasks import Placing
 
 
 class Target(Protocol):

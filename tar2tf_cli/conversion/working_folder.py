@@ -10,10 +10,8 @@ import time
 from typing import Any, Final
 
 from tar2tf_cli.errors import SinkError, write_errors
-from tar2tf_cli.formats.crc32c import extend
-from tar2tf_cli.formats.record_file import write_all, write_whole
-
-__all__ = ["WorkingFolder", "entry_of", "line_of"]
+from tar2tf_cli.formats.checksums import extend
+from tar2tf_cli.formats.files import write_all, write_whole
 
 _LOCK_SECONDS: Final = 5.0
 _LOCK: Final = "lock"

@@ -17,10 +17,8 @@ from tar2tf_cli.inputs.open_shard import OpenShard
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from tar2tf_cli.conversion.document import Document
-    from tar2tf_cli.conversion.manifest import ShardEntry
+    from tar2tf_cli.conversion.manifest import Document, ShardEntry
 
-__all__ = ["load_dataset"]
 
 Reader: TypeAlias = "Callable[[tf.Tensor], tf.data.Dataset]"
 """Makes a dataset of the serialised examples in the shards with these names, one after the other."""

@@ -9,17 +9,14 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeAlias
 
-from tar2tf_cli.conversion.document import Document, read_document
-from tar2tf_cli.conversion.manifest import ShardEntry
-from tar2tf_cli.datasets.decode import Decoder
+from tar2tf_cli.conversion.manifest import Document, ShardEntry, read_document
+from tar2tf_cli.datasets.parse import Decoder
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError
 from tar2tf_cli.features.schema import Schema
 from tar2tf_cli.inputs.open_shard import list_files
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import Folder, ObjectInfo, open_source
-
-__all__ = ["Paths", "Shard", "find_shards", "listed", "paths_in", "read_manifests", "together"]
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 """Manifests and shards, each as a path or URL."""

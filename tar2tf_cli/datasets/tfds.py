@@ -16,14 +16,12 @@ from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.datasets.parse import is_optional
 from tar2tf_cli.datasets.records import open_records
 from tar2tf_cli.errors import ImageError, OutputExistsError, UsageError
+from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.formats.image.headers import header
-from tar2tf_cli.formats.record_file import write_whole
-from tar2tf_cli.inputs.labels import load_labels
+from tar2tf_cli.inputs.image_folder import load_labels
 from tar2tf_cli.sinks.directory import DirectorySink
 from tar2tf_cli.spec.conversion import Output
 from tar2tf_cli.spec.urls import is_remote
-
-__all__ = ["check_output", "export_tfds"]
 
 _FEATURES: Final = "tensorflow_datasets.core.features."
 _EXAMINED: Final = 64

@@ -1,15 +1,14 @@
-"""The interfaces of every engine, and of the place where its tasks run."""
+"""The interface of every engine, the loop that keeps one busy, and the engine that needs no other process."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import cache
 from typing import Any, Final, NamedTuple, Protocol
 
 from tar2tf_cli.errors import Tar2tfError, UsageError, WorkerError, not_installed
-
-__all__ = ["Engine", "Outcome", "Place", "Task", "TaskContext", "attempt", "keep_memory", "pickled"]
 
 _KEPT: Final = 30 << 20
 """The size in bytes of a block of memory; glibc's own limit is 32 MiB."""
@@ -163,3 +162,100 @@ class Place(ABC):
 
     def close(self) -> None:  # noqa: B027 - most have nothing to do
         """Disconnect from them."""
+
+
+_TICK_SECONDS: Final = 0.2
+_MOST_PENDING: Final = 4  # beyond them, one must finish before more tasks begin, or they could fill memory or disk
+
+
+class Schedule(Protocol):
+    """Supplies tasks in order, and receives their outcomes.
+
+    Attributes:
+        pending: amount of other work in progress that has to finish.
+    """
+
+    @property
+    def pending(self) -> int:
+        return 0
+
+    def begin(self) -> None:
+        """Called when the engine has started; threads may be started from then on."""
+        return
+
+    def next(self) -> Task | None:
+        """Return the next task; None when there is none, or none until another one ends."""
+
+    def take(self, outcome: Outcome) -> None:
+        """Receive the outcome of a task.
+
+        Raises:
+            Tar2tfError: to stop the run.
+        """
+
+    def settle(self, timeout: float) -> None:
+        """Handle other work that has finished; wait up to `timeout` seconds for some."""
+        return
+
+    def name(self, task: Task) -> str | None:
+        """Return a task's file, for errors."""
+
+    def progress(self, size: int) -> None:
+        """Called with the number of stored bytes read since the beginning."""
+
+
+def run_tasks(schedule: Schedule, engine: Engine, context: TaskContext) -> None:
+    """Run the tasks of a schedule until there are no more, close the engine, and wait for other work to finish.
+
+    Args:
+        schedule: the tasks.
+        engine: where they run.
+        context: passed to every task.
+
+    Raises:
+        Tar2tfError: raised by the schedule for an outcome.
+    """
+    engine.on_progress = lambda: schedule.progress(engine.bytes_read)
+    with closing(engine):
+        engine.start(context)
+        schedule.begin()
+        while True:
+            while engine.free and (task := schedule.next()):
+                engine.submit(task)
+            if not engine.running:
+                break
+            outcomes = engine.wait(_TICK_SECONDS)
+            schedule.settle(_TICK_SECONDS if schedule.pending > _MOST_PENDING else 0)  # before an error ends the run
+            for outcome in outcomes:
+                if isinstance(outcome.error, WorkerError):
+                    outcome.error.at(shard=schedule.name(outcome.task))
+                schedule.take(outcome)
+            schedule.progress(engine.bytes_read)
+    while schedule.pending:
+        schedule.settle(_TICK_SECONDS)
+
+
+class InlineEngine(Engine):
+    """Runs each task inside `wait`."""
+
+    def start(self, context: TaskContext) -> None:
+        """Store the context."""
+        keep_memory()
+        context.on_bytes = self._count
+        self._context = context
+
+    def submit(self, task: Task) -> None:
+        """Accept a task."""
+        self.running[0] = task
+
+    def wait(self, timeout: float) -> list[Outcome]:
+        """Run the task to its end, whatever the timeout."""
+        return [attempt(self.running.pop(0), self._context)]
+
+    def close(self) -> None:
+        """Do nothing: no task is running."""
+
+    def _count(self, size: int) -> None:
+        self.bytes_read += size
+        if self.on_progress:
+            self.on_progress()

@@ -1,8 +1,4 @@
-"""Worker processes on this machine: forked, each with a socket for its tasks, and ended when their parent ends.
-
-A process that has threads, other than the idle ones of obstore, is not forked, since a lock held by a thread would stay
-locked in the copy; new interpreters are started instead, and receive the pickled context.
-"""
+"""Worker processes on this machine: forked, each with a socket for its tasks, and ended when their parent ends."""
 
 from __future__ import annotations
 
@@ -23,8 +19,6 @@ from typing import Any, Final, NamedTuple
 from tar2tf_cli.engines.base import Engine, Outcome, Task, TaskContext, attempt, keep_memory, pickled
 from tar2tf_cli.errors import WorkerError
 from tar2tf_cli.events import set_waiting, waiting
-
-__all__ = ["LocalEngine"]
 
 _PROGRESS_SECONDS: Final = 0.2
 

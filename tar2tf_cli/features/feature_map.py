@@ -6,18 +6,19 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 from tar2tf_cli.errors import SampleError, UsageError, meant
 from tar2tf_cli.features.presets import Make, Preset
-from tar2tf_cli.features.types import TypeName
 from tar2tf_cli.formats.example import Feature, Features, bytes_list, float_list, int64_list, packed_floats, raw, scalar
 from tar2tf_cli.formats.stored import StoredBytes, whole
 from tar2tf_cli.ops.base import OpContext
 from tar2tf_cli.ops.select import Selection, flatten
 from tar2tf_cli.samples.names import KEY, Sample
 
-__all__ = ["FeatureMap", "MissingFeatureError", "check_types", "describe", "no_such_feature"]
+TypeName = Literal["int64", "int64_list", "float", "float_list", "bytes", "bytes_list"]
+TYPES: Final[tuple[str, ...]] = get_args(TypeName)
+
 
 _PYTHONS_WORDS: Final = re.compile(r"(?s)^(?:invalid literal for int.*?|could not convert .*?): (.*)")
 """What int and float say of text that is not a number."""

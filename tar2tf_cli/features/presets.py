@@ -11,12 +11,9 @@ from tar2tf_cli.formats.example import raw
 from tar2tf_cli.formats.example_parser import parse_features
 from tar2tf_cli.formats.npy import read_array
 from tar2tf_cli.formats.stored import StoredBytes, whole, whole_sample
-from tar2tf_cli.ops.base import OpContext
-from tar2tf_cli.ops.identity import called
-from tar2tf_cli.ops.identity import label as name_of
+from tar2tf_cli.ops.base import OpContext, called
+from tar2tf_cli.ops.base import label as name_of
 from tar2tf_cli.samples.names import KEY, Sample
-
-__all__ = ["INTEGER_ENTRIES", "PRESETS", "Make", "Preset", "find_preset", "of_record_to_example"]
 
 Make: TypeAlias = Callable[[Sample, OpContext], dict[str, Any]]
 """Makes features from a sample, or from the values that `select` took from it."""

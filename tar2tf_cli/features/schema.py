@@ -10,8 +10,6 @@ from typing import Any, Final
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.example import Feature, Features
 
-__all__ = ["Schema"]
-
 _Look = tuple[str, str, tuple[int | None, ...]]
 _PLAIN: Final[_Look] = ("bytes", "bytes", ())
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["TFExample", "transform", "unfit"]
 
 _encoder: Final = Encoder()
 

@@ -6,8 +6,6 @@ from typing import Protocol
 
 from tar2tf_cli.errors import DamagedShardError
 
-__all__ = ["ByteStream", "Peeked", "Readable", "read_into"]
-
 
 class Readable(Protocol):
     """A readable binary stream, such as that of a tar or TFRecord."""

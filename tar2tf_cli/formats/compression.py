@@ -12,8 +12,6 @@ from tar2tf_cli.formats.bytestream import ByteStream, read_into
 from tar2tf_cli.formats.magic import ZLIB_MAGIC
 from tar2tf_cli.formats.tfrecord import begins_record
 
-__all__ = ["HEAD", "CompressedStream", "PlainStream", "ShardStream", "compression_of", "open_stream"]
-
 T = TypeVar("T")
 
 HEAD: Final = 4096

@@ -19,23 +19,6 @@ from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.stored import StoredBytes
 from tar2tf_cli.formats.tfrecord import MAX_RECORD
 
-__all__ = [
-    "TAGS",
-    "Encoder",
-    "Feature",
-    "Features",
-    "Kind",
-    "Part",
-    "bytes_list",
-    "float_list",
-    "int64_list",
-    "packed_floats",
-    "packed_int64s",
-    "raw",
-    "scalar",
-    "varint",
-]
-
 Kind: TypeAlias = Literal["bytes", "float", "int64"]
 Encoding: TypeAlias = Literal["bytes", "float", "int64", "raw"]
 

@@ -1,11 +1,4 @@
-"""Bytes of a tf.train.Example to its features; accepts and rejects the same messages as protobuf.
-
-The reference is `tf.train.Example.FromString`: unknown fields are skipped, the last of several features of one name
-counts, repeated lists of one kind are concatenated, and a list of another kind replaces those before it. The one
-difference: a tf.train.SequenceExample is rejected by name, whereas protobuf would read its context as features.
-
-The nesting of the messages is drawn in example.py; the wire format is that of protobuf.dev/programming-guides/encoding.
-"""
+"""Bytes of a tf.train.Example or SequenceExample to its features; accepts and rejects the same messages as protobuf."""
 
 from __future__ import annotations
 
@@ -14,21 +7,10 @@ import struct
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from tar2tf_cli.formats.example import TAGS, Feature, Kind, bytes_list, packed_floats, packed_int64s, scalar
-
-__all__ = [
-    "ParsedFeature",
-    "count_varints",
-    "decode",
-    "feature_at",
-    "feature_in",
-    "fields",
-    "parse",
-    "parse_features",
-    "values_of",
-]
 
 _DELIMITED: Final = 0x0A  # field 1, given as bytes with their length
 _VALUE: Final = 0x12
@@ -300,3 +282,124 @@ def _varint(data: bytes, position: int, end: int, most: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, position + index + 1
     raise ValueError(f"a number at byte {position} does not end")
+
+
+_FIRST: Final = 0x0A
+_SECOND: Final = 0x12
+
+
+def parse_lists(message: bytes) -> dict[str, list[ParsedFeature]]:
+    """Return the feature lists of a serialised tf.train.SequenceExample by name.
+
+    Raises:
+        ValueError: when the bytes are not a SequenceExample.
+    """
+    found: dict[str, list[ParsedFeature]] = {}
+    for tag, start, end in fields(message, 0, len(message), 0):
+        if tag == _SECOND:
+            for inner, first, last in fields(message, start, end, 1):
+                if inner == _FIRST:
+                    name, features = _entry(message, first, last)
+                    found[name] = features
+    return found
+
+
+def is_sequence(message: bytes) -> bool:
+    """Whether a message is a tf.train.SequenceExample with feature lists."""
+    try:
+        return bool(parse_lists(message))
+    except ValueError:
+        return False
+
+
+def _entry(message: bytes, start: int, end: int) -> tuple[str, list[ParsedFeature]]:
+    name, features = "", []
+    for tag, first, last in fields(message, start, end, 2):
+        if tag == _FIRST:
+            name = message[first:last].decode("utf-8")
+        elif tag == _SECOND:
+            places = (place for inner, *place in fields(message, first, last, 3) if inner == _FIRST)
+            features += [feature_in(message, *place) for place in places]
+    return name, features
+
+
+_LISTS: Final = {tag[0] for tag in TAGS.values()}
+_ONE_BY_ONE: Final[dict[Kind, int]] = {"bytes": 0x0A, "float": 0x0D, "int64": 0x08}
+_BY: Final = "tf.io.parse_single_example cannot read it"
+
+
+def strict_parse(message: bytes) -> dict[str, ParsedFeature]:
+    """Return the features of a tf.train.Example that protobuf and `tf.io.parse_single_example` both accept.
+
+    The latter when it is asked for every feature, as VarLenFeature of the kind that protobuf finds. Like both, it reads
+    a tf.train.SequenceExample as an example of its context.
+
+    Raises:
+        ValueError: when one of them rejects it; says what is wrong, and at which byte.
+    """
+    found = parse(message, sequence=True)
+    values: dict[str, tuple[int, int]] = {}
+    position = 0
+    for tag, start, end in fields(message, 0, len(message), 0):
+        if tag & 7 == 3:
+            raise ValueError(f"a group ends at byte {end}: {_BY}")
+        if message[position] == _DELIMITED:  # Features with their tag in more bytes are skipped as unknown
+            for name, first, last in _entries(message, start, end):
+                if first < last and found[name].kind:
+                    values[name] = first, last
+                    _check_kind(message, first)
+        position = end
+    for name, (start, end) in values.items():
+        _check_value(message, start, end, found[name])
+    return found
+
+
+def strict_feature_at(message: bytes, position: int) -> tuple[ParsedFeature | None, int]:
+    """Return what `feature_at` returns, and None also for an entry that `strict_parse` may reject.
+
+    Raises:
+        ValueError: when there is no field of Features.
+    """
+    feature, end = feature_at(message, position)
+    if feature:
+        ((_, first, last),) = _entries(message, position, end)
+        if first < last and feature.kind:
+            _check_kind(message, first)
+            _check_value(message, first, last, feature)
+    return feature, end
+
+
+def _entries(message: bytes, position: int, end: int) -> Iterator[tuple[str, int, int]]:
+    """Yield name, and start and end of the value, of each entry of Features."""
+    for tag, start, stop in fields(message, position, end, 1):
+        if message[position] != _DELIMITED:
+            raise ValueError(f"unexpected field tag {tag:#04x} at byte {position} among the features: {_BY}")
+        parts = list(fields(message, start, stop, 2))
+        if len(parts) != 2 or any(tag not in (_DELIMITED, _VALUE) for tag, *_ in parts):
+            raise ValueError(f"the entry at byte {position} is not a name and a feature: {_BY}")
+        by_tag = {tag: (first, last) for tag, first, last in parts}
+        name = message[slice(*by_tag.get(_DELIMITED, (0, 0)))].decode("utf-8")
+        yield name, *by_tag.get(_VALUE, (stop, stop))
+        position = stop
+
+
+def _check_kind(message: bytes, start: int) -> None:
+    """Check that a Feature message begins with a list."""
+    if message[start] not in _LISTS:
+        raise ValueError(f"the feature at byte {start} does not begin with a list: {_BY}")
+
+
+def _check_value(message: bytes, start: int, end: int, feature: ParsedFeature) -> None:
+    """Check the list of a Feature message that protobuf has read."""
+    kind = feature.kind or "bytes"
+    if message[start] != TAGS[kind][0]:
+        raise ValueError(f"the feature at byte {start} has lists of two kinds: {_BY}")
+    _, first, last = next(fields(message, start, end, 3))
+    if first == last or (kind != "bytes" and message[first] == _DELIMITED):
+        return
+    ends = [stop for _, stop in feature.runs if first < stop <= last]
+    if not ends or ends[-1] != last:  # there are unknown fields, or values of a list that another replaced
+        ends = [stop for *_, stop in fields(message, first, last, 4)]
+    tag = _ONE_BY_ONE[kind]
+    if any(message[place] != tag for place in chain((first,), ends[:-1])):
+        raise ValueError(f"the list at byte {start} has values in two forms: {_BY}")

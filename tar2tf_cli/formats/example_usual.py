@@ -7,8 +7,6 @@ from typing import Final
 from tar2tf_cli.formats.example import TAGS, Kind
 from tar2tf_cli.formats.example_parser import ParsedFeature, count_varints, parse
 
-__all__ = ["parse_usual"]
-
 _KINDS: Final[dict[int, Kind]] = {tag[0]: kind for kind, tag in TAGS.items()}
 _names: Final[dict[bytes, str]] = {}
 _MOST_NAMES: Final = 4096

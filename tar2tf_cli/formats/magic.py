@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["GZIP_MAGIC", "ZLIB_MAGIC", "foreign", "sniff"]
-
 GZIP_MAGIC: Final = b"\x1f\x8b"
 ZLIB_MAGIC: Final = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 _MAGIC: Final = (

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["MAGIC", "PickledError", "read_array", "read_header"]
 
 MAGIC: Final = b"\x93NUMPY"
 _MOST_HEADER: Final = 10_000  # NumPy's own limit: parsing a longer literal is not safe

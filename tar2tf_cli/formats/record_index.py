@@ -12,15 +12,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError
-from tar2tf_cli.formats.crc32c import crc32c
-from tar2tf_cli.formats.record_lengths import LengthReader
-from tar2tf_cli.formats.tfrecord import FRAMING
+from tar2tf_cli.formats.checksums import crc32c
+from tar2tf_cli.formats.tfrecord import FRAMING, LengthReader
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Index", "from_lines", "pack", "scan", "unpack"]
 
 Index: TypeAlias = "NDArray[np.int64]"
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from tar2tf_cli.formats.bytestream import Readable
-from tar2tf_cli.formats.crc32c import crc32c, masked
+from tar2tf_cli.formats.checksums import crc32c, masked
 from tar2tf_cli.formats.example import varint
 from tar2tf_cli.formats.tfrecord import FRAMING, RecordReader
-
-__all__ = ["Shortened", "ShorteningReader"]
 
 _LARGE: Final = 32 << 20
 _HEAD: Final = 1 << 20

@@ -11,8 +11,6 @@ from tar2tf_cli.formats.bytestream import Readable
 from tar2tf_cli.formats.record_shortened import ShorteningReader
 from tar2tf_cli.formats.tfrecord import FRAMING
 
-__all__ = ["Usual", "reader_of_the_rest"]
-
 _MOST_PAUSE: Final = 256
 
 

@@ -8,18 +8,6 @@ from typing import Any, Final
 
 from tar2tf_cli.errors import SampleError, SourceError, changed, write_errors
 
-__all__ = [
-    "DEFAULT_MAX_PIXELS",
-    "IN_PLACE",
-    "LARGE",
-    "MAX_ENTRY_SIZE",
-    "PIECE",
-    "LargeEntries",
-    "StoredBytes",
-    "whole",
-    "whole_sample",
-]
-
 LARGE: Final = 6 << 20
 """Values of this size or more are not held in memory, unless something needs them whole."""
 
@@ -169,7 +157,7 @@ class LargeEntries:
         file, start = self._file, self._file.end
         import tempfile
 
-        from tar2tf_cli.formats.record_file import write_all
+        from tar2tf_cli.formats.files import write_all
 
         with write_errors(tempfile.gettempdir()):
             for piece in pieces:

@@ -1,36 +1,55 @@
-"""TFRecord framing and CRC32C: serialised examples in, framed records out, and back again.
-
-A record is `length (uint64) · masked CRC of the length · data · masked CRC of the data`, all little-endian; a
-file is records end to end, so records and whole files concatenate. A gzip TFRecord is such a file compressed;
-several gzip members in a row count as one.
-
-Source of the format: tensorflow/core/lib/io/record_writer.h.
-"""
+"""TFRecord framing: serialised examples in, framed records out, and back again."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.bytestream import Readable
-from tar2tf_cli.formats.crc32c import MASK, extend, masked
+from tar2tf_cli.formats.checksums import MASK, crc32c, extend, masked
 
 if TYPE_CHECKING:
     from tar2tf_cli.formats.stored import StoredBytes
 
-__all__ = [
-    "FRAMING",
-    "MAX_RECORD",
-    "RecordReader",
-    "begins_record",
-    "frame",
-    "header_of",
-    "record_length",
-    "stored_crc",
-    "unframed",
-]
+
+def find_length(data: bytes, start: int = 0) -> int | None:
+    """Return the first position from `start` of a length below 2 GiB that is followed by its CRC; None without any.
+
+    A CRC is linear: that of a length is the CRC of zeros XOR what each of its four lower bytes adds to it. So the CRCs
+    of all places whose four upper bytes are zero are computed at once, except amid zeros, as the CRC of zeros is not 0.
+    """
+    count = len(data) - start - 11
+    if count <= 0:
+        return None
+    import numpy as np
+
+    found = np.frombuffer(data, np.uint8, offset=start)
+    zero = found == 0
+    four = zero[:-3] & zero[1:-2] & zero[2:-1] & zero[3:]
+    places = np.flatnonzero(four[4:-4] & ~(four[:count] & four[8:]))
+    base, tables = _tables()
+    crcs = np.full(len(places), base, np.uint32)
+    stored = np.zeros(len(places), np.uint32)
+    for byte in range(4):
+        crcs ^= tables[byte][found[places + byte]]
+        stored |= found[places + 8 + byte].astype(np.uint32) << np.uint32(8 * byte)
+    crcs = ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + np.uint32(masked(0))
+    valid = places[(crcs == stored) & (found[places + 3] < 0x80)]
+    return start + int(valid[0]) if len(valid) else None
+
+
+@cache
+def _tables() -> tuple[Any, list[Any]]:
+    """The CRC of eight zeros, and by how much each value of each of the four lower bytes changes it."""
+    import numpy as np
+
+    base = crc32c(bytes(8))
+    lengths = [[(value << 8 * byte).to_bytes(8, "little") for value in range(256)] for byte in range(4)]
+    return np.uint32(base), [np.array([base ^ crc32c(data) for data in column], np.uint32) for column in lengths]
+
 
 FRAMING: Final = 16
 """Bytes that framing adds to each record."""
@@ -241,7 +260,6 @@ class RecordReader:
         damaged, self._damaged = self._damaged, None
         if damaged is None:  # the stream itself is damaged
             return False
-        from tar2tf_cli.formats.record_scan import find_length
 
         self.count += 1
         start = 1
@@ -264,7 +282,6 @@ class RecordReader:
 
     def _scan(self, start: int) -> bool:
         """Go to the next valid length; return whether there is one."""
-        from tar2tf_cli.formats.record_scan import find_length
 
         data = self._buffer[self._position :]
         while (found := find_length(data, start)) is None:
@@ -335,3 +352,57 @@ class RecordReader:
         self.header = (self._damaged or self._buffer[self._position : self._position + 12])[:12]
         where = {"shard": self._name, "member": f"record {self.count}", "offset": self.offset}
         return DamagedShardError(message, kind=kind, **where)
+
+
+class LengthReader(RecordReader):
+    """Iterates over the records as `(offset, b"")`: every length and its CRC is checked, no data is.
+
+    Args:
+        stream: a binary stream at its beginning.
+        name: name of the stream in errors.
+        seek: goes to an offset of the stream; None if data can only be read through.
+        size: size of the stream in bytes; needed with `seek`.
+    """
+
+    CHUNK = 1 << 16
+
+    def __init__(
+        self, stream: Readable, name: str, *, seek: Callable[[int], None] | None = None, size: int | None = None
+    ) -> None:
+        super().__init__(stream, name, check_data=False)
+        self._seek = seek if size is not None else None
+        self._size = size or 0
+        self._beyond = 0  # how much of a record was leapt over before the end of the stream
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        while len(self._buffer) - self._position >= 12 or self._fill(12):
+            header = self._buffer[self._position : self._position + 12]
+            length = self._length(header)
+            self._leap(header, length + FRAMING)
+            yield self.offset, b""
+            self.offset += length + FRAMING
+            self.count += 1
+
+    def _leap(self, header: bytes, size: int) -> None:
+        """Skip the record that begins in the buffer."""
+        left = self._position + size - len(self._buffer)
+        if left <= 0:
+            self._position += size
+            return
+        self._buffer, self._position = b"", 0
+        end = self.offset + size
+        if self._seek and left > self.CHUNK:
+            left = max(end - self._size, 0)
+            self._seek(min(end, self._size))
+        else:
+            while left and (data := self._stream.read(min(left, self.CHUNK))):
+                left -= len(data)
+        if left:
+            error = self._cut(left)
+            self.header, self._beyond = header, size - left
+            raise error
+
+    def _scan(self, start: int) -> bool:
+        """Go to the next valid length; after the last data there is none."""
+        self.offset += self._beyond
+        return super()._scan(start)

@@ -7,15 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
-from tar2tf_cli.formats.blake2 import blake2b
 from tar2tf_cli.formats.bytestream import ByteStream
+from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.base import OnBytes, OnFault, Placed, Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
-
-__all__ = ["CHUNK", "ListSource", "divided", "shuffled"]
 
 
 CHUNK: Final = 128

@@ -12,8 +12,6 @@ from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.stores import ObjectInfo, open_source
 from tar2tf_cli.stores.base import Source
 
-__all__ = ["FileObject", "FileObjectSource", "Readable", "check_inputs", "name_of", "sources_of"]
-
 
 class FileObject(Protocol):
     """An open binary file: `read(size)` returns at most that many bytes, and b"" only at the end."""

@@ -10,14 +10,12 @@ from typing import Any, Final, Literal, TypeAlias
 from tar2tf_cli.errors import DamagedShardError, NoShardsError, NothingFoundError, SourceError, UsageError
 from tar2tf_cli.formats.bytestream import ByteStream, Peeked, read_into
 from tar2tf_cli.formats.compression import PlainStream, open_stream
-from tar2tf_cli.formats.tar_header import BLOCK, is_header
+from tar2tf_cli.formats.tar import BLOCK, is_header
 from tar2tf_cli.formats.tfrecord import begins_record, stored_crc
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.base import OnBytes, OnFault
-
-__all__ = ["Format", "OpenShard", "is_folder", "list_files", "nothing_found", "sniff"]
 
 Format: TypeAlias = Literal["tar", "tfrecord", "manifest"]
 

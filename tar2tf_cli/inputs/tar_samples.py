@@ -2,26 +2,245 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from io import BytesIO
-from typing import NamedTuple, TypeVar
+from typing import IO, Final, NamedTuple, TypeAlias, TypeVar
 
-from tar2tf_cli.errors import DamagedShardError, NotAdjacentError
+from tar2tf_cli.errors import DamagedShardError, LinkError, NotAdjacentError, SourceError, write_errors
 from tar2tf_cli.formats.bytestream import ByteStream, Peeked, Readable
-from tar2tf_cli.formats.compression import PlainStream
-from tar2tf_cli.formats.stored import LARGE, MAX_ENTRY_SIZE, LargeEntries
+from tar2tf_cli.formats.compression import PlainStream, open_stream
+from tar2tf_cli.formats.files import write_all
+from tar2tf_cli.formats.stored import LARGE, MAX_ENTRY_SIZE, LargeEntries, StoredBytes
 from tar2tf_cli.formats.tar import TarReader
-from tar2tf_cli.inputs.links import EntryLinks
-from tar2tf_cli.inputs.seekable_tar import SeekableTar
-from tar2tf_cli.samples.grouping import Grouper, no_samples
+from tar2tf_cli.formats.tfrecord import MAX_RECORD
+from tar2tf_cli.samples.grouping import Grouper, Runs, no_samples
 from tar2tf_cli.samples.names import KeySplit, Sample
 from tar2tf_cli.samples.plain import with_batches
-from tar2tf_cli.samples.regrouping import Runs
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.base import OnBytes, OnFault, Source
 
-__all__ = ["TarRules", "TarSamples", "put_together"]
+_PIECE: Final = 1 << 20
+
+
+class FileView:
+    """An open file as a stream that has its own position, so that several can be read in turn.
+
+    Args:
+        descriptor: of the file, which someone else closes.
+        name: what to call it in errors.
+        on_read: called with the number of bytes after each read.
+    """
+
+    def __init__(self, descriptor: int, name: str, on_read: Callable[[int], None] | None = None) -> None:
+        self._descriptor = descriptor
+        self._name = name
+        self._on_read = on_read
+        self._position = 0
+
+    def seek(self, offset: int) -> None:
+        """Go to an offset."""
+        self._position = offset
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes; b"" only at the end.
+
+        Raises:
+            SourceError: when reading fails.
+        """
+        try:
+            data = os.pread(self._descriptor, size, self._position)
+        except OSError as error:
+            message = f"reading failed: {error.strerror or error}"
+            raise SourceError(message, shard=self._name, offset=self._position) from None
+        self._position += len(data)
+        if self._on_read:
+            self._on_read(len(data))
+        return data
+
+
+class SeekableTar:
+    """The decompressed bytes of a tar by offset; nothing is opened or copied before the first view.
+
+    Args:
+        open_tar: returns the tar at its first byte.
+        name: what to call it in errors.
+        seekable: whether it can be read by offset if it is not compressed.
+
+    Attributes:
+        damage: why the copy is not whole.
+    """
+
+    def __init__(self, open_tar: Callable[[], ByteStream], name: str, *, seekable: bool) -> None:
+        self._open = open_tar
+        self._name = name
+        self._seekable = seekable
+        self._file: PlainStream | IO[bytes] | None = None
+        self.damage: DamagedShardError | None = None
+
+    def view(self, on_read: Callable[[int], None] | None = None) -> FileView:
+        """The tar as a stream that can seek; each view has its own position.
+
+        Raises:
+            SourceError: when the tar cannot be read.
+            SinkError: when there is no room for a copy.
+        """
+        if self._file is None:
+            stream = self._open()
+            if self._seekable and isinstance(stream, PlainStream):
+                self._file = stream
+            else:
+                with closing(stream):
+                    self._file = self._copied(stream)
+        return FileView(self._file.fileno(), self._name, on_read)
+
+    def descriptor(self) -> int:
+        """The file descriptor of the tar, or of its copy."""
+        self.view()
+        assert self._file
+        return self._file.fileno()
+
+    def close(self) -> None:
+        """Close the tar, and remove the copy."""
+        if self._file:
+            self._file.close()
+            self._file = None
+
+    def _copied(self, stream: ByteStream) -> IO[bytes]:
+        import tempfile
+
+        with write_errors(tempfile.gettempdir()):
+            file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed by `close`
+            try:
+                while data := stream.read(_PIECE):
+                    write_all(file.write, data)
+            except DamagedShardError as error:
+                self.damage = error
+            except BaseException:
+                file.close()
+                raise
+        return file
+
+
+_AGAIN: Final = "make the shard again with tar --dereference --hard-dereference"
+
+_Place: TypeAlias = tuple[int, int]  # offset and size of a member's data
+
+
+class EntryLinks:
+    """Resolves links that are entries of a shard: hard links to earlier members.
+
+    A local tar is read by offset; any other shard is copied to a temporary file at the first link. Other links make
+    their samples faulty.
+
+    Args:
+        source: the source of the shard.
+        item: the shard.
+        grouper: decides which names are entries, and receives the errors of other links.
+        sizes_only: whether to return sizes without data.
+        tar: the shard, if it has been opened by offset already.
+        most: the size above which an entry may not be held in memory as a whole.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        item: ObjectInfo,
+        grouper: Grouper,
+        *,
+        sizes_only: bool = False,
+        tar: SeekableTar | None = None,
+        most: int = MAX_ENTRY_SIZE,
+    ) -> None:
+        self._name = name = source.locate(item.name)
+        self._can_open = tar is not None or source.repeatable
+        self._tar = tar or SeekableTar(lambda: open_stream(source.open(item), name), name, seekable=source.seekable)
+        self._large = LargeEntries(name, self._tar.descriptor, most)
+        self._grouper = grouper
+        self._sizes_only = sizes_only
+        self._members: dict[str, _Place] = {}
+        self._scanned = 0
+        self.wants = grouper.wants
+
+    def follow(self, name: str, target: str | None, offset: int) -> tuple[bytes | StoredBytes, int] | None:
+        """Return data and size of a link's target; None after reporting its sample as faulty."""
+        try:
+            start, size = self._place(target, offset)
+        except LinkError as error:
+            self._grouper.lacks(error.at(member=name, offset=offset))
+            return None
+        return (b"" if self._sizes_only else self._data(start, size, name)), size
+
+    def _place(self, target: str | None, offset: int) -> _Place:
+        """Return the position of the data of the hard link at an offset."""
+        if target is None:
+            raise LinkError("is a symbolic link, and entries must be files", hint=_AGAIN)
+        if not self._can_open:
+            message = f"is a hard link to {target!r}, and this input can be read only once"
+            raise LinkError(message, hint="save the input to a file and read that")
+        self._scan(offset)
+        if target not in self._members:
+            raise LinkError(f"is a hard link to {target!r}, which does not come before it", hint=_AGAIN)
+        place = self._members[target]
+        if place[1] > MAX_RECORD:
+            raise LinkError(f"is a hard link to {target!r}, which is larger than 2 GiB", hint="remove the sample")
+        return place
+
+    def _scan(self, end: int) -> None:
+        """Find the members before an offset, continuing the last scan."""
+        start, self._scanned = self._scanned, max(self._scanned, end)
+        while start < end:
+            start = self._scan_from(start, end)
+
+    def _scan_from(self, start: int, end: int) -> int:
+        """Find the members up to an offset or the next damage; returns where to continue."""
+        reader = TarReader(self._tar.view(), self._name, headers_only=True, need_end=False)
+        reader.start_at(start)
+        reader.links = _EarlierLinks(self._members, end)
+        try:
+            for name, _, size, first in reader:
+                if first < end:
+                    self._members[name] = (reader.offset - size - (-size & 511), size)
+                if reader.offset >= end:
+                    break
+        except _Reached:
+            pass
+        except DamagedShardError:
+            if reader.resume():
+                return reader.offset
+        return end
+
+    def _data(self, offset: int, size: int, name: str) -> bytes | StoredBytes:
+        value = self._large.at(offset, size, name)
+        return value if size >= self._large.least else value.whole()
+
+    def close(self) -> None:
+        """Close the second stream."""
+        self._tar.close()
+
+
+class _Reached(Exception):
+    """The end of a scan was reached."""
+
+
+class _EarlierLinks:
+    """Adds the hard links found by a scan to its members."""
+
+    def __init__(self, members: dict[str, _Place], end: int) -> None:
+        self._members = members
+        self._end = end
+
+    def wants(self, name: str) -> bool:
+        return True
+
+    def follow(self, name: str, target: str | None, offset: int) -> None:
+        if offset >= self._end:
+            raise _Reached
+        if target in self._members:
+            self._members[name] = self._members[target]
+
 
 T = TypeVar("T")
 

@@ -6,18 +6,147 @@ the canonical form in the manifest.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import wraps
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial, wraps
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import ProblemsError, SampleError, UsageError, meant, not_installed
+from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS, whole, whole_sample
-from tar2tf_cli.ops.identity import RAISED
 from tar2tf_cli.ops.rules import JsonSchema, Rule
 from tar2tf_cli.samples.names import Sample
 
-__all__ = ["OPS", "Op", "OpContext", "Samples", "apply_ops", "keyword_aliases", "missing_entry", "parse_op", "register"]
+RAISED: Final = (Exception, SystemExit)
+"""What a user's function may raise; `sys.exit(0)` in it would end a command as if everything were done."""
+
+
+def called(func: Callable[..., Any], *values: Any) -> Any:
+    """Call a user's function.
+
+    Raises:
+        SampleError: names the function, and what it raised.
+    """
+    try:
+        return func(*values)
+    except SampleError:
+        raise
+    except RAISED as error:
+        raise SampleError(f"the function {label(func)} raised {type(error).__name__}: {error}") from error
+
+
+def label(func: Any) -> str:
+    """Return the name of a function: `module:name`."""
+    if isinstance(func, partial):
+        return label(func.func)
+    return f"{getattr(func, '__module__', '?')}:{getattr(func, '__qualname__', type(func).__name__)}"
+
+
+def source_digest(func: Any, *, with_globals: bool = True) -> str | None:
+    """Hash a function's source file and bound values, so that the hash changes when its code does.
+
+    The line number of a lambda or inner function is included. For a function without a file (in a notebook), its code
+    is hashed.
+
+    Args:
+        with_globals: whether to include globals, which a program may have set. A file that is loaded only for its
+            function determines its globals.
+    """
+    from pathlib import Path
+
+    inner = func.func if isinstance(func, partial) else func
+    code, path = getattr(inner, "__code__", None), _file_of(inner)
+    if code is None and path is None:
+        return None
+    digest = blake2b(Path(path).read_bytes() if path else _code_text(inner.__code__).encode(), digest_size=8)
+    line = [code.co_firstlineno] if path and code and "<" in inner.__qualname__ else []
+    if bound := line + _bound(func, with_globals=with_globals):
+        texts = [_identity(item, inner.__module__) or type(item).__name__ for item in bound]
+        digest.update(repr(texts).encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+def is_identified(value: Any) -> bool:
+    """Whether a value's text, or a function's name and `source_digest`, identifies it uniquely.
+
+    It does not for a function without a file, or one bound to an object of which only the type is known. Imported
+    modules are not examined.
+    """
+    if not isinstance(value, (FunctionType, partial)):
+        return _identity(value, None) is not None
+    inner = value.func if isinstance(value, partial) else value
+    return _file_of(inner) is not None and _identity(value, inner.__module__) is not None
+
+
+def _file_of(func: Any) -> str | None:
+    path = getattr(sys.modules.get(getattr(func, "__module__", "")), "__file__", None)
+    return path if path and path.endswith(".py") else None
+
+
+def _bound(func: Any, *, with_globals: bool = True) -> list[Any]:
+    """Return the values a function depends on: arguments of a partial, defaults, closure variables, globals."""
+    bound: list[Any] = []
+    if isinstance(func, partial):
+        bound += [*func.args, *(item for pair in sorted(func.keywords.items()) for item in pair)]
+        func = func.func
+    for cell in getattr(func, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # a variable that is not set yet
+            bound.append(cell.cell_contents)
+    if isinstance(func, FunctionType):
+        bound += [*(func.__defaults__ or ()), *(func.__kwdefaults__ or {}).values()]
+        names = sorted(_names(func.__code__)) if with_globals else []
+        bound += [func.__globals__[name] for name in names if name in func.__globals__]
+    return bound
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = [_names(item) for item in code.co_consts if isinstance(item, CodeType)]
+    return set(code.co_names).union(*inner)
+
+
+def _identity(value: Any, home: str | None, above: tuple[Any, ...] = ()) -> str | None:
+    """Return a text that identifies a value uniquely; None if there is none.
+
+    Args:
+        home: the module whose file is known; its functions are identified by their bound values.
+        above: functions being identified, to stop recursion.
+    """
+    from pathlib import PurePath
+
+    if isinstance(value, (*_PLAIN, PurePath)):
+        return repr(value)
+    if isinstance(value, re.Pattern):
+        return f"{value.pattern!r} {value.flags}"
+    if isinstance(value, (tuple, list, dict, set, frozenset)):
+        texts = [_identity(item, home, above) for item in (value.items() if isinstance(value, dict) else value)]
+        known = [text for text in texts if text is not None]
+        kind = type(value).__name__
+        return f"{kind} {known if kind in ('tuple', 'list', 'dict') else sorted(known)}" if known == texts else None
+    if isinstance(value, ModuleType):
+        return value.__name__
+    if isinstance(value, (MethodType, BuiltinFunctionType)):
+        owner = _identity(value.__self__, home, above)
+        return None if owner is None else f"{owner}.{value.__name__}"
+    if isinstance(value, partial):
+        return _identity((value.func, value.args, value.keywords), home, above)
+    if isinstance(value, FunctionType) and value.__module__ == home and value not in above:
+        texts = [_identity(item, home, (*above, value)) for item in _bound(value)]
+        return None if None in texts else f"{label(value)} {value.__code__.co_firstlineno} {texts}"
+    return label(value) if hasattr(value, "__qualname__") else None
+
+
+_PLAIN: Final = (str, bytes, int, float, type(None))
+
+
+def _code_text(code: CodeType) -> str:
+    """Return code and constants as text, the same for the same source."""
+    constants = [_code_text(item) if isinstance(item, CodeType) else repr(item) for item in code.co_consts]
+    return f"{code.co_code.hex()} {code.co_names} {constants}"
+
 
 Kind: TypeAlias = Literal["sample", "example"]
 

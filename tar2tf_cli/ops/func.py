@@ -11,13 +11,10 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from tar2tf_cli.errors import SampleError, UsageError
-from tar2tf_cli.formats.blake2 import blake2b
-from tar2tf_cli.ops.base import Op, OpContext, register
-from tar2tf_cli.ops.identity import RAISED, label, source_digest
+from tar2tf_cli.formats.checksums import blake2b
+from tar2tf_cli.ops.base import RAISED, Op, OpContext, label, register, source_digest
 from tar2tf_cli.ops.rules import JsonSchema
 from tar2tf_cli.samples.names import KEY, Sample
-
-__all__ = ["Func", "load_object"]
 
 
 @register

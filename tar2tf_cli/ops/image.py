@@ -15,7 +15,6 @@ from tar2tf_cli.samples.names import KEY, Sample
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Cast", "CenterCrop", "Convert", "Decode", "Encode", "Resize", "Rotate"]
 
 _PYTHON_TYPES: Final = {float: "float32", int: "int32", bool: "bool"}
 

@@ -9,8 +9,6 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import UsageError, meant
 
-__all__ = ["JsonSchema", "Rule", "accepted", "one_of", "refusal", "rule", "text", "whole", "workers"]
-
 Kept = TypeVar("Kept", covariant=True)
 JsonSchema: TypeAlias = "Mapping[str, Any]"
 

@@ -12,17 +12,6 @@ from tar2tf_cli.formats.stored import whole
 from tar2tf_cli.ops.base import missing_entry
 from tar2tf_cli.samples.names import Sample
 
-__all__ = [
-    "Select",
-    "SelectDict",
-    "SelectJSON",
-    "SelectList",
-    "Selection",
-    "flatten",
-    "parse_select",
-    "to_selection",
-]
-
 _ITEM: Final = re.compile(r"(?:[^,\[]|\[[^\]]*\]?)+")
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 
-__all__ = ["KEY", "KeySplit", "Sample", "key_of", "split_name", "unwanted"]
-
 KEY: Final = "__key__"
 
 Sample: TypeAlias = dict[str, Any]

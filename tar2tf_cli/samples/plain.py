@@ -16,14 +16,10 @@ from typing import Any, Final, TypeAlias
 
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.example import Encoder
-from tar2tf_cli.formats.tar import TarReader
-from tar2tf_cli.formats.tar_header import BLOCK, pax_records, size_in
+from tar2tf_cli.formats.tar import BLOCK, TarReader, pax_records, size_in
 from tar2tf_cli.formats.tfrecord import FRAMING, frame, header_of, stored_crc
-from tar2tf_cli.samples.batches import Batch
-from tar2tf_cli.samples.grouping import Grouper
+from tar2tf_cli.samples.grouping import Batch, Grouper
 from tar2tf_cli.samples.names import KEY, split_name
-
-__all__ = ["PlainSamples", "with_batches"]
 
 _MOST_PAUSE: Final = 256
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tar2tf_cli.sinks.base import Sink
-from tar2tf_cli.sinks.directory import DirectorySink
-from tar2tf_cli.sinks.flusher import Flusher
+from tar2tf_cli.sinks.directory import DirectorySink, Flusher
 
 __all__ = ["DirectorySink", "Flusher", "Sink", "open_sink"]
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from tar2tf_cli.stores.store import Store
 
-__all__ = ["Sink"]
-
 
 class Sink(Protocol):
     """A place for finished files.

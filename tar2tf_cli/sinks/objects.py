@@ -11,13 +11,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from tar2tf_cli.errors import SinkError, SourceError
-from tar2tf_cli.formats.blake2 import blake2b
+from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.sinks.base import Sink
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.store import Store, read_object
 from tar2tf_cli.stores.transfer import hasher
-
-__all__ = ["ObjectSink"]
 
 _UPLOADS: Final = 4
 _CHUNK: Final = 1 << 20

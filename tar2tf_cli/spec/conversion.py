@@ -8,22 +8,18 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from tar2tf_cli.errors import UsageError
-from tar2tf_cli.features.feature_map import check_types
+from tar2tf_cli.features.feature_map import TypeName, check_types
 from tar2tf_cli.features.presets import Preset, find_preset
-from tar2tf_cli.features.types import TypeName
-from tar2tf_cli.formats.record_file import is_stream
+from tar2tf_cli.formats.files import is_stream
 from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS, MAX_ENTRY_SIZE
-from tar2tf_cli.ops.base import Op
-from tar2tf_cli.ops.identity import label
+from tar2tf_cli.ops import rules
+from tar2tf_cli.ops.base import Op, label
 from tar2tf_cli.ops.select import Selection
 from tar2tf_cli.samples.names import KeySplit, Sample
 from tar2tf_cli.spec import fields as check
 from tar2tf_cli.spec.fields import Checked, Exact, fields_of
 from tar2tf_cli.spec.output_path import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate
-from tar2tf_cli.spec.reach import seconds
-from tar2tf_cli.spec.urls import as_recorded, check_url, is_remote, without_secrets
-
-__all__ = ["Conversion", "Input", "Output"]
+from tar2tf_cli.spec.urls import as_recorded, check_url, is_remote, seconds, without_secrets
 
 PathText: TypeAlias = "str | os.PathLike[str]"
 Texts: TypeAlias = "str | Sequence[str]"
@@ -55,13 +51,13 @@ class Input:
         UsageError: for an invalid value, or a field that belongs to another kind of input.
     """
 
-    bucket: Checked[PathText, str] = Checked(check.text)
+    bucket: Checked[PathText, str] = Checked(rules.text)
     template: Checked[Texts, tuple[str, ...]] = Checked(check.texts, ())
-    key_split: Exact[KeySplit] = Checked(check.one_of("first", "last"), "first")
+    key_split: Exact[KeySplit] = Checked(rules.one_of("first", "last"), "first")
     regroup: Exact[bool | None] = Checked(check.flag, None)
     ignore_missing_end: Exact[bool] = Checked(check.flag, False)
-    kind: Exact[Kind] = Checked(check.one_of("tar", "imagefolder", "examples"), "tar")
-    labels: Checked[PathText | None, str | None] = Checked(check.text, None)
+    kind: Exact[Kind] = Checked(rules.one_of("tar", "imagefolder", "examples"), "tar")
+    labels: Checked[PathText | None, str | None] = Checked(rules.text, None)
     example_class: Exact[str | type | None] = Checked(check.loadable, None)
     example_args: Checked[Mapping[str, Any] | Texts, Mapping[str, Any]] = Checked(check.arguments, ())
     rows: Checked[Sequence[int] | None, tuple[int, int] | None] = Checked(check.rows, None)
@@ -101,11 +97,11 @@ class Output:
         UsageError: for an invalid value, or credentials in the path, which the message does not repeat.
     """
 
-    path: Checked[PathText, str] = Checked(check.text)
+    path: Checked[PathText, str] = Checked(rules.text)
     max_shard_size: Checked[float | str | None, int | None] = Checked(check.size, None)
-    num_shards: Exact[int | None] = Checked(check.whole(1, 1_000_000), None)
-    records_per_shard: Exact[int | None] = Checked(check.whole(1), None)
-    compression: Exact[Compression] = Checked(check.one_of("none", "gzip"), "none")
+    num_shards: Exact[int | None] = Checked(rules.whole(1, 1_000_000), None)
+    records_per_shard: Exact[int | None] = Checked(rules.whole(1), None)
+    compression: Exact[Compression] = Checked(rules.one_of("none", "gzip"), "none")
     index: Exact[bool] = Checked(check.flag, False)
 
     def __post_init__(self) -> None:
@@ -188,20 +184,20 @@ class Conversion:
         check.select, None
     )
     preset: Exact[str | None] = Checked(check.preset, None)
-    image_size: Exact[int | None] = Checked(check.whole(1), None)
-    max_pixels: Exact[int] = Checked(check.whole(1), DEFAULT_MAX_PIXELS)
+    image_size: Exact[int | None] = Checked(rules.whole(1), None)
+    max_pixels: Exact[int] = Checked(rules.whole(1), DEFAULT_MAX_PIXELS)
     max_entry_size: Checked[int | str, int] = Checked(check.size, MAX_ENTRY_SIZE)
     types: Checked[Mapping[str, TypeName] | Texts, Mapping[str, TypeName]] = Checked(check.types, ())
     record_to_example: Exact[Callable[[Sample], Any] | None] = Checked(check.function, None)
     shuffle: Exact[bool] = Checked(check.flag, False)
-    seed: Exact[int] = Checked(check.whole(), 0)
-    limit: Exact[int | None] = Checked(check.whole(0, 2**63 - 1), None)
+    seed: Exact[int] = Checked(rules.whole(), 0)
+    limit: Exact[int | None] = Checked(rules.whole(0, 2**63 - 1), None)
     split: Checked[Mapping[str, float] | str, Mapping[str, float]] = Checked(check.split, ())
-    on_error: Exact[OnError] = Checked(check.one_of("fail", "skip"), "fail")
-    max_errors: Exact[int | None] = Checked(check.whole(0), None)
+    on_error: Exact[OnError] = Checked(rules.one_of("fail", "skip"), "fail")
+    max_errors: Exact[int | None] = Checked(rules.whole(0), None)
     retry_for: Exact[float | None] = Checked(seconds, None, recorded=False)
     remote_exec: Exact[bool | None] = Checked(check.flag, None, recorded=False)
-    etl: Exact[str | None] = Checked(check.text, None, recorded=False)
+    etl: Exact[str | None] = Checked(rules.text, None, recorded=False)
     example_ops: Checked[Ops, tuple[Op, ...]] = Checked(check.ops, ())
 
     def __post_init__(self) -> None:

@@ -8,15 +8,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import Problem, ProblemsError, UsageError
+from tar2tf_cli.features.feature_map import TYPES
 from tar2tf_cli.features.presets import PRESETS, find_preset
-from tar2tf_cli.features.types import TYPES
-from tar2tf_cli.ops.rules import JsonSchema, accepted, one_of, refusal, rule, text, whole
+from tar2tf_cli.ops.rules import JsonSchema, accepted, refusal, rule, text, whole
 from tar2tf_cli.ops.select import Selection, parse_select
 
 if TYPE_CHECKING:
     from tar2tf_cli.ops import Op
 
-__all__ = ["Checked", "Exact", "fields_of", "one_of", "problems_of", "size", "text", "whole"]
 
 Given = TypeVar("Given")
 Kept = TypeVar("Kept")

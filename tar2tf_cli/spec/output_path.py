@@ -7,9 +7,7 @@ import re
 from typing import Final, NamedTuple
 
 from tar2tf_cli.errors import OutputExistsError, UsageError, meant
-from tar2tf_cli.formats.record_file import is_stream
-
-__all__ = ["DEFAULT_SHARD_SIZE", "STDOUT", "PathTemplate", "check_replaceable"]
+from tar2tf_cli.formats.files import is_stream
 
 STDOUT: Final = "-"
 

@@ -14,8 +14,6 @@ from tar2tf_cli.ops.rules import text
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.yaml_file import IDENTITY, SECTIONS, spec_fields
 
-__all__ = ["spec_schema"]
-
 _ATTRIBUTE: Final = re.compile(r"^    (\w+): (.*(?:\n {6,}.*)*)", re.MULTILINE)
 
 

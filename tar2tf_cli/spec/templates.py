@@ -12,20 +12,6 @@ from typing import Final
 from tar2tf_cli.errors import NoShardsError, NothingFoundError, UsageError, few
 from tar2tf_cli.spec.urls import is_remote
 
-__all__ = [
-    "MAX_NAMES",
-    "SHARD_TEMPLATES",
-    "TAR_SUFFIXES",
-    "expand",
-    "from_aistore",
-    "glob_regex",
-    "is_glob",
-    "is_numbered",
-    "number_regex",
-    "resolve",
-    "split_template",
-]
-
 TAR_SUFFIXES: Final = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
 SHARD_TEMPLATES: Final = tuple(f"*{suffix}" for suffix in TAR_SUFFIXES)
 """The default templates."""

@@ -1,13 +1,13 @@
-"""URLs of buckets as users write them: recognising them, and removing secrets."""
+"""URLs of buckets as users write them, without their secrets; and how the servers of buckets are reached."""
 
 from __future__ import annotations
 
+import os
 import re
-from typing import Final
+from typing import Any, Final, TypedDict
 
 from tar2tf_cli.errors import UsageError
-
-__all__ = ["as_recorded", "check_url", "is_remote", "server_of", "without_secrets"]
+from tar2tf_cli.ops.rules import accepted
 
 _USER: Final = re.compile(r"(?<=://)(?:[^/@:]+:[^@]*|[^/@]+)@")  # an S3 key may contain slashes
 _WEB_USER: Final = re.compile(r"(?<=://)[^/?#]*@")
@@ -65,3 +65,46 @@ def server_of(url: str) -> str:
     if not found:
         raise UsageError("the address, or where it redirects to, is not a valid URL")
     return found[1] + found[2]
+
+
+_RETRY_FOR: Final = 60.0
+_VARIABLE: Final = "TAR2TF_RETRY_FOR"
+
+
+class Reach(TypedDict, total=False):
+    """Keyword arguments of everything that opens buckets.
+
+    Keys:
+        endpoint: the server's URL, for AIStore and for servers other than the clouds' own for S3, GCS and Azure.
+        retry_for: for how many seconds failed requests are repeated without progress; None for TAR2TF_RETRY_FOR or 60.
+        no_sign_request: whether requests carry no credentials, as for public buckets.
+    """
+
+    endpoint: str | None
+    retry_for: float | None
+    no_sign_request: bool
+
+
+def seconds(value: Any, label: str) -> float:
+    """Accept a number of seconds, 0 or more."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = -1
+    if isinstance(value, bool) or not number >= 0:
+        raise ValueError(f"{label} must be a number of seconds, 0 or more, not {value!r}")
+    return number
+
+
+def seconds_in(variable: str, otherwise: float) -> float:
+    """Return the seconds in an environment variable, or others where it is not set.
+
+    Raises:
+        UsageError: when it is not a number of seconds.
+    """
+    return accepted(seconds, os.environ.get(variable) or otherwise, variable)
+
+
+def wanted_retry_for(given: float | None) -> float:
+    """Return the seconds given, else those in the environment, else 60."""
+    return seconds_in(_VARIABLE, _RETRY_FOR) if given is None else given

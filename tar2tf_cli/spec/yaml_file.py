@@ -22,8 +22,6 @@ from tar2tf_cli.errors import Problem, SourceError, UsageError, meant
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.fields import Checked, fields_of, problems_of
 
-__all__ = ["IDENTITY", "SECTIONS", "SpecError", "SpecFile", "build", "overlaid", "problems", "read", "spec_fields"]
-
 SECTIONS: Final[dict[Any, type]] = {"input": Input, "output": Output}
 IDENTITY: Final = ("digest", "fields")
 """Additional keys in a manifest's input, which show whether labels or the example class changed."""

@@ -11,8 +11,6 @@ from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.reader import ReaderError
 from ruamel.yaml.scanner import RoundTripScanner, ScannerError
 
-__all__ = ["parse", "plain"]
-
 _MOST_DEPTH: Final = 64
 _MOST_VALUES: Final = 100_000
 _TOO_DEEP: Final = f"nested more than {_MOST_DEPTH} deep"

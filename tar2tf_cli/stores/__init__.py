@@ -18,16 +18,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tar2tf_cli.errors import UsageError
-from tar2tf_cli.spec.reach import wanted_retry_for
 from tar2tf_cli.spec.templates import split_template
-from tar2tf_cli.spec.urls import check_url, is_remote
+from tar2tf_cli.spec.urls import check_url, is_remote, wanted_retry_for
 from tar2tf_cli.stores.base import Folder, Source
-from tar2tf_cli.stores.object_info import ObjectInfo
+from tar2tf_cli.stores.transfer import ObjectInfo
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from tar2tf_cli.spec.reach import Reach
+    from tar2tf_cli.spec.urls import Reach
     from tar2tf_cli.stores.store import Store
 
 __all__ = [
@@ -58,7 +57,7 @@ def open_source(bucket: str, **reach: Unpack[Reach]) -> Source:
     if is_remote(folder):
         source = _source(open_store(folder, **reach))
     elif folder == "-":
-        from tar2tf_cli.stores.stdin import StdinSource
+        from tar2tf_cli.stores.directory import StdinSource
 
         source = StdinSource()
     else:
@@ -130,7 +129,7 @@ def open_store(bucket: str, **reach: Unpack[Reach]) -> Store:
 def _store(bucket: str, endpoint: str | None) -> Store:
     scheme = bucket.partition("://")[0]
     if scheme in ("http", "https"):
-        from tar2tf_cli.stores.http import HttpStore
+        from tar2tf_cli.stores.web import HttpStore
 
         return HttpStore(bucket)
     if scheme == "ais" or scheme.startswith("ais+"):

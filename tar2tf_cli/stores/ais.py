@@ -13,19 +13,66 @@ from urllib.parse import quote, urlencode
 
 from tar2tf_cli.errors import SourceError, UsageError, changed
 from tar2tf_cli.spec.templates import from_aistore
-from tar2tf_cli.spec.urls import server_of, without_secrets
-from tar2tf_cli.stores.ais_login import LOGIN, TLS_HINT, credentials, timeouts, tls
-from tar2tf_cli.stores.network import wrong_scheme
-from tar2tf_cli.stores.object_info import ObjectInfo
+from tar2tf_cli.spec.urls import seconds_in, server_of, without_secrets
+from tar2tf_cli.stores import retries as network
 from tar2tf_cli.stores.responses import HTTP_TO_HTTPS, body_of, byte_range, check_status, text_of
-from tar2tf_cli.stores.retries import NoSuchObject, Transient
-from tar2tf_cli.stores.transfer import Body
+from tar2tf_cli.stores.retries import NoSuchObject, Transient, wrong_scheme
+from tar2tf_cli.stores.transfer import Body, ObjectInfo
 from tar2tf_cli.stores.web import WebClient, WebStore
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.curl import Response
 
-__all__ = ["AisStore", "message_of", "parsed"]
+
+LOGIN: Final = "log in with `ais auth login`, or set AIS_AUTHN_TOKEN or AIS_AUTHN_TOKEN_FILE"
+TLS_HINT: Final = "set AIS_CLIENT_CA to the cluster's CA certificate"
+_TOKEN_FILE: Final = "~/.config/ais/cli/auth.token"
+_TRUE: Final = ("1", "t", "true", "y", "yes", "on")
+
+
+def credentials() -> dict[str, str]:
+    """Return the header with the token: AIS_AUTHN_TOKEN, AIS_AUTHN_TOKEN_FILE, or the file of `ais auth login`.
+
+    Raises:
+        UsageError: when the file is not one.
+    """
+    token = os.environ.get("AIS_AUTHN_TOKEN") or _token_in_file()
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _token_in_file() -> str | None:
+    given = network.file_of("AIS_AUTHN_TOKEN_FILE")
+    path = os.path.expanduser(given or _TOKEN_FILE)
+    try:
+        with open(path, encoding="utf-8") as file:
+            return str(json.load(file)["token"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UsageError(f"{path} is not a token file such as `ais auth login` writes") from None
+
+
+def tls() -> tuple[bool | str, tuple[str, str] | None]:
+    """Return whether certificates are checked, or the path of the CA; and the paths of a client's certificate and key.
+
+    Raises:
+        UsageError: when a file does not exist.
+    """
+    authority, certificate, key = map(network.file_of, ("AIS_CLIENT_CA", "AIS_CRT", "AIS_CRT_KEY"))
+    skip = os.environ.get("AIS_SKIP_VERIFY_CRT", os.environ.get("AIS_SKIP_VERIFY", ""))
+    verify = False if skip.lower() in _TRUE else authority or True
+    return verify, (certificate, key) if certificate and key else None
+
+
+def timeouts() -> tuple[float, float]:
+    """Return how many seconds connecting may take, and how many a node may send nothing.
+
+    Raises:
+        UsageError: when a variable is not a number.
+    """
+    connect = seconds_in("AIS_CONNECT_TIMEOUT", network.CONNECT_SECONDS)
+    return connect, seconds_in("AIS_READ_TIMEOUT", network.READ_SECONDS)
+
 
 _PROVIDERS: Final = {
     "ais": "ais",

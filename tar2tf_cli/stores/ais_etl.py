@@ -12,18 +12,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.errors import RemoteError, SourceError, Tar2tfError, meant
-from tar2tf_cli.stores.ais import message_of, parsed
-from tar2tf_cli.stores.ais_login import LOGIN
-from tar2tf_cli.stores.object_info import ObjectInfo
+from tar2tf_cli.stores.ais import LOGIN, message_of, parsed
 from tar2tf_cli.stores.responses import text_of
 from tar2tf_cli.stores.retries import Transient
-from tar2tf_cli.stores.transfer import Body
+from tar2tf_cli.stores.transfer import Body, ObjectInfo
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.ais import AisStore
     from tar2tf_cli.stores.curl import Response
 
-__all__ = ["LOCALLY", "NotRunning", "Transformers"]
 
 LOCALLY: Final = "convert where the command runs: --no-remote-exec"
 _NO_KUBERNETES: Final = re.compile("requires Kubernetes|k8s client is not initialized")

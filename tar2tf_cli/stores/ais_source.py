@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from tar2tf_cli.stores.ais import AisStore
     from tar2tf_cli.stores.ais_etl import Transformers
 
-__all__ = ["AisSource"]
-
 
 class AisSource(ObjectSource):
     """The shards of a bucket whose cluster may have transformers, which make records of them."""

@@ -12,14 +12,13 @@ from tar2tf_cli.errors import UsageError
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.samples.names import Sample
 from tar2tf_cli.spec.urls import is_remote, without_secrets
-from tar2tf_cli.stores.object_info import ObjectInfo
+from tar2tf_cli.stores.transfer import ObjectInfo
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.ais_etl import Transformers
     from tar2tf_cli.stores.ranges import Ranges
     from tar2tf_cli.stores.store import Store
 
-__all__ = ["Folder", "OnBytes", "OnFault", "Placed", "Source"]
 
 Placed: TypeAlias = "Generator[tuple[Mapping[str, str | None], Sample], None, None]"
 """Samples and the origin of each, as errors name it: a file or row as `member`, a tar as `shard`."""

@@ -9,36 +9,315 @@ resident, up to the size of the file, but the system can reclaim them at any tim
 from __future__ import annotations
 
 import contextlib
+import html
+import importlib
 import mmap
 import os
 import re
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+from importlib.util import module_from_spec
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NoReturn
 from urllib.parse import urlsplit
 
-from tar2tf_cli.errors import SourceError, Tar2tfError, UsageError
+from tar2tf_cli.errors import SourceError, Tar2tfError, UsageError, changed
 from tar2tf_cli.spec.urls import without_secrets
-from tar2tf_cli.stores import network
-from tar2tf_cli.stores.cloud_credentials import (
-    anonymous,
-    aws_endpoint,
-    aws_keys,
-    aws_provider,
-    google_provider,
-    region_of,
-)
-from tar2tf_cli.stores.cloud_errors import raise_as_ours, sentence
-from tar2tf_cli.stores.object_info import ObjectInfo
-from tar2tf_cli.stores.obstore_module import obstore_store
-from tar2tf_cli.stores.retries import NoSuchObject, Transient
+from tar2tf_cli.stores import retries as network
+from tar2tf_cli.stores.responses import HTTP_TO_HTTPS, check_status
+from tar2tf_cli.stores.retries import NoSuchObject, Transient, wrong_scheme
 from tar2tf_cli.stores.store import Store
-from tar2tf_cli.stores.transfer import Body, ResumingStream
+from tar2tf_cli.stores.transfer import Body, ObjectInfo, ResumingStream
 
-__all__ = ["KINDS", "AzureStore", "CloudStore", "GcsStore", "S3Store"]
+_modules: Final[dict[int, Any]] = {}  # by process
+_library: Final[list[str]] = []  # the path of the compiled module as installed
+_memory: Final[list[int]] = []  # descriptor of the file in memory for the copy that the forked processes share
+
+
+def obstore_store() -> Any:
+    """Return the module `obstore.store`, safe to use in this process; called by one thread at a time.
+
+    A tokio runtime that was started before a fork hangs in the forked process
+    (https://github.com/tokio-rs/tokio/issues/4301), and each loaded copy of obstore's library has its own.
+
+    Raises:
+        UsageError: when a forked process cannot load a copy.
+    """
+    if os.getpid() not in _modules:
+        if _modules:
+            _load_a_copy()
+        _modules[os.getpid()] = importlib.import_module("obstore.store")
+        _library[:] = _library or [str(sys.modules["obstore._obstore"].__file__)]
+        with suppress(AttributeError, OSError):  # neither every system nor every sandbox has them
+            _memory[:] = [os.memfd_create("obstore")]
+    return _modules[os.getpid()]
+
+
+def _load_a_copy() -> None:
+    """Load the library from a copy of its file, as the dynamic linker would return the one already loaded."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "obstore"]:
+        del sys.modules[name]
+    with suppress(ImportError, OSError, IndexError):
+        return _load(_copy_in_memory)
+    try:
+        return _load(_copy_on_disk)
+    except (ImportError, OSError) as error:
+        hint = "set TMPDIR to a folder that has 16 MB of space and is not mounted with noexec"
+        raise UsageError(f"obstore cannot be loaded in a worker process: {error}", hint=hint) from None
+
+
+def _load(copy: Callable[[], AbstractContextManager[str]]) -> None:
+    with copy() as path:
+        loader = ExtensionFileLoader("obstore._obstore", path)
+        module = module_from_spec(ModuleSpec(loader.name, loader, origin=loader.path))
+        loader.exec_module(module)
+    sys.modules[loader.name] = module
+
+
+@contextmanager
+def _copy_in_memory() -> Iterator[str]:
+    """The path of the copy that the first of the forked processes makes for all of them."""
+    import fcntl
+    import shutil
+
+    descriptor = _memory.pop()
+    path = f"/proc/{os.getpid()}/fd/{descriptor}"  # new in each process, or the linker would take the one it knows
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_size != os.stat(_library[0]).st_size:
+            shutil.copyfile(_library[0], path)  # which ends the lock
+        fcntl.lockf(descriptor, fcntl.LOCK_UN)
+        yield path
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _copy_on_disk() -> Iterator[str]:
+    import shutil
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        yield shutil.copy(_library[0], folder)
+
+
+_REGION: Final = "wrong region"
+_BUCKET: Final = "no such bucket"
+_TODO: Final = {_REGION: "set AWS_REGION to the bucket's region", _BUCKET: "check the URL and the endpoint"}
+_MEANING: Final = {
+    code: meaning
+    for codes, meaning in (
+        ("InvalidAccessKeyId XAdminUserNotFound", "wrong access key"),
+        ("SignatureDoesNotMatch AuthenticationFailed", "wrong secret key"),
+        ("ExpiredToken InvalidToken TokenRefreshRequired", "the credentials expired"),
+        ("AccessDenied AuthorizationFailure AuthorizationPermissionMismatch", "permission denied"),
+        ("AuthorizationHeaderMalformed PermanentRedirect IllegalLocationConstraintException", _REGION),
+        ("NoSuchBucket ContainerNotFound InvalidBucketName InvalidResourceName", _BUCKET),
+    )
+    for code in codes.split()
+}
+"""What the codes of S3 and Azure mean: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html,
+https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes
+"""
+_NAMES: Final = (
+    "names with //, /./, /../ or control characters cannot be used: write single slashes, rename such objects, or name "
+    "a folder without them"
+)
+_MACHINE: Final = re.compile("169.254|/latest/(api|meta-data)/|computeMetadata|metadata/identity")
+"""Where obstore asks for credentials on a cloud machine when it has found no others."""
+
+_PROVIDER: Final = re.compile(r"External \w+ credential provider: (\w+): ([^\n]+)")
+"""What obstore says when a function that gets credentials raises an exception: its type and words."""
+
+_PASSING: Final = re.compile("Connect|Timeout|Transport|Endpoint")
+
+
+def raise_as_ours(error: Exception, where: str, server: str, login: str, offset: int | None) -> NoReturn:
+    """Raise our error for an exception of obstore.
+
+    Args:
+        error: obstore's exception, whose text is one sentence followed by a dump of its causes.
+        where: the object or bucket.
+        server: the server's URL or name.
+        login: what to do about credentials.
+        offset: where in the object reading was to begin.
+
+    Raises:
+        Transient: for failures that a retry may fix.
+        NoSuchObject: for an object that does not exist.
+        SourceError: for the rest.
+    """
+    text = str(error)
+    if isinstance(error, ValueError) or type(error).__name__ == "InvalidPathError":
+        raise SourceError(sentence(error), shard=where, hint=_NAMES) from None
+    status = re.search(r"(?:status code: |\(code: )(\d{3})", text)
+    code, message = _between("Code", text), _between("Message", text)
+    if meaning := _MEANING.get("PermanentRedirect" if "BareRedirect" in text else code):
+        words = f"{meaning}: {message}" if message else meaning
+        raise SourceError(words, shard=where, hint=_TODO.get(meaning, login)) from None
+    if status and status[1] in ("412", "416"):
+        raise changed(where, offset) from None
+    if found := _PROVIDER.search(text):
+        if _PASSING.search(found[1]):
+            raise Transient(found[2], server) from None
+        hint = "run `aws sso login`, or log in as your organisation does" if "SSO" in found[1] else login
+        raise SourceError(f"no credentials could be obtained: {found[2]}", shard=where, hint=hint) from None
+    if _MACHINE.search(text):
+        raise SourceError("no credentials were found", shard=where, hint=login) from None
+    if "token request" in text:
+        asked = re.search(r"performing \w+ (https?://[^/\s]+)", text)
+        if asked and (int(status[1]) >= 500 if status else "HttpError" in text):
+            raise Transient(f"no token for the credentials: {_reason(error)}", asked[1]) from None
+        raise SourceError(f"the credentials are not accepted: {_reason(error)}", shard=where, hint=login) from None
+    if HTTP_TO_HTTPS.search(text):
+        raise wrong_scheme(server, "https") from None
+    if status:
+        check_status(int(status[1]), message, where, login if status[1] in ("401", "403") else None, server=server)
+    if "InvalidMessage" in text:
+        raise wrong_scheme(server, "http") from None
+    if "InvalidCertificate" in text:
+        hint = "set AWS_CA_BUNDLE or SSL_CERT_FILE to the server's CA"
+        raise SourceError(f"TLS failed: {_reason(error)}", shard=where, hint=hint) from None
+    if "TimedOut" in text or "kind: Timeout" in text:
+        raise Transient("no answer in time", server) from None
+    raise Transient(_reason(error), server) from None
+
+
+def sentence(error: Exception) -> str:
+    """Return the first sentence of an obstore error, without its URL, which may contain secrets."""
+    first = str(error).partition("\n")[0]
+    return re.sub(r"^Generic \w+ error: |.* in [\d.]+\S?s - |\S+://\S+", "", first).strip() or type(error).__name__
+
+
+def _reason(error: Exception) -> str:
+    """Return the root cause of an obstore error, in the system's words if there are any."""
+    dump = str(error).partition("\n\nDebug source:")[2]
+    words: list[str] = re.findall(r'(?:message|error): "([^"]+)"', dump)
+    if words:
+        return words[-1].rpartition(": ")[2]
+    if found := re.search(r"InvalidCertificate\((?:\s*Other(?:Error)?\()*\s*(\w+)", dump):
+        return f"the certificate is not accepted: {found[1]}"
+    if "Incomplete" in dump:
+        return "the connection broke off"
+    return sentence(error)
+
+
+def _between(tag: str, text: str) -> str:
+    found = re.search(rf"<{tag}>([^<]*)</{tag}>", text)
+    return html.unescape(found[1]).strip().splitlines()[0].rstrip(". ") if found and found[1].strip() else ""
+
+
+AMAZON: Final = "https://s3.amazonaws.com"
+_ENOUGH: Final = ("AWS_ACCESS_KEY_ID", "AWS_SKIP_SIGNATURE", "AWS_WEB_IDENTITY_TOKEN_FILE")
+_PROFILES: Final = ("AWS_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")
+_SHARED: Final = "AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"
+_CONFIG: Final = "AWS_CONFIG_FILE", "~/.aws/config"
+_KEYS: Final = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+_OTHERS: Final = ("role_arn", "web_identity_token_file", "credential_process", "login_session", "sso_")
+_LIFETIME: Final = timedelta(minutes=10)  # until boto3 is called again, which renews credentials about to expire
+
+
+def aws_keys() -> dict[str, str]:
+    """Return the keys and the region of the profile in AWS's files; nothing if variables have keys.
+
+    Nothing either if boto3 has to be asked, for a role, single sign-on or a command that prints keys:
+    https://docs.aws.amazon.com/sdkref/latest/guide/standardized-credentials.html
+    """
+    if any(map(os.environ.get, _ENOUGH)):
+        return {}
+    shared, config = _profile()
+    keys = shared if _KEYS[0] in shared else config
+    if not all(map(keys.get, _KEYS[:2])) or any(key.startswith(_OTHERS) for key in (*shared, *config)):
+        return {}
+    found = {key: keys[key] for key in _KEYS if keys.get(key)}
+    region = shared.get("region") or config.get("region")
+    if region and not (os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")):
+        found["region"] = region
+    return found
+
+
+def aws_endpoint() -> str | None:
+    """Return the address of the server that the profile in AWS's files names, such as one's own; None for Amazon."""
+    if os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() == "true":
+        return None
+    shared, config = _profile()
+    return config.get("endpoint_url") or shared.get("endpoint_url")
+
+
+def _profile() -> tuple[dict[str, str], dict[str, str]]:
+    """Return what AWS's file of credentials and its configuration have for the profile."""
+    name = os.environ.get("AWS_DEFAULT_PROFILE") or os.environ.get("AWS_PROFILE") or "default"
+    shared, config = _sections(*_SHARED), _sections(*_CONFIG)
+    return shared.get(name, {}), config.get(f"profile {name}") or config.get(name, {})
+
+
+def _sections(variable: str, path: str) -> dict[str, dict[str, str]]:
+    """Return the sections of one of AWS's files; none if there is no such file, or it cannot be read."""
+    file = os.path.expanduser(os.environ.get(variable) or path)
+    if not os.path.isfile(file):
+        return {}
+    from configparser import Error, RawConfigParser
+
+    parser = RawConfigParser(default_section="")
+    with contextlib.suppress(Error, UnicodeDecodeError):
+        parser.read(file, "utf-8")
+        return {name: dict(parser[name]) for name in parser.sections()}
+    return {}
+
+
+def aws_provider() -> Any:
+    """Return a function that gets obstore credentials from boto3, if AWS's files may hold some and variables do not.
+
+    Raises:
+        UsageError: when a profile is requested and boto3 is not installed or does not find it.
+    """
+    asked = any(map(os.environ.get, _PROFILES))
+    if any(map(os.environ.get, _ENOUGH)) or not (asked or os.path.isdir(os.path.expanduser("~/.aws"))):
+        return None
+    try:
+        from obstore.auth.boto3 import Boto3CredentialProvider
+
+        return Boto3CredentialProvider(ttl=_LIFETIME)
+    except Exception as error:  # boto3 is not installed, or finds no credentials or no such profile
+        if not asked:
+            return None
+        for variable in _PROFILES[1:]:
+            network.file_of(variable)
+        words = "AWS's configuration holds no credentials" if "Received None" in str(error) else f"AWS: {error}"
+        hint = "check AWS_PROFILE; roles and single sign-on need boto3: pip install boto3"
+        raise UsageError(words, hint=hint) from None
+
+
+def google_provider() -> Any:
+    """Return a function that gets a token from google-auth for obstore; None without google-auth or credentials."""
+    with contextlib.suppress(Exception):
+        from obstore.auth.google import GoogleCredentialProvider
+
+        return GoogleCredentialProvider()
+    return None
+
+
+def anonymous() -> dict[str, Any]:
+    """Return a token that an emulator of Google Cloud Storage accepts."""
+    return {"token": "none", "expires_at": None}
+
+
+def region_of(bucket: str) -> dict[str, str]:
+    """Look up the region of a bucket, which Amazon makes public; nothing when it cannot be reached."""
+    from tar2tf_cli.stores.web import WebClient
+
+    with contextlib.suppress(Transient, Tar2tfError):
+        answer = WebClient().send("HEAD", f"{AMAZON}/{bucket}", follow=False)
+        answer.close()
+        if region := answer.headers.get("x-amz-bucket-region"):
+            return {"region": region}
+    return {}
+
 
 _PAGE: Final = 1000
 _PART: Final = 64 << 20

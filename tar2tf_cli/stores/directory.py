@@ -1,4 +1,4 @@
-"""Shards in a local directory, or a single tar file."""
+"""Shards in a local directory, a single tar file, or one tar on standard input."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from functools import partial
 from io import FileIO
 from typing import TYPE_CHECKING
 
-from tar2tf_cli.errors import SourceError, changed, read_failed
+from tar2tf_cli.errors import SourceError, UsageError, changed, read_failed
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.spec.templates import resolve
 from tar2tf_cli.stores.base import Source
-from tar2tf_cli.stores.object_info import ObjectInfo
+from tar2tf_cli.stores.transfer import ObjectInfo
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.ranges import FileRanges
-
-__all__ = ["DirectorySource"]
 
 
 class DirectorySource(Source):
@@ -225,3 +223,28 @@ def _state(status: os.stat_result) -> tuple[int, int, int, int]:
 def _version(status: os.stat_result) -> str:
     seconds, nanoseconds = divmod(status.st_mtime_ns, 1_000_000_000)
     return f"{seconds}.{nanoseconds:09d}"
+
+
+class StdinSource(Source):
+    """Standard input as a bucket of one shard; it can be read once."""
+
+    bucket = "-"
+    repeatable = False
+
+    def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
+        """List one input named `-`, of unknown size and version."""
+        if templates:
+            raise UsageError("standard input is a single tar, so it takes no template")
+        if os.isatty(0):
+            raise UsageError(
+                "standard input is a terminal, not a shard", hint="pipe or redirect one to it: ... - < x.tar"
+            )
+        return [ObjectInfo("-", None, None)]
+
+    def open(self, item: ObjectInfo) -> ByteStream:
+        """Open the process's standard input, unbuffered."""
+        return FileIO(os.dup(0))
+
+    def locate(self, name: str) -> str:
+        """`<stdin>`."""
+        return "<stdin>"

@@ -13,12 +13,9 @@ from tar2tf_cli.errors import NothingFoundError, SourceError
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.spec.templates import expand, is_glob, is_numbered, resolve
 from tar2tf_cli.stores.base import Source
-from tar2tf_cli.stores.object_info import ObjectInfo
 from tar2tf_cli.stores.ranges import ObjectRanges
 from tar2tf_cli.stores.store import SMALL, Bodies, Store
-from tar2tf_cli.stores.transfer import FetchThreads, ResumingStream
-
-__all__ = ["ObjectSource"]
+from tar2tf_cli.stores.transfer import FetchThreads, ObjectInfo, ResumingStream
 
 _LIST_FROM: Final = 16
 """Number of names from which one listing is cheaper than a request for each."""

@@ -11,13 +11,12 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from tar2tf_cli.errors import SourceError, changed, read_failed
-from tar2tf_cli.stores.object_info import ObjectInfo
 from tar2tf_cli.stores.retries import Transient
+from tar2tf_cli.stores.transfer import ObjectInfo
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.store import Store
 
-__all__ = ["FileRanges", "ObjectRanges", "Ranges"]
 
 Block: TypeAlias = "Future[bytes]"
 

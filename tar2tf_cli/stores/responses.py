@@ -7,14 +7,12 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from tar2tf_cli.errors import SourceError
-from tar2tf_cli.stores.network import wrong_scheme
-from tar2tf_cli.stores.retries import NoSuchObject, Transient
+from tar2tf_cli.stores.retries import NoSuchObject, Transient, wrong_scheme
 from tar2tf_cli.stores.transfer import Body
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.curl import Response
 
-__all__ = ["HTTP_TO_HTTPS", "TRANSIENT", "body_of", "byte_range", "check_status", "crc32c_of", "text_of"]
 
 HTTP_TO_HTTPS: Final = re.compile("HTTP request to an HTTPS server|plain HTTP request was sent to HTTPS port")
 """What servers written in Go, and nginx, answer to HTTP where they speak HTTPS."""

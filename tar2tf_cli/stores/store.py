@@ -13,15 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import SourceError
-from tar2tf_cli.stores.object_info import ObjectInfo
-from tar2tf_cli.stores.parallel import ParallelStream
 from tar2tf_cli.stores.retries import NoSuchObject, persist
-from tar2tf_cli.stores.transfer import Body, ResumingStream
+from tar2tf_cli.stores.transfer import Body, ObjectInfo, ParallelStream, ResumingStream
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["SMALL", "Bodies", "Store", "read_object"]
 
 _PARALLEL: Final = 32
 _READ: Final = 1 << 20

@@ -1,22 +1,49 @@
-"""Transfers for every store: a broken transfer resumes, and the received bytes are checked."""
+"""Transfers for every store: a broken transfer resumes, a slow one gets more connections, and all bytes are checked."""
 
 from __future__ import annotations
 
 import contextlib
 import queue
+import re
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from tar2tf_cli.errors import SourceError, Tar2tfError, changed
-from tar2tf_cli.formats.crc32c import crc32c
-from tar2tf_cli.stores.network import LEAST
-from tar2tf_cli.stores.object_info import ObjectInfo
-from tar2tf_cli.stores.retries import Patience, Transient, in_thread
+from tar2tf_cli.formats.checksums import crc32c
+from tar2tf_cli.stores.retries import LEAST, Patience, Transient, in_thread
 
-__all__ = ["Body", "Fetch", "FetchThreads", "ResumingStream", "hasher"]
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+
+_SUFFIX: Final = re.compile(r"(?is)(?<=.)\.(?:tgz|tar(?:\.(?:gz|zst|bz2|xz))?)\Z")
+
+
+class ObjectInfo(NamedTuple):
+    """One input shard.
+
+    Attributes:
+        name: the object's name in its bucket.
+        size: size in bytes as stored; None when it is known only after reading to the end.
+        version: changes when the object's bytes do, such as an ETag or modification time; None when there is none.
+        checksum: kind and value of a checksum of its bytes, if a listing has it.
+    """
+
+    name: str
+    size: int | None
+    version: str | None
+    checksum: tuple[str, str] | None = None
+
+    @property
+    def stem(self) -> str:
+        """Return the name without folders and without `.tar`, `.tar.gz` and the like."""
+        base = self.name.rpartition("/")[2]
+        found = _SUFFIX.search(base)
+        return base[: found.start()] if found else base
 
 
 @dataclass(slots=True)
@@ -288,3 +315,71 @@ class ResumingStream:
 
     def _error(self, message: str, offset: int) -> SourceError:
         return SourceError(message, shard=self._name, offset=offset)
+
+
+class _NoRangesError(Exception):
+    """The server answers with the whole object."""
+
+
+class ParallelStream(ResumingStream):
+    """Begins with one request for the whole object; when its reader has to wait, requests parts of it at the same time.
+
+    Object stores limit the rate of a connection, often to less than 100 MB/s. The parts in memory are at most
+    `CONNECTIONS + 1`.
+    """
+
+    PART: Final = 8 << 20
+    CONNECTIONS: Final = 4
+    MOSTLY: Final = 0.75
+    """The share of the time that a reader waits for a connection that is too slow."""
+
+    FAST: Final = 100e6
+    """Bytes a second from which on one connection is enough."""
+
+    def _in_order(self) -> Iterator[bytes]:
+        offset, measured = 0, 0
+        began, waited = time.monotonic(), self._waited
+        blocks = self._from(0)
+        for block in blocks:
+            yield block
+            offset += len(block)
+            if offset - measured >= self.PART and self._is_worth_it(offset):
+                seconds = time.monotonic() - began
+                if self._waited - waited > self.MOSTLY * seconds and offset - measured < self.FAST * seconds:
+                    blocks.close()
+                    yield from self._at_once(offset)
+                    return
+                measured, began, waited = offset, time.monotonic(), self._waited
+
+    def _is_worth_it(self, offset: int) -> bool:
+        """Whether much is left, and a replacement of the object would be noticed."""
+        return self._size is not None and self._size - offset > 2 * self.PART and self._version is not None
+
+    def _at_once(self, offset: int) -> Iterator[bytes]:
+        """Yield the rest of the object, of which the next parts are on their way."""
+        size = self._size or 0
+        begins = iter(range(offset, size, self.PART))
+        coming: deque[Future[list[bytes]]] = deque()
+
+        def request() -> None:
+            if (begin := next(begins, None)) is not None:
+                coming.append(in_thread(lambda: [*self._from(begin, min(begin + self.PART, size))])[1])
+
+        for _ in range(self.CONNECTIONS):
+            request()
+        while coming:
+            try:
+                part = coming.popleft().result()
+            except _NoRangesError:
+                yield from self._from(offset)
+                return
+            request()
+            offset += sum(map(len, part))
+            yield from part
+
+    def _attach(self, offset: int, end: int | None) -> Body:
+        body = super()._attach(offset, end)
+        if end is not None and body.start != offset:
+            body.close()
+            raise _NoRangesError
+        return body

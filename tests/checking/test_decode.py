@@ -16,7 +16,7 @@ from PIL import Image
 from skimage import data
 
 from checked import Ran, a_tar, an_example, check, framed, kinds, write
-from tar2tf_cli.formats.image.gif import check_gif
+from tar2tf_cli.formats.image.headers import check_gif
 
 PIXELS = np.random.default_rng(0).integers(0, 255, (40, 50, 3), np.uint8)
 JPEG, PNG = tf.io.encode_jpeg(PIXELS).numpy(), tf.io.encode_png(PIXELS).numpy()

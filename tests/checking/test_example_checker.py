@@ -22,9 +22,9 @@ from checked import (
     write,
 )
 from properties import example_count
-from tar2tf_cli.checking import example_checker
-from tar2tf_cli.checking.example_checker import Checker
-from tar2tf_cli.conversion.expected import Expected, expected
+from tar2tf_cli.checking import check_tfrecord as example_checker
+from tar2tf_cli.checking.check_tfrecord import Checker
+from tar2tf_cli.conversion.manifest import Expected, expected
 from tar2tf_cli.formats import example
 from tar2tf_cli.formats.example_parser import parse
 from wire import tensorflow_parses

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from checked import an_example, framed
 from kernels import built, needs_compiler
-from tar2tf_cli.checking.check_tfrecord import check_tfrecord
-from tar2tf_cli.checking.example_checker import Checker
+from tar2tf_cli.checking.check_tfrecord import Checker, check_tfrecord
 from tar2tf_cli.checking.faults import FileReport
 from tar2tf_cli.checking.verify import verify
-from tar2tf_cli.conversion.expected import Expected
+from tar2tf_cli.conversion.manifest import Expected
 from tar2tf_cli.formats import kernel, record_usual
 from tar2tf_cli.formats.record_usual import reader_of_the_rest
 from wire import encoded, features_of_any_kind, hand_encoded_examples

@@ -17,8 +17,7 @@ from checked import Ran, a_tar, an_example, flipped, framed, write
 from inspected import a_jpeg, a_png
 from tar2tf_cli.checking.contents import Contents, ShardContents
 from tar2tf_cli.checking.faults import Fault, FileReport, Report
-from tar2tf_cli.checking.page import write_page
-from tar2tf_cli.checking.page_data import Picture, ShardPage, find_duplicates, split_of
+from tar2tf_cli.checking.page import Picture, ShardPage, find_duplicates, split_of, write_page
 
 OPEN = {"meta", "img", "br", "rect"}
 

@@ -24,8 +24,8 @@ from checked import (
     some_examples,
     write,
 )
-from tar2tf_cli.cli.output import count
-from tar2tf_cli.formats.crc32c import crc32c, masked
+from tar2tf_cli.errors import count
+from tar2tf_cli.formats.checksums import crc32c, masked
 from tar2tf_cli.inputs.open_shard import sniff
 
 # --- Damaged TFRecord ---

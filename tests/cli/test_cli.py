@@ -229,7 +229,7 @@ LATE = LIBRARIES | NETWORK | PROCESSES | STANDARD | OPS | CONVERSION
 """Modules that take a millisecond or more to import, or that few conversions need."""
 
 COMMANDS = {
-    "convert": ({"tar2tf_cli.pipeline.transformations"}, 100),
+    "convert": ({"tar2tf_cli.compat.transformations"}, 100),
     "verify": ({"json", "tar2tf_cli.conversion.manifest", "tar2tf_cli.checking.salvage"}, 70),
     "inspect": ({"json", "tar2tf_cli.conversion.manifest", "tar2tf_cli.spec.conversion"}, 68),
 }

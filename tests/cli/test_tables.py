@@ -16,8 +16,7 @@ from checked import Ran, a_tar, in_a_process, write
 from inspected import look_into
 from shards import PHOTOS
 from tar2tf_cli.checking import inspect as inspection
-from tar2tf_cli.cli.output import printable, size
-from tar2tf_cli.cli.table import table
+from tar2tf_cli.cli.output import printable, size, table
 
 # --- Tables ---
 
@@ -114,7 +113,7 @@ def test_a_terminal_of_60_columns_shows_whole_names_and_kinds(
     path = write(
         tmp_path / "a.tar", a_tar([(f"{number:04d}.{name}", data) for number in range(9) for name, data in entries])
     )
-    monkeypatch.setattr("tar2tf_cli.cli.table.terminal_width", lambda: 60)
+    monkeypatch.setattr("tar2tf_cli.cli.output.terminal_width", lambda: 60)
     lines = run_inspect(path).out.splitlines()
     assert max(map(columns, lines[1:])) <= 60
     table = "\n".join(lines[2:])

@@ -8,7 +8,7 @@ import pytest
 
 from shards import samples, tree, write_members, write_tar
 from tar2tf_cli.cli import main
-from tar2tf_cli.samples.batches import Batch
+from tar2tf_cli.samples.grouping import Batch
 
 
 @pytest.mark.parametrize("pure", ["0", "1"])

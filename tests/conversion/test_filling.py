@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from shards import samples, tree, write_tar
-from tar2tf_cli.conversion import filling
+from tar2tf_cli.conversion import tasks as filling
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.sharding import Shard
-from tar2tf_cli.conversion.writing import WriteShard
+from tar2tf_cli.conversion.tasks import WriteShard
 from tar2tf_cli.errors import SinkError, WorkerError
-from tar2tf_cli.formats.record_file import RecordFile
+from tar2tf_cli.formats.files import RecordFile
 from tar2tf_cli.spec.conversion import Conversion, Output
 
 EACH = 70 * 300

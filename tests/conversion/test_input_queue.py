@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tar2tf_cli.conversion import input_queue
-from tar2tf_cli.conversion.input_queue import InputQueue
+from tar2tf_cli.conversion import schedule as input_queue
+from tar2tf_cli.conversion.schedule import InputQueue
 from tar2tf_cli.stores import ObjectInfo
 
 LARGE, SMALL = 100_000_000, 1000

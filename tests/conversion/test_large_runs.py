@@ -17,17 +17,16 @@ import pytest
 from benchmarks.peers.conductor import Listing, conduct, publisher, result
 from shards import samples, write_tar
 from tar2tf_cli import convert
-from tar2tf_cli.conversion import late_entries
-from tar2tf_cli.conversion.claim import make_claim
-from tar2tf_cli.conversion.group import Group, load_group, save_group
+from tar2tf_cli.conversion import manifest as late_entries
+from tar2tf_cli.conversion.existing import make_claim
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.plan import make_plan
 from tar2tf_cli.conversion.publish import Publisher
-from tar2tf_cli.conversion.reading import Worker
 from tar2tf_cli.conversion.schedule import ConversionSchedule
 from tar2tf_cli.conversion.sharding import Shard
-from tar2tf_cli.conversion.spool_index import SpoolIndex
+from tar2tf_cli.conversion.spool import SpoolIndex
 from tar2tf_cli.conversion.tally import Tally
+from tar2tf_cli.conversion.tasks import Group, Worker, load_group, save_group
 from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.engines.base import Outcome
 from tar2tf_cli.errors import DamagedShardError

@@ -17,12 +17,12 @@ from hypothesis import example as example_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planned import conversion, indexed
+from planning import conversion, indexed
 from properties import example_count
 from tar2tf_cli.conversion import shuffling
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
 from tar2tf_cli.conversion.shuffling import rows_of, sorted_tables
-from tar2tf_cli.conversion.spool_index import Part, SpoolIndex, StoredIndex
+from tar2tf_cli.conversion.spool import Part, SpoolIndex, StoredIndex
 from tar2tf_cli.spec.conversion import Conversion
 
 LIMIT = 1000

@@ -15,15 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checked import edit
-from planned import conversion, indexed
+from planning import conversion, indexed
 from properties import example_count
 from shards import samples, tar2tf, tree, write_tar
-from tar2tf_cli.conversion.earlier import EarlierOutput
-from tar2tf_cli.conversion.lineage import Lineage
-from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
-from tar2tf_cli.conversion.run import Summary, convert
+from tar2tf_cli.conversion.existing import EarlierOutput, UpdatePlanner
+from tar2tf_cli.conversion.manifest import Lineage, Manifest, ShardEntry
+from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
-from tar2tf_cli.conversion.update_planner import UpdatePlanner
+from tar2tf_cli.conversion.tally import Summary
 from tar2tf_cli.errors import OutputExistsError, SourceError, Tar2tfError, UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.report import InputReport

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from tar2tf_cli.conversion import reading, writing
-from tar2tf_cli.conversion.group import Group
+from tar2tf_cli.conversion import tasks as reading
+from tar2tf_cli.conversion import tasks as writing
 from tar2tf_cli.conversion.sharding import Piece, ShardReport
+from tar2tf_cli.conversion.tasks import Group
 from tar2tf_cli.errors import SourceError
-from tar2tf_cli.formats.crc32c import crc32c
+from tar2tf_cli.formats.checksums import crc32c
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from reading import assert_same, in_a_fork
 from servers import FaultyServer
 from shards import PHOTOS, tar2tf
 from tar2tf_cli import Records, load_dataset, open_records
-from tar2tf_cli.datasets.indexes import Indexes
+from tar2tf_cli.datasets.records import Indexes
 from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError, UsageError
 from tar2tf_cli.stores.ranges import FileRanges
 
@@ -188,7 +188,7 @@ def test_shards_that_a_manifest_lists_are_indexed_when_they_are_read(photos: Pat
 
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of shards that are scanned from now on."""
-    import tar2tf_cli.datasets.indexes as module
+    import tar2tf_cli.datasets.records as module
 
     names: list[str] = []
     scan = module.scan

@@ -17,8 +17,8 @@ import pytest
 
 from tar2tf_cli import Conversion, Input, Output, convert
 from tar2tf_cli.cli import all_commands, cli
+from tar2tf_cli.features.feature_map import TYPES
 from tar2tf_cli.features.presets import PRESETS
-from tar2tf_cli.features.types import TYPES
 from tar2tf_cli.ops import OPS
 from tar2tf_cli.stores.cloud import AzureStore, GcsStore, S3Store
 

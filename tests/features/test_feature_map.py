@@ -20,7 +20,8 @@ from reading import load_both
 from shards import examples, write_tar
 from tar2tf_cli import load_dataset
 from tar2tf_cli.conversion.manifest import Manifest
-from tar2tf_cli.conversion.run import Summary, convert
+from tar2tf_cli.conversion.run import convert
+from tar2tf_cli.conversion.tally import Summary
 from tar2tf_cli.datasets.parse import feature_description
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
 from tar2tf_cli.features.feature_map import FeatureMap

@@ -12,7 +12,7 @@ import pytest
 from shards import examples, tar2tf, write_tar
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.errors import SampleError, UsageError
-from tar2tf_cli.features.types import TYPES
+from tar2tf_cli.features.feature_map import TYPES
 from tar2tf_cli.ops import Select, SelectDict, SelectJSON, SelectList
 from tar2tf_cli.ops.select import flatten, parse_select, to_selection
 from tar2tf_cli.spec.conversion import Conversion, Input, Output

@@ -14,7 +14,7 @@ import pytest
 import webdataset
 from webdataset.autodecode import Decoder, basichandlers
 
-from opped import encoded, loaded
+from op_cases import encoded, loaded
 from shards import records, tar2tf, write_tar
 from tar2tf_cli import load_dataset
 from tar2tf_cli.ops import Decode

@@ -19,8 +19,8 @@ from properties import example_count
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.formats import kernel
-from tar2tf_cli.formats.tar_blocks import Blocks
-from tar2tf_cli.samples.batches import Batch
+from tar2tf_cli.formats.tar import Blocks
+from tar2tf_cli.samples.grouping import Batch
 from tar2tf_cli.samples.plain import PlainSamples
 from tar2tf_cli.spec.conversion import Conversion, Input
 from tar2tf_cli.stores import open_source

@@ -16,7 +16,7 @@ from tar2tf_cli import convert
 from tar2tf_cli.conversion.plan import make_plan
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.flow.reading import Reading
-from tar2tf_cli.flow.threads import Placed, work_in_threads
+from tar2tf_cli.flow.sample_flow import Placed, work_in_threads
 from tar2tf_cli.ops import Cast, Decode, Func, Resize, Rotate
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.stores import open_source

@@ -12,8 +12,9 @@ import pytest
 from images import (
     jpeg,
 )
-from tar2tf_cli.formats.image import buffers, decode, resize
-from tar2tf_cli.formats.image.buffers import buffer
+from tar2tf_cli.formats.image import decode, resize
+from tar2tf_cli.formats.image import pixels as buffers
+from tar2tf_cli.formats.image.pixels import buffer
 
 
 @pytest.fixture(autouse=True)

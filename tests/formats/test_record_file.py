@@ -15,10 +15,9 @@ import pytest
 from shards import convert, samples, tar2tf, tree, write_tar
 from tar2tf_cli import convert as run
 from tar2tf_cli.errors import SinkError
-from tar2tf_cli.formats import direct_file as direct
-from tar2tf_cli.formats.crc32c import crc32c
-from tar2tf_cli.formats.direct_file import DirectFile, shard_file
-from tar2tf_cli.formats.record_file import RecordFile, WholeFile, write_all, write_whole
+from tar2tf_cli.formats import files as direct
+from tar2tf_cli.formats.checksums import crc32c
+from tar2tf_cli.formats.files import DirectFile, RecordFile, WholeFile, shard_file, write_all, write_whole
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 needs_direct = pytest.mark.skipif(not hasattr(os, "O_DIRECT"), reason="there is no O_DIRECT on this system")

@@ -10,8 +10,8 @@ import pytest
 
 from checked import an_example, framed
 from makers import Dribble
-from tar2tf_cli.checking.example_checker import Checker
-from tar2tf_cli.conversion.expected import Expected
+from tar2tf_cli.checking.check_tfrecord import Checker
+from tar2tf_cli.conversion.manifest import Expected
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats import record_shortened
 from tar2tf_cli.formats.example_parser import parse

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from tar2tf_cli.errors import SinkError
-from tar2tf_cli.formats.record_stream import RecordStream
+from tar2tf_cli.formats.files import RecordStream
 
 
 class Watched(io.BytesIO):

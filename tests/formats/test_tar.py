@@ -19,8 +19,7 @@ from makers import END, Dribble, gzipped, header, long_name, member, pax, tar_of
 from properties import example_count
 from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.formats.compression import open_stream
-from tar2tf_cli.formats.tar import Member, TarReader
-from tar2tf_cli.formats.tar_header import BLOCK
+from tar2tf_cli.formats.tar import BLOCK, Member, TarReader
 from tars import FILES, WHOLE, SmallChunks, archive, damage, files, read
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}

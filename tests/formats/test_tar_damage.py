@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from makers import END, Dribble, files_of, member, tar_of
 from properties import example_count
 from tar2tf_cli.errors import DamagedShardError
-from tar2tf_cli.formats.tar import TarReader
-from tar2tf_cli.formats.tar_header import BLOCK
+from tar2tf_cli.formats.tar import BLOCK, TarReader
 from tars import FILES, WHOLE, SmallChunks, damage, files, read
 
 # --- What is claimed ---

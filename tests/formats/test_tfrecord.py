@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 from makers import Dribble, gzipped
 from properties import example_count
 from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.formats.checksums import crc32c, masked
 from tar2tf_cli.formats.compression import open_stream
-from tar2tf_cli.formats.crc32c import crc32c, masked
-from tar2tf_cli.formats.record_file import crc32c_of_file
-from tar2tf_cli.formats.record_scan import find_length
-from tar2tf_cli.formats.tfrecord import FRAMING, MAX_RECORD, RecordReader, frame, stored_crc
+from tar2tf_cli.formats.files import crc32c_of_file
+from tar2tf_cli.formats.tfrecord import FRAMING, MAX_RECORD, RecordReader, find_length, frame, stored_crc
 
 lengths = st.integers(0, 40_000) | st.integers(250_000, 600_000)
 few_records = st.lists(st.binary(max_size=60) | lengths.map(bytes), max_size=6)

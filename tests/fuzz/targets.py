@@ -17,28 +17,22 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from tar2tf_cli.checking.check_tfrecord import check_tfrecord
-from tar2tf_cli.checking.example_checker import Checker
+from tar2tf_cli.checking.check_tfrecord import Checker, check_tfrecord
 from tar2tf_cli.checking.faults import FileReport
 from tar2tf_cli.checking.verify import verify
-from tar2tf_cli.conversion.expected import expected
-from tar2tf_cli.conversion.group import load_group
-from tar2tf_cli.conversion.manifest import Manifest
-from tar2tf_cli.conversion.manifest_model import contradictions
-from tar2tf_cli.datasets.decode import Decoder
+from tar2tf_cli.conversion.manifest import Manifest, contradictions, expected
+from tar2tf_cli.conversion.tasks import load_group
+from tar2tf_cli.datasets.parse import Decoder
 from tar2tf_cli.errors import DamagedShardError, SampleError, Tar2tfError
+from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.formats.compression import open_stream
-from tar2tf_cli.formats.crc32c import crc32c
-from tar2tf_cli.formats.example_parser import parse
-from tar2tf_cli.formats.example_strict import strict_parse
+from tar2tf_cli.formats.example_parser import is_sequence, parse, strict_parse
 from tar2tf_cli.formats.example_usual import parse_usual
 from tar2tf_cli.formats.record_index import from_lines, pack, scan, unpack
-from tar2tf_cli.formats.record_lengths import LengthReader
 from tar2tf_cli.formats.record_shortened import ShorteningReader
 from tar2tf_cli.formats.record_usual import reader_of_the_rest
-from tar2tf_cli.formats.sequence_parser import is_sequence
 from tar2tf_cli.formats.tar import TarReader
-from tar2tf_cli.formats.tfrecord import RecordReader, frame
+from tar2tf_cli.formats.tfrecord import LengthReader, RecordReader, frame
 from tar2tf_cli.samples.grouping import Grouper
 
 __all__ = ["TARGETS", "Target"]

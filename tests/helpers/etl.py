@@ -17,7 +17,7 @@ from typing import Any
 from pods import forking, install
 from readme import ROOT
 from servers import built_with, go_command, network_of
-from tar2tf_cli.remote.settings import ENVIRONMENT, Settings
+from tar2tf_cli.elsewhere.settings import ENVIRONMENT, Settings
 
 ETL_MISSING = (
     "no AIStore with ETL: put an `aisnode` on PATH or in Go's bin folder that was built with `-tags etl` "

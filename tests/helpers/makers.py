@@ -8,7 +8,7 @@ import itertools
 import tarfile
 from collections.abc import Iterable, Sequence
 
-from tar2tf_cli.formats.tar_header import BLOCK
+from tar2tf_cli.formats.tar import BLOCK
 
 END = bytes(2 * BLOCK)
 """The two zero blocks that end an archive."""

@@ -26,7 +26,7 @@ from shards import (
     tree,
     wait_until,
 )
-from tar2tf_cli.conversion import filling
+from tar2tf_cli.conversion import tasks as filling
 
 WAYS = {
     "direct": ["--max-shard-size", "400kB"],

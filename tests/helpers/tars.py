@@ -9,8 +9,7 @@ import pytest
 
 from makers import File, tar_of
 from tar2tf_cli.errors import DamagedShardError
-from tar2tf_cli.formats.tar import Member, TarReader
-from tar2tf_cli.formats.tar_header import BLOCK
+from tar2tf_cli.formats.tar import BLOCK, Member, TarReader
 
 FILES = [
     ("a.jpg", b"picture" * 99),

@@ -13,7 +13,7 @@ import pytest
 from makers import tar_of
 from shards import contents, convert, keys, samples, tar2tf
 from tar2tf_cli.formats.tar import TarReader
-from tar2tf_cli.inputs.links import EntryLinks
+from tar2tf_cli.inputs.tar_samples import EntryLinks
 from tar2tf_cli.samples.grouping import Grouper
 from tar2tf_cli.stores import open_source
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opped import IMAGES
+from op_cases import IMAGES
 from shards import write_tar
 
 

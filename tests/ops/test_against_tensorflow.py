@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from opped import IMAGES, D, encoded, loaded, run
+from op_cases import IMAGES, D, encoded, loaded, run
 from shards import tree, write_tar
 from tar2tf_cli import load_dataset
 from tar2tf_cli.conversion.run import convert

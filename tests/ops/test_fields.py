@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from opped import loaded, run
+from op_cases import loaded, run
 from tar2tf_cli import load_dataset
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.ops import (

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from opped import IMAGES, run
+from op_cases import IMAGES, run
 from shards import examples, tar2tf
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.ops import (

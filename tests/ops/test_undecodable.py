@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from opped import IMAGES, D, encoded, run
+from op_cases import IMAGES, D, encoded, run
 from shards import write_tar
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.errors import ImageError, SampleError, Tar2tfError

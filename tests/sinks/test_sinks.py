@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hurrying import PATIENT
+from quick_retries import PATIENT
 from servers import azure_container, refusing_proxy
 from shards import tar2tf
 from sink_suite import RemoteSinkSuite, SinkSuite

@@ -8,7 +8,7 @@ import requests
 from sources import SourceSuite
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.stores import open_source
-from tar2tf_cli.stores.cloud_errors import raise_as_ours
+from tar2tf_cli.stores.cloud import raise_as_ours
 from tar2tf_cli.stores.retries import Transient
 
 TOKEN = "Generic GCS error: Error performing token request: Error performing POST https://tokens.example/t in 1ms - "

@@ -14,10 +14,10 @@ import pytest
 
 from shards import wait_until
 from tar2tf_cli.errors import SourceError
-from tar2tf_cli.stores import ObjectInfo, parallel, transfer
-from tar2tf_cli.stores.parallel import ParallelStream
+from tar2tf_cli.stores import ObjectInfo, transfer
+from tar2tf_cli.stores import transfer as parallel
 from tar2tf_cli.stores.retries import Transient
-from tar2tf_cli.stores.transfer import Body, ResumingStream
+from tar2tf_cli.stores.transfer import Body, ParallelStream, ResumingStream
 
 DATA = random.Random(7).randbytes(6_000_000)
 

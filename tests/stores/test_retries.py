@@ -9,19 +9,18 @@ from pathlib import Path
 import pytest
 
 from checked import convert
-from hurrying import PATIENT
+from quick_retries import PATIENT
 from servers import FaultyServer, faulty_server, nobody_listens
 from shards import PHOTOS, tar2tf
 from sources import BIG, read_all, tar_of
 from tar2tf_cli import events
 from tar2tf_cli.cli.output import Terminal
 from tar2tf_cli.errors import SourceError, UsageError
-from tar2tf_cli.spec.reach import wanted_retry_for
+from tar2tf_cli.spec.urls import wanted_retry_for
 from tar2tf_cli.spec.yaml_file import build
 from tar2tf_cli.stores import ObjectInfo, open_source
-from tar2tf_cli.stores.ais_login import timeouts
-from tar2tf_cli.stores.network import READ_SECONDS
-from tar2tf_cli.stores.retries import FIRST_PAUSE, LONGEST_PAUSE, Patience, Transient
+from tar2tf_cli.stores.ais import timeouts
+from tar2tf_cli.stores.retries import FIRST_PAUSE, LONGEST_PAUSE, READ_SECONDS, Patience, Transient
 
 
 class TestPatience:

@@ -19,15 +19,10 @@ import pytest
 from servers import Forwarder, QuietHandler, cutting_proxy, nobody_listens, serving
 from sources import BIG, SourceSuite, read_all
 from tar2tf_cli.errors import SourceError, UsageError
-from tar2tf_cli.stores import (
-    cloud,
-    cloud_credentials,
-    network,
-    obstore_module,
-    open_source,
-    open_store,
-    retries,
-)
+from tar2tf_cli.stores import cloud, open_source, open_store, retries
+from tar2tf_cli.stores import cloud as cloud_credentials
+from tar2tf_cli.stores import cloud as obstore_module
+from tar2tf_cli.stores import retries as network
 from tar2tf_cli.stores.cloud import S3Store
 
 

@@ -17,7 +17,8 @@ from starting import started
 from tar2tf_cli import Conversion, Output, convert
 from tar2tf_cli.errors import SinkError, SourceError
 from tar2tf_cli.sinks import open_sink
-from tar2tf_cli.stores import cloud, network, open_source, open_store, retries
+from tar2tf_cli.stores import cloud, open_source, open_store, retries
+from tar2tf_cli.stores import retries as network
 from tar2tf_cli.stores.cloud import S3Store
 
 

@@ -1,4 +1,4 @@
-"""The format and size of an encoded image, read from its header, without numpy."""
+"""The format and size of an encoded image, read from its header without numpy; pages of a TIFF, codes of a GIF."""
 
 from __future__ import annotations
 
@@ -9,7 +9,82 @@ from typing import Final, NamedTuple
 
 from tar2tf_cli.errors import ImageError
 from tar2tf_cli.formats import magic
-from tar2tf_cli.formats.image.tiff import tiff_pages
+
+_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _SAMPLES = 256, 257, 258, 259, 262, 277
+_PLACES: Final = ((273, 279), (324, 325))
+"""Tags of the offsets and sizes of strips, and of tiles."""
+
+_FORMS: Final = {1: "B", 2: "B", 3: "H", 4: "I"}
+_COMMON_BITS: Final = ({8}, {16})
+_COMMON_COMPRESSIONS: Final = (1, 5, 8, 32773, 32946)  # none, LZW, deflate, PackBits, deflate
+_COMMON_COLORS: Final = (0, 1, 2, 3)  # gray, RGB, palette
+_MOST_PAGES: Final = 10_000
+
+
+class TiffPage(NamedTuple):
+    """One image of a TIFF.
+
+    Attributes:
+        common: whether its kind of pixels is one that every reader knows.
+    """
+
+    height: int
+    width: int
+    channels: int
+    common: bool
+
+
+def tiff_pages(data: bytes) -> Iterator[TiffPage]:
+    """Yield the pages of a TIFF, whose pixels lie within the data.
+
+    Raises:
+        ValueError: when it is cut short or damaged.
+    """
+    order = "<" if data[:2] == b"II" else ">"
+    seen: set[int] = set()
+    try:
+        (place,) = struct.unpack_from(f"{order}I", data, 4)
+        while place:
+            if place in seen or len(seen) == _MOST_PAGES:
+                raise ValueError("its pages do not end")
+            seen.add(place)
+            (entries,) = struct.unpack_from(f"{order}H", data, place)
+            tags = dict(_tag(data, order, place + 2 + 12 * entry) for entry in range(entries))
+            yield _page(tags, len(data))
+            (place,) = struct.unpack_from(f"{order}I", data, place + 2 + 12 * entries)
+    except struct.error:
+        raise ValueError("it is cut short") from None
+    if not seen:
+        raise ValueError("it has no page")
+
+
+def _tag(data: bytes, order: str, place: int) -> tuple[int, tuple[int, ...]]:
+    """Return the number of a tag, and its values; none for values that are not whole numbers."""
+    tag, kind, count = struct.unpack_from(f"{order}HHI", data, place)
+    if kind not in _FORMS:
+        return tag, ()
+    form = struct.Struct(f"{order}{min(count, len(data))}{_FORMS[kind]}")
+    if form.size > 4:
+        (place,) = struct.unpack_from(f"{order}I", data, place + 8)
+        return tag, form.unpack_from(data, place)
+    return tag, form.unpack_from(data, place + 8)
+
+
+def _page(tags: dict[int, tuple[int, ...]], size: int) -> TiffPage:
+    def first(tag: int, otherwise: int = 0) -> int:
+        return (*tags.get(tag, ()), otherwise)[0]
+
+    offsets, sizes = next(((tags[a], tags[b]) for a, b in _PLACES if a in tags and b in tags), ((), ()))
+    if any(offset + length > size for offset, length in zip(offsets, sizes, strict=False)):
+        raise ValueError("it is cut short: pixels lie behind its end")
+    if not (first(_WIDTH) and first(_HEIGHT) and offsets):
+        raise ValueError("a page has no pixels")
+    common = (
+        set(tags.get(_BITS, ())) in _COMMON_BITS
+        and first(_COMPRESSION, 1) in _COMMON_COMPRESSIONS
+        and first(_PHOTOMETRIC) in _COMMON_COLORS
+    )
+    return TiffPage(first(_HEIGHT), first(_WIDTH), first(_SAMPLES, 1), common)
 
 
 class ImageHeader(NamedTuple):
@@ -229,3 +304,96 @@ _HEADERS: Final = {
     "webp": _webp_header,
     "tiff": _tiff_header,
 }
+
+
+_IMAGE: Final = 0x2C
+_EXTENSION: Final = 0x21
+_END: Final = 0x3B
+_CUT: Final = "it is cut short"
+_MOST_CODES: Final = 4096
+
+
+def check_gif(data: bytes) -> None:
+    """Follow a GIF to its end, through every frame; like other readers, do without the byte that marks the end.
+
+    Raises:
+        ValueError: when it is cut short or damaged; says which frame is.
+    """
+    frames = 0
+    try:
+        table = _table_size(data[10])
+        position = 13 + table
+        while position < len(data) and data[position] != _END:
+            kind = data[position]
+            if kind == _IMAGE:
+                position = _frame(data, position, table)
+                frames += 1
+            elif kind == _EXTENSION:
+                _, position = _blocks(data, position + 2)
+            else:
+                raise ValueError(f"there is neither a frame nor an extension at byte {position}")
+        if not frames:
+            raise ValueError("it has no frame" if position < len(data) else _CUT)
+    except IndexError:
+        raise ValueError(f"{_CUT} in frame {frames}") from None
+
+
+def _table_size(flags: int) -> int:
+    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
+
+
+def _blocks(data: bytes, position: int) -> tuple[bytes, int]:
+    """Return the content of sub-blocks, and the position behind them."""
+    parts = []
+    while size := data[position]:
+        parts.append(data[position + 1 : position + 1 + size])
+        position += 1 + size
+    return b"".join(parts), position + 1
+
+
+def _frame(data: bytes, position: int, table: int) -> int:
+    """Check a frame, and return the position behind it; `table` is the size of the table of colours for all frames."""
+    width, height = (int.from_bytes(data[position + at : position + at + 2], "little") for at in (5, 7))
+    own = _table_size(data[position + 9])
+    position += 10 + own
+    least = data[position]
+    codes, end = _blocks(data, position + 1)
+    if not 1 <= least <= 11:
+        raise ValueError(f"a frame has codes of {least} bits")
+    if (pixels := _pixels(codes, least, width * height, (own or table) // 3)) < width * height:
+        raise ValueError(f"a frame has {pixels:,} of its {width * height:,} pixels")
+    return end
+
+
+def _pixels(codes: bytes, least: int, most: int, colors: int) -> int:
+    """Return how many pixels compressed data stand for; counting ends at `most`.
+
+    Raises:
+        ValueError: at a code that has no meaning yet, or is not among the colours.
+    """
+    clear = 1 << least
+    lengths = [1] * (clear + 2)
+    width, pixels, last = least + 1, 0, 0  # last: how many pixels the code before stands for; 0 behind a clear code
+    number = bits = 0
+    for byte in codes:
+        number |= byte << bits
+        bits += 8
+        while bits >= width:
+            code = number & (1 << width) - 1
+            number >>= width
+            bits -= width
+            if code == clear:
+                del lengths[clear + 2 :]
+                width, last = least + 1, 0
+                continue
+            if code == clear + 1 or pixels >= most:
+                return pixels
+            if last and len(lengths) < _MOST_CODES:
+                lengths.append(last + 1)
+            if code >= len(lengths) or colors <= code < clear:
+                raise ValueError(f"a frame has an invalid code after {pixels:,} of its {most:,} pixels")
+            last = lengths[code]
+            pixels += last
+            if len(lengths) == 1 << width < _MOST_CODES:
+                width += 1
+    return pixels

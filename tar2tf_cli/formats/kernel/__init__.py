@@ -11,8 +11,6 @@ from importlib import import_module
 from types import ModuleType
 from typing import Final
 
-__all__ = ["described", "native"]
-
 _API: Final = 3
 """Which functions, arguments and results are expected of it, as one built from older sources may lie here."""
 

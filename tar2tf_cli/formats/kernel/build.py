@@ -16,8 +16,6 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-__all__ = ["KernelHook", "build", "compiled"]
-
 _FOLDER = "tar2tf_cli/formats/kernel"
 _NAME = "_native.abi3.so"
 _CHECK = """

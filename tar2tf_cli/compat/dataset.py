@@ -1,0 +1,264 @@
+"""Datasets in the manner of the AIS tar2tf client: streams of tensors in memory, or TFRecord on disk.
+
+    ais = Dataset("shards", conversions=[Decode("jpg"), Resize("jpg", (32, 32))], selections=["jpg", "cls"])
+    train = ais.load("train-{0..3}.tar", num_workers=4).shuffle(1024).batch(64)
+    paths = ais.load("train-{0..3}.tar", path="out/train-{}.record", max_shard_size="100MB")
+
+TensorFlow is imported only when a dataset is created.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from tar2tf_cli.conversion.plan import make_plan
+from tar2tf_cli.conversion.run import convert, where_records_are_made
+from tar2tf_cli.conversion.targets import FilesTarget
+from tar2tf_cli.datasets.stream import Stream
+from tar2tf_cli.errors import UsageError
+from tar2tf_cli.events import Events
+from tar2tf_cli.formats.stored import MAX_ENTRY_SIZE
+from tar2tf_cli.ops import Convert, Decode, Op, Resize, Select, SelectDict, Selection, SelectList
+from tar2tf_cli.ops.select import flatten, to_selection
+from tar2tf_cli.samples.names import Sample
+from tar2tf_cli.spec.conversion import Conversion, Input, Output
+from tar2tf_cli.spec.output_path import STDOUT
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+DEFAULT_CONVERSIONS: Final = (Decode("jpg"), Convert("jpg", "float32"), Resize("jpg", (224, 224)))
+DEFAULT_SELECTIONS: Final = ("jpg", "cls")
+
+_IN_MEMORY: Final = Output(STDOUT)
+
+Paths: TypeAlias = "str | os.PathLike[str] | Callable[[], Iterable[str]] | Iterable[str] | None"
+"""Where TFRecord is written: a path or template, or a generator of paths; None or "" for a dataset in memory."""
+
+ToExample: TypeAlias = "Callable[[Sample], Any] | None"
+
+
+class Dataset:
+    """The shards of a bucket as a dataset.
+
+    Args:
+        bucket_name: a directory, or any bucket that `tar2tf convert` reads; with a `proxy_url`, a name means an
+            AIStore bucket, even if there is a folder of the same name.
+        proxy_url: the AIStore endpoint; overrides `AIS_ENDPOINT`.
+        conversions: ops applied to each sample; by default, jpg is decoded to float32 and resized to 224x224.
+        selections: the parts of each element, usually a value and a label; defaults to jpg and cls. With a mapping,
+            elements are dicts, and its keys are the names of the TFRecord features.
+        remote_exec: whether the AIStore cluster that holds the shards applies the conversions and, for TFRecord files,
+            makes the records; where it cannot, a warning says why, and that is done here. By default, it does if it
+            has a transformer of this very spec.
+    """
+
+    def __init__(
+        self,
+        bucket_name: str | os.PathLike[str],
+        proxy_url: str | None = None,
+        conversions: Sequence[Op] | Op | None = None,
+        selections: Sequence[Any] | Mapping[str, Any] | Selection | str | None = None,
+        remote_exec: bool | None = None,
+    ) -> None:
+        self._bucket = _bucket(bucket_name, proxy_url)
+        self._endpoint = proxy_url or None
+        self._left_out = conversions is None and selections is None
+        self._raw = conversions is None
+        given = DEFAULT_CONVERSIONS if conversions is None else conversions
+        self._ops = (given,) if isinstance(given, Op) else tuple(given)
+        chosen = DEFAULT_SELECTIONS if selections is None else selections
+        self._selections = [to_selection(item) for item in (chosen if isinstance(chosen, (list, tuple)) else [chosen])]
+        self._remote_exec = remote_exec
+
+    def load(
+        self,
+        template: str | Sequence[str] = (),
+        path: Paths = None,
+        record_to_example: ToExample = None,
+        *,
+        output_types: Any = None,
+        output_shapes: Any = None,
+        num_workers: int = 4,
+        max_shard_size: str | int | None = None,
+        max_entry_size: str | int = MAX_ENTRY_SIZE,
+        shuffle_tar: bool = False,
+        remote_exec: bool | None = None,
+        overwrite: bool = False,
+        update: bool = False,
+    ) -> Any:
+        """Load the shards that match a template, as a `tf.data.Dataset` or, with `path`, as TFRecord files.
+
+        Args:
+            template: names of shards, with bash braces or a glob; defaults to every shard.
+            path: where TFRecord is written: a path, a template with `{}` or `<>`, or a generator of paths; None or ""
+                for a dataset in memory.
+            record_to_example: a function from a sample to a tf.train.Example; with `path` only. Without it, and
+                without conversions and selections, records have the format that `default_record_parser` parses.
+            output_types: dtypes of the elements; by default those of the first sample.
+            output_shapes: shapes of the elements; by default the ranks and channels of the first sample, the height
+                and width that a Resize fixes, and None for other dimensions.
+            num_workers: number of samples converted at once; with `path`, number of worker processes.
+            max_shard_size: maximum size of a shard, such as "100MB"; with `path` only.
+            max_entry_size: size above which an entry is not held in memory as a whole, such as "1GiB"; a sample that
+                needs it is faulty.
+            shuffle_tar: shuffle the samples of each shard, 1,000 at a time; with `path`, across all shards.
+            remote_exec: overrides the argument of the same name given to the class.
+            overwrite: replace files that another conversion wrote; with `path` only.
+            update: bring the output up to date if shards were added, removed or changed, as `convert` does; with a
+                `path` that is text only.
+
+        Returns:
+            A dataset that reads the shards again at each iteration; with `path`, the list of the shards' paths.
+
+        Raises:
+            UsageError: for arguments that contradict each other.
+            Tar2tfError: as raised by `convert`.
+        """
+        remotely = self._remote_exec if remote_exec is None else remote_exec
+        if path is None or path == "":
+            if max_shard_size is not None or record_to_example is not None:
+                raise UsageError("max_shard_size and record_to_example are only for TFRecord files: also give a path")
+            conversion = self._conversion(template, remotely, max_entry_size=max_entry_size)
+            make = self._selections[0] if len(self._selections) == 1 else SelectList(*self._selections)
+            stream = self._stream(conversion, make, num_workers, shuffle=shuffle_tar)
+            return stream.dataset(output_types, output_shapes)
+        target = None
+        if isinstance(path, (str, os.PathLike)):
+            output = Output(os.fspath(path), max_shard_size)
+        else:
+            names = path() if callable(path) else path
+            target = FilesTarget(map(os.fspath, names), overwrite=overwrite, again=True)
+            output = Output("<00000>" if max_shard_size else "0", max_shard_size)  # a placeholder for these names
+        conversion = self._conversion(template, remotely, output, shuffle=shuffle_tar, max_entry_size=max_entry_size)
+        how: dict[str, Any] = {"endpoint": self._endpoint, "target": target, "update": update, "apart": True}
+        how.update(workers=num_workers or None, overwrite=overwrite)
+        done = convert(self._to_records(conversion, record_to_example), **how)
+        folder = os.path.dirname(done.manifest or "")
+        return [os.path.join(folder, shard.path) for shard in done.shards]
+
+    def _stream(self, conversion: Conversion, make: Any, workers: int, *, shuffle: bool = False) -> Stream:
+        """The elements of a dataset; a transformer that was made for them is deleted when Python ends.
+
+        TensorFlow keeps all generators until then.
+        """
+        plan = make_plan(conversion, endpoint=self._endpoint)
+        wanted = None
+        if not callable(make):
+            wanted = {plain.ext_name: plain.ext_name for plain in flatten({"": make}).values()}
+        until_the_end = contextlib.ExitStack()
+        atexit.register(until_the_end.close)
+        read = where_records_are_made(plan._replace(conversion=replace(conversion, select=wanted)), Events(), workers)
+        return Stream(plan, make, workers, shuffle=shuffle, source=until_the_end.enter_context(read))
+
+    def _conversion(
+        self, template: str | Sequence[str], remotely: bool | None, output: Output = _IN_MEMORY, **options: Any
+    ) -> Conversion:
+        templates = (template,) if isinstance(template, str) else tuple(template)
+        return Conversion(Input(self._bucket, templates), output, ops=self._ops, remote_exec=remotely, **options)
+
+    def _to_records(self, conversion: Conversion, record_to_example: ToExample) -> Conversion:
+        """The conversion, with a function, the selections or a preset to turn samples into examples."""
+        ops = () if self._left_out else self._ops
+        if record_to_example:
+            return replace(conversion, ops=ops, record_to_example=record_to_example)
+        if self._left_out:
+            return replace(conversion, ops=ops, preset="image-label")
+        return replace(conversion, select=_features(self._selections))
+
+
+class AisDataset(Dataset):
+    """A bucket of an AIStore cluster, or a directory, with the method names of the first AIS tar2tf client."""
+
+    def __init__(
+        self,
+        bucket: str,
+        proxy_url: str | None = None,
+        conversions: Sequence[Op] | Op | None = None,
+        selections: Sequence[Any] | None = None,
+        remote_exec: bool | None = None,
+    ) -> None:
+        super().__init__(bucket, proxy_url, conversions, selections, remote_exec)
+
+    def load_from_tar(
+        self,
+        template: str,
+        path: Paths = None,
+        record_to_example: ToExample = None,
+        record_to_pair: Callable[[Sample], Any] | None = None,
+        *,
+        output_types: Any = None,
+        output_shapes: Any = None,
+        **options: Any,
+    ) -> Any:
+        """A dataset of pairs in memory or, with `path`, of the records that are written there.
+
+        Args:
+            template: names of shards, with bash braces or a glob.
+            path: where TFRecord is written; by default nothing is written, and the pairs stay in memory.
+            record_to_example: a function from a sample to a tf.train.Example; with `path` only.
+            record_to_pair: a function from a sample to a value and a label; without `path` only.
+            output_types: dtypes of the pair; by default those of the first pair.
+            output_shapes: shapes of the pair.
+            options: other arguments of `load`.
+
+        Returns:
+            A `tf.data.Dataset` of pairs or, with `path`, of serialised examples.
+        """
+        if path is not None and path != "":
+            import tensorflow as tf
+
+            return tf.data.TFRecordDataset(self.load(template, path, record_to_example, **options))
+        if record_to_pair is None:
+            return self.load(template, output_types=output_types, output_shapes=output_shapes, **options)
+        conversion = self._conversion(template, options.get("remote_exec", self._remote_exec))
+        if self._raw:  # the function gets the sample as it is in the tar
+            conversion = replace(conversion, ops=())
+        stream = self._stream(conversion, record_to_pair, options.get("num_workers", 4))
+        return stream.dataset(output_types, output_shapes)
+
+
+def _bucket(name: str | os.PathLike[str], proxy_url: str | None) -> str:
+    """The bucket for a name: with a `proxy_url` an AIStore bucket, unless it is a URL or can only be a path."""
+    path = os.fspath(name)
+    is_path = path != name or path.startswith(("/", "./", "../", "-"))
+    return path if not proxy_url or is_path or "://" in path else f"ais://{path}"
+
+
+def _features(selections: Sequence[Selection]) -> dict[str, Selection]:
+    """Selections by feature name: the entry's name, the key in a dict, or the position in the list."""
+    features: dict[str, Selection] = {}
+    for position, selection in enumerate(selections):
+        named: Mapping[str, Selection] = {str(position): selection}
+        if isinstance(selection, Select):
+            named = {selection.ext_name: selection}
+        elif isinstance(selection, SelectDict):
+            named = selection.selections
+        for name, item in named.items():
+            if name in features:
+                raise UsageError(f"two selections have the name {name!r}", hint="name them: {'NAME': SELECTION}")
+            features[name] = item
+    return features
+
+
+def default_record_parser(record: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """Parse a record of the preset image-label into an image (float32, shape (224, 224, 3)) and a label (int32).
+
+    Args:
+        record: a serialised example, a scalar string tensor.
+    """
+    import tensorflow as tf
+
+    parsed = tf.io.parse_single_example(
+        record,
+        {"image_raw": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)},
+    )
+    image = tf.io.decode_image(parsed["image_raw"], channels=3, expand_animations=False)
+    resized = tf.image.resize(tf.cast(image, tf.float32), (224, 224))
+    return tf.ensure_shape(resized, (224, 224, 3)), tf.cast(parsed["label"], tf.int32)

@@ -1,0 +1,470 @@
+"""`Pipeline`: builds a chain of stages; `tar2tf_cli.pipeline` describes the stages."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, Literal, TypeAlias
+
+from tar2tf_cli.compat.stages import FromTars, Own, Recipe, Run, Stage, ToExamples, Transform
+from tar2tf_cli.compat.transformations import as_transformation, check_output
+from tar2tf_cli.conversion.run import convert
+from tar2tf_cli.conversion.tally import Summary
+from tar2tf_cli.conversion.targets import FilesTarget, StreamTarget
+from tar2tf_cli.errors import OutputExistsError, UsageError
+from tar2tf_cli.features.feature_map import TypeName, check_types
+from tar2tf_cli.features.presets import find_preset
+from tar2tf_cli.features.tf_example import TFExample, unfit
+from tar2tf_cli.flow.sample_flow import Faults
+from tar2tf_cli.formats.files import write_whole
+from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS, MAX_ENTRY_SIZE
+from tar2tf_cli.inputs.file_object import Readable, check_inputs, name_of
+from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.inputs.stages import StagesSource, Tar, TarsSource
+from tar2tf_cli.ops import DropEmpty, Op
+from tar2tf_cli.samples.names import KEY, KeySplit, Sample
+from tar2tf_cli.spec.conversion import Conversion, Input, Output
+from tar2tf_cli.spec.fields import fields_of
+from tar2tf_cli.spec.output_path import STDOUT
+from tar2tf_cli.spec.urls import is_remote
+from tar2tf_cli.stores import Source
+from tar2tf_cli.stores.base import OnFault, Placed
+
+
+@dataclass(slots=True)
+class PipelineSummary:
+    """What a pipeline did.
+
+    Attributes:
+        records: number of examples written.
+        bytes: size of the output in bytes, framing included; 0 with a custom TFRecordStage.
+        shards: paths of the shards; empty if the output is a single file.
+        manifest: path of the manifest beside the shards.
+        up_to_date: whether the shards existed already, so that nothing was done.
+        features: dtype, shape, encoding and count of each feature, as in a manifest.
+        skipped: number of skipped tar members, by reason.
+        errors: shard, key, member, offset and message of each skipped sample; empty if up to date.
+    """
+
+    records: int = 0
+    bytes: int = 0
+    shards: list[str] = field(default_factory=list)
+    manifest: str | None = None
+    up_to_date: bool = False
+    features: dict[str, dict[str, Any]] = field(default_factory=dict)
+    skipped: Counter[str] = field(default_factory=Counter)
+    errors: list[dict[str, Any]] = field(default_factory=list)
+
+
+def write_stream(recipe: Recipe, out: Any) -> PipelineSummary:
+    """Write records to an open file, which is flushed and left open.
+
+    Raises:
+        Tar2tfError: as `convert` does.
+    """
+    return _convert(recipe, Output(STDOUT), target=StreamTarget(out, name_of(out, "<stream>")))
+
+
+def write_file(recipe: Recipe, path: str, *, overwrite: bool) -> PipelineSummary:
+    """Write a single file, without a manifest.
+
+    Raises:
+        Tar2tfError: as `convert` does.
+    """
+    done = _convert(recipe, Output(path), target=FilesTarget(iter([path]), overwrite=overwrite))
+    if not done.shards:
+        write_whole(path, [])
+    return replace(done, shards=[])
+
+
+def write_shards(recipe: Recipe, output: Output, *, overwrite: bool) -> PipelineSummary:
+    """Write shards with a manifest; without custom stages, each tar is an input of its own.
+
+    Raises:
+        OutputExistsError: also when shards exist that may have been made by other stages.
+        Tar2tfError: as `convert` does.
+    """
+    unknown = next((name for stage in recipe.stages for name in stage.unknown), None)
+    if not recipe.by_tar and "input" in output.template.fields:
+        raise UsageError("<input> is the name of a tar, but this pipeline reads all tars as one stream")
+    try:
+        return _convert(recipe, output, workers=recipe.workers, known=unknown is None, overwrite=overwrite)
+    except OutputExistsError as error:
+        if error.replaceable:
+            why = f" (tar2tf cannot tell whether {unknown} is the same as in an earlier run)" if unknown else ""
+            error.hint = f"choose another path or overwrite=True{why}"
+        raise
+
+
+def items(recipe: Recipe) -> Generator[Any, None, None]:
+    """Yield what the stages make.
+
+    Raises:
+        Tar2tfError: the first error, even if a stage swallowed it.
+    """
+    with closing(recipe.examples(_run(recipe), recipe.begin.tars())) as made:
+        yield from made
+
+
+def _run(recipe: Recipe) -> Run:
+    report = InputReport()
+    skip = recipe.settings.on_error == "skip"
+    on_fault = Faults(skip=skip, most=recipe.settings.max_errors, noted=report.errors, option="on_error='skip'")
+    return Run(report, on_fault, recipe.settings.max_entry_size)
+
+
+def run_own(recipe: Recipe, last: Own) -> PipelineSummary:
+    """Pass the examples to a custom TFRecordStage.
+
+    Raises:
+        Tar2tfError: the first error, even if the stage swallowed it.
+    """
+    run = _run(recipe)
+    report = run.report
+    with closing(recipe.examples(run, recipe.begin.tars())) as examples:
+        for _ in last.run(map(partial(_noted, report), examples), run):
+            pass
+        run.check()
+    return PipelineSummary(
+        report.samples, features=report.schema.describe(), skipped=report.skipped, errors=report.errors
+    )
+
+
+def _noted(report: InputReport, example: Any) -> Any:
+    report.schema.add(example)
+    report.samples += 1
+    return example
+
+
+def _convert(
+    recipe: Recipe, output: Output, *, workers: int = 1, known: bool = False, **options: Any
+) -> PipelineSummary:
+    """Run the conversion that is equivalent to the stages; without custom stages, each tar is an input of its own.
+
+    Args:
+        workers: number of processes; with one, the recipe's workers are threads.
+        known: whether the stages are identified, so that a later run can know that they are the same.
+    """
+    tars, stages = recipe.begin.tars(), {}
+    source: Source
+    if recipe.by_tar:
+        stages = recipe.options
+        source = TarsSource(tars, resumable=known, threads=recipe.workers if workers == 1 else None)
+    else:
+        source, workers = _stages_source(recipe, tars, repeatable=known), 1
+    inputs = replace(recipe.begin.input, bucket=source.bucket)
+    conversion = replace(recipe.settings, input=inputs, output=output, **stages)
+    return _summary(convert(conversion, source=source, workers=workers, **options))
+
+
+def _stages_source(recipe: Recipe, tars: Sequence[Tar], *, repeatable: bool) -> StagesSource:
+    """The output of the stages as the only input of a conversion."""
+
+    def examples(report: InputReport, on_fault: OnFault) -> Placed:
+        with closing(recipe.examples(Run(report, on_fault, recipe.settings.max_entry_size), tars)) as made:
+            for example in made:
+                yield {}, example
+
+    described = [text for stage in recipe.stages if (text := stage.described())]
+    return StagesSource(tars, examples, described, repeatable=repeatable)
+
+
+def _summary(done: Summary) -> PipelineSummary:
+    folder = os.path.dirname(done.manifest or "")
+    return PipelineSummary(
+        done.records,
+        done.bytes,
+        [os.path.join(folder, shard.path) for shard in done.shards],
+        done.manifest,
+        done.up_to_date,
+        done.features,
+        done.skipped,
+        done.errors,
+    )
+
+
+TarStage: TypeAlias = Callable[[], Iterable[Sample]]
+SamplesStage: TypeAlias = Callable[[Iterator[Sample]], Iterable[Sample]]
+Sample2TFExampleStage: TypeAlias = Callable[[Iterator[Sample]], Iterable[TFExample]]
+TFExamplesStage: TypeAlias = Callable[[Iterator[TFExample]], Iterable[TFExample]]
+TFRecordStage: TypeAlias = Callable[[Iterator[TFExample]], Any]
+
+_REMEDIES: Final = {
+    "TarStage": "begin with from_tar",
+    "Sample2TFExampleStage": "put sample_to_tf_example() between samples and records",
+    "TFRecordStage": "end with to_tf_record",
+}
+
+
+class Pipeline:
+    """Stages from tar to TFRecord, chained by method calls and run by `do`.
+
+    Args:
+        on_error: whether a faulty sample ends the run ("fail") or is skipped and listed in the summary ("skip").
+        max_errors: how many faulty samples may be skipped; None for no limit.
+        seed: random seed of ops such as Rotate.
+        max_pixels: images with more pixels are not decoded.
+        max_entry_size: the size above which an entry is a faulty sample when a stage needs it in memory, in bytes or as
+            text such as "1GiB".
+    """
+
+    def __init__(
+        self,
+        *,
+        on_error: Literal["fail", "skip"] = "fail",
+        max_errors: int | None = None,
+        seed: int = 0,
+        max_pixels: int = DEFAULT_MAX_PIXELS,
+        max_entry_size: int | str = MAX_ENTRY_SIZE,
+    ) -> None:
+        most: dict[str, Any] = {"max_errors": max_errors, "max_pixels": max_pixels, "max_entry_size": max_entry_size}
+        self._settings = Conversion("-", STDOUT, on_error=on_error, seed=seed, **most)
+        self._once: dict[str, tuple[str, Any]] = {}
+        self._stages: dict[str, list[Stage]] = {"sample": [], "example": []}
+        self._workers = 1
+
+    # --- TarStage ---
+
+    def from_tar(
+        self,
+        *inputs: Readable | Iterable[Readable],
+        key_split: KeySplit = "first",
+        regroup: bool | None = None,
+        ignore_missing_end: bool = False,
+    ) -> Pipeline:
+        """Read tars, one after another; compression is detected by content.
+
+        Args:
+            inputs: paths, URLs and folders as for `tar2tf convert`, or files open for reading bytes, such as pipes
+                and sockets; these are read from their current position and left open.
+            key_split: whether a member's name is split into key and extension at the first or the last dot.
+            regroup: put together samples whose members are not adjacent, from the start (True) or when a key appears
+                again (None), or make it an error (False); an open file can only be read again with True.
+            ignore_missing_end: accept tars without end-of-archive blocks.
+
+        Raises:
+            UsageError: for anything that is not an input.
+        """
+        how = Input("-", (), key_split, regroup, ignore_missing_end)
+        return self._set("TarStage", "from_tar", FromTars(check_inputs(inputs), how))
+
+    from_tar_gz = from_tar
+    """The same under go-tfdata's second name, as compression is detected."""
+
+    def with_tar_stage(self, stage: TarStage) -> Pipeline:
+        """Take samples from your own function: it takes no arguments and yields dicts with a string `__key__`."""
+        return self._set("TarStage", "with_tar_stage", _own("with_tar_stage", "TarStage", stage, _check_sample))
+
+    # --- SamplesStage ---
+
+    def transform_samples(self, *transformations: Op | Callable[[Sample], Any]) -> Pipeline:
+        """Apply transformations to each sample, in order: `rename`, `select`, `sample_f`, any op, or a function.
+
+        Raises:
+            UsageError: for anything that is not a transformation of samples.
+        """
+        return self._transform("sample", *transformations)
+
+    def filter_empty_samples(self) -> Pipeline:
+        """Skip samples that have only a `__key__`."""
+        return self._transform("sample", DropEmpty())
+
+    def with_samples_stage(self, stage: SamplesStage) -> Pipeline:
+        """Add a stage of your own, from an iterator of samples to an iterator of samples."""
+        self._stages["sample"].append(_own("with_samples_stage", "SamplesStage", stage, _check_sample))
+        return self
+
+    def samples(self) -> Generator[Sample, None, None]:
+        """Yield the samples so far instead of writing anything; what a later stage would do to them is not done.
+
+        Raises:
+            Tar2tfError: as `do` does.
+        """
+        if "TarStage" not in self._once:
+            raise UsageError("the pipeline has no TarStage", hint=_REMEDIES["TarStage"])
+        return items(self._recipe(self._once["TarStage"][1], self._stages["sample"]))
+
+    # --- Sample2TFExampleStage ---
+
+    def sample_to_tf_example(
+        self,
+        types: Mapping[str, TypeName] | None = None,
+        *,
+        select: Mapping[str, Any] | Iterable[str] | str | None = None,
+        preset: str | None = None,
+    ) -> Pipeline:
+        """Make an example of each sample: one feature per entry, and `__key__`.
+
+        Args:
+            types: types of entries: int64, int64_list, float, float_list, bytes or bytes_list. For numeric types, text
+                is parsed. Other entries are stored as bytes or, if an op changed them, by the type of their value;
+                arrays are stored with a `NAME/shape`.
+            select: the features, as in `--select` or a spec file; defaults to every entry and `__key__`.
+            preset: image-label, imagenet, imagenet-tensor or webdataset.
+
+        Raises:
+            UsageError: for a type, selection or preset that does not exist, or the type of a feature that does not.
+        """
+        fields = fields_of(Conversion)
+        stage = ToExamples(
+            fields["types"].check(types or {}), fields["select"].check(select), fields["preset"].check(preset)
+        )
+        check_types(stage.types, stage.select, find_preset(preset) if preset else None)
+        return self._set("Sample2TFExampleStage", "sample_to_tf_example", stage)
+
+    def with_sample2tfexample_stage(self, stage: Sample2TFExampleStage) -> Pipeline:
+        """Add a stage of your own, from an iterator of samples to an iterator of examples."""
+        kind, method = "Sample2TFExampleStage", "with_sample2tfexample_stage"
+        return self._set(kind, method, _own(method, kind, stage, _check_example))
+
+    # --- TFExamplesStage ---
+
+    def transform_tf_examples(self, *transformations: Op | Callable[[TFExample], Any]) -> Pipeline:
+        """Apply transformations to each example, in order: `rename`, `select`, `example_f`, or a function.
+
+        Raises:
+            UsageError: for anything that is not a transformation of examples.
+        """
+        return self._transform("example", *transformations)
+
+    def filter_empty_examples(self) -> Pipeline:
+        """Skip examples that have only a `__key__`."""
+        return self._transform("example", DropEmpty())
+
+    def with_tfexamples_stage(self, stage: TFExamplesStage) -> Pipeline:
+        """Add a stage of your own, from an iterator of examples to an iterator of examples."""
+        self._stages["example"].append(_own("with_tfexamples_stage", "TFExamplesStage", stage, _check_example))
+        return self
+
+    # --- TFRecordStage ---
+
+    def to_tf_record(
+        self,
+        out: Any,
+        *,
+        max_shard_size: str | int | None = None,
+        num_shards: int | None = None,
+        records_per_shard: int | None = None,
+        compression: Literal["none", "gzip"] = "none",
+        index: bool = False,
+        num_workers: int = 1,
+        overwrite: bool = False,
+    ) -> Pipeline:
+        """Write the examples as TFRecord: one file, or shards with a manifest beside them.
+
+        Shards are written if the path has a field, such as `train-<>.record`, or if one of the next five arguments is
+        given. They are the same as those of `tar2tf convert`, and an interrupted or repeated run is handled in the
+        same way: see the module's documentation.
+
+        Args:
+            out: a path, at which the file appears once it is whole and flushed to disk; a path template or a URL, as
+                for `tar2tf convert`; or a file open for writing bytes, which is flushed at the end and left open.
+            max_shard_size: maximum size of a shard on disk, framing included, such as "100MB"; defaults to 256MiB
+                for a path with a number and no other limit.
+            num_shards: number of shards; their record counts differ by at most one.
+            records_per_shard: maximum number of records in a shard.
+            compression: "gzip" for compressed shards.
+            index: whether to write a `.idx` with the offset and size of each record beside each shard.
+            num_workers: how many samples or tars are processed at once; the records and their order do not depend
+                on it. For a single file, this is the number of threads that transform, convert and encode samples.
+                Image ops benefit most, as they release the interpreter lock; your own functions are called from
+                several threads but gain little, and your own stages still run in one. For shards, it is the number
+                of processes, each with a tar of its own, in which your functions are called; with custom stages or
+                open files, it is a number of threads.
+            overwrite: whether files that another conversion wrote are replaced.
+
+        Raises:
+            UsageError: for anything that is not an output, or for arguments that contradict each other.
+        """
+        check_output(out)
+        if not isinstance(num_workers, int) or num_workers < 1:
+            raise UsageError(f"num_workers must be a number of workers, 1 or more, not {num_workers!r}")
+        path = out if isinstance(out, (str, os.PathLike)) else STDOUT
+        output = Output(path, max_shard_size, num_shards, records_per_shard, compression, index)
+        self._set("TFRecordStage", "to_tf_record", _writer(out, output, overwrite=overwrite))
+        self._workers = num_workers
+        return self
+
+    def with_tfrecord_stage(self, stage: TFRecordStage) -> Pipeline:
+        """End with your own function, which takes the iterator of examples; if it returns an iterator, that is read."""
+        kind, method = "TFRecordStage", "with_tfrecord_stage"
+        return self._set(kind, method, partial(run_own, last=_own(method, kind, stage)))
+
+    # --- All of it ---
+
+    def do(self) -> PipelineSummary:
+        """Run the pipeline.
+
+        Returns:
+            What was written and what was skipped.
+
+        Raises:
+            UsageError: when a stage is missing.
+            StageError: when a custom stage raised; names the stage, with its exception as the cause.
+            Tar2tfError: when anything else failed. A file appears at the path only if it is whole.
+        """
+        for kind, remedy in _REMEDIES.items():
+            if kind not in self._once:
+                raise UsageError(f"the pipeline has no {kind}", hint=remedy)
+        begin, convert, write = (self._once[kind][1] for kind in _REMEDIES)
+        middle = (*self._stages["sample"], convert, *self._stages["example"])
+        done: PipelineSummary = write(self._recipe(begin, middle))
+        return done
+
+    def _recipe(self, begin: Stage, middle: Iterable[Stage]) -> Recipe:
+        return Recipe(begin, tuple(middle), self._settings, self._workers)
+
+    def _set(self, kind: str, method: str, stage: Any) -> Pipeline:
+        if kind in self._once:
+            first = self._once[kind][0]
+            both = f"{first} twice" if first == method else f"both {first} and {method}"
+            raise UsageError(f"the pipeline has its {kind} twice: {both}", hint="keep one of them")
+        self._once[kind] = (method, stage)
+        return self
+
+    def _transform(self, kind: Literal["sample", "example"], *items: Any) -> Pipeline:
+        ops = tuple(as_transformation(item, kind) for item in items)
+        self._stages[kind].append(Transform("ops" if kind == "sample" else "example_ops", ops))
+        return self
+
+
+def _writer(out: Any, output: Output, *, overwrite: bool) -> Callable[[Recipe], PipelineSummary]:
+    """What writes the examples: to an open file, to one file or, if the path or a limit asks for them, to shards.
+
+    Raises:
+        UsageError: when limits contradict each other, or are not possible for an open file.
+    """
+    plain = output == Output(output.path)
+    if not isinstance(out, (str, os.PathLike)):
+        if not plain:
+            raise UsageError("an open file cannot have shards, compression or an index", hint="give a path")
+        return partial(write_stream, out=out)
+    if plain and not output.template.fields and not is_remote(output.path):
+        return partial(write_file, path=output.path, overwrite=overwrite)
+    Conversion(Input("-"), output)  # raises for limits that contradict each other
+    return partial(write_shards, output=output, overwrite=overwrite)
+
+
+def _own(method: str, kind: str, stage: Any, check: Callable[[Any], str | None] | None = None) -> Own:
+    """A custom stage."""
+    if not callable(stage):
+        raise UsageError(f"{method}: {type(stage).__name__} is not a function")
+    return Own(kind, stage, check)
+
+
+def _check_sample(item: Any) -> str | None:
+    """What is wrong with a sample, if anything."""
+    if not isinstance(item, dict):
+        return f"{type(item).__name__} instead of a sample (a dict)"
+    return None if isinstance(item.get(KEY), str) else f"a sample whose {KEY!r} is not a string"
+
+
+def _check_example(item: Any) -> str | None:
+    """What is wrong with an example, if anything."""
+    if not isinstance(item, TFExample):
+        return f"{type(item).__name__} instead of a TFExample"
+    return f"a TFExample with {found}" if (found := unfit(item)) else None

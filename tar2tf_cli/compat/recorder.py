@@ -1,0 +1,278 @@
+"""Stores examples described by a CSV file and your own class as TFRecord, in train, eval and test directories."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+
+from tar2tf_cli.conversion.manifest import Manifest
+from tar2tf_cli.conversion.run import convert
+from tar2tf_cli.datasets.parse import record_parser
+from tar2tf_cli.errors import SourceError, UsageError, count
+from tar2tf_cli.events import Events
+from tar2tf_cli.formats.files import write_whole
+from tar2tf_cli.inputs.csv_examples import Example, count_rows, find_class
+from tar2tf_cli.samples.names import KEY
+from tar2tf_cli.spec.conversion import Conversion, Input, Output
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+CONFIG_FILENAME: Final = "tfrecord_files_config.txt"
+"""A file in the parent directory with the arguments of the call and the number of records in each directory."""
+
+_DIRECTORIES: Final = ("train", "eval", "test")
+_NAMES: Final = "<0>.tfr"
+_NAME: Final = re.compile(r"(\d+)\.tfr")
+
+Ratio: TypeAlias = "float | Sequence[float]"
+Lists: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Mapping[str, str | os.PathLike[str]]"
+
+
+class _Part(NamedTuple):
+    """The content of one directory: a range of rows of a CSV file, or all of them if `rows` is None."""
+
+    path: str
+    rows: tuple[int, int] | None = None
+
+
+def generate_and_save_train_eval_test_tfrecords_files(
+    save_directory_path: str | os.PathLike[str],
+    example_class: type[Example] | str,
+    examples_list_filepath: Lists,
+    examples_train_eval_test_ratio: Ratio = 0.8,
+    examples_tfrecord_file_max_size_in_bytes: float | str = 1e6,
+    *,
+    examples_shuffle: bool = True,
+    examples_seed: int = 0,
+    examples_num_workers: int | None = None,
+    examples_on_error: Literal["fail", "skip"] = "fail",
+    examples_overwrite: bool = False,
+    examples_events: Events | None = None,
+    **kwargs: Any,
+) -> dict[str, int]:
+    """Store the examples of a CSV file in directories for training, evaluation and test.
+
+    Each directory gets `0.tfr`, `1.tfr`, ..., a `manifest.json`, and an `examples.csv` that lists the stored examples;
+    their parent directory gets `CONFIG_FILENAME`. Directories without rows are not created.
+
+    Args:
+        save_directory_path: the parent directory of the directories.
+        example_class: the subclass of `Example`, or its location: `FILE.py:CLASS` or `MODULE:CLASS`.
+        examples_list_filepath: a CSV file to be divided by ratio; or one each for train and eval, or for train, eval
+            and test, in this order; or a dict from directory names to CSV files.
+        examples_train_eval_test_ratio: the share of train, with the rest for eval; or the shares of train and eval, or
+            of train, eval and test, which sum to 1. Shares are rounded down to rows; the last gets the remainder.
+        examples_tfrecord_file_max_size_in_bytes: maximum size of a file in bytes, framing included.
+        examples_shuffle: shuffle the rows before they are divided.
+        examples_seed: random seed for shuffling.
+        examples_num_workers: number of worker processes; defaults to the number of CPUs.
+        examples_on_error: whether an example that cannot be made ends the run, or is skipped; then a warning says how
+            many were skipped.
+        examples_overwrite: replace files that these conversions did not write.
+        examples_events: notified of progress.
+        kwargs: passed to `from_csv_row`, `load` and `split`, as far as they accept them.
+
+    Returns:
+        The number of records in each directory.
+
+    Raises:
+        UsageError: for ratios that do not sum to 1, or the wrong number of lists.
+        Tar2tfError: as raised by `convert`; the same call then continues where this one stopped.
+    """
+    root = os.fspath(save_directory_path)
+    parts = _parts(examples_list_filepath, examples_train_eval_test_ratio)
+    size = Output(_NAMES, examples_tfrecord_file_max_size_in_bytes).max_shard_size
+    counts, skipped = {}, 0
+    for directory, part in parts.items():
+        conversion = Conversion(
+            Input(part.path, kind="examples", example_class=example_class, example_args=kwargs, rows=part.rows),
+            Output(os.path.join(root, directory, _NAMES), size),
+            shuffle=examples_shuffle,
+            seed=examples_seed,
+            on_error=examples_on_error,
+        )
+        os.makedirs(os.path.join(root, directory), exist_ok=True)
+        summary = convert(
+            conversion, workers=examples_num_workers, overwrite=examples_overwrite, events=examples_events
+        )
+        counts[directory] = summary.records
+        skipped += summary.skipped_samples
+    if skipped:
+        warnings.warn(f"{root} lacks {count(skipped, 'example')} that could not be made", stacklevel=2)
+    config = {
+        "class_name": find_class(example_class).__name__,
+        "list_filepath": {name: os.path.abspath(part.path) for name, part in parts.items()},
+        "train_eval_test_ratio": examples_train_eval_test_ratio,
+        "shuffle": examples_shuffle,
+        "seed": examples_seed,
+        "tfrecord_file_max_size_in_bytes": size,
+        **kwargs,
+        **{f"{directory}_count": count for directory, count in counts.items()},
+    }
+    _write_config(os.path.join(root, CONFIG_FILENAME), config)
+    return counts
+
+
+def _parts(lists: Lists, ratio: Ratio) -> dict[str, _Part]:
+    """The content of each directory, by name."""
+    if isinstance(lists, Mapping):
+        for name in lists:
+            if not name or name in (".", "..") or os.path.basename(name) != name:
+                raise UsageError(f"{name!r} cannot be the name of a directory")
+        return {name: _Part(os.fspath(path)) for name, path in lists.items()}
+    if isinstance(lists, (str, os.PathLike)):
+        return _divided(os.fspath(lists), ratio)
+    if not 1 <= len(lists) <= len(_DIRECTORIES):
+        raise UsageError(f"got {len(lists)} lists of examples for {', '.join(_DIRECTORIES)}", hint="give one to three")
+    return {name: _Part(os.fspath(path)) for name, path in zip(_DIRECTORIES, lists, strict=False)}
+
+
+def _divided(path: str, ratio: Ratio) -> dict[str, _Part]:
+    """Divide the rows of one list by ratio."""
+    shares: list[float] = list(ratio) if isinstance(ratio, Iterable) else [ratio]
+    if not all(isinstance(share, Real) and 0 <= share <= 1 for share in shares):
+        shares = []
+    if len(shares) == 1:
+        shares.append(1 - shares[0])
+    if len(shares) > len(_DIRECTORIES) or abs(sum(shares) - 1) > 1e-6:
+        raise UsageError(
+            f"the ratio {ratio!r} does not divide examples into {', '.join(_DIRECTORIES)}",
+            hint="give one number between 0 and 1, or two or three that sum to 1",
+        )
+    total = count_rows(path)
+    bounds = [0, *accumulate(int(total * share + 1e-6) for share in shares[:-1]), total]
+    spans = zip(_DIRECTORIES, pairwise(bounds), strict=False)
+    return {name: _Part(path, (start, end)) for name, (start, end) in spans if start < end}
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_as_text(item)}" for name, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_as_text, value))
+    return os.path.abspath(value) if isinstance(value, os.PathLike) else str(value)
+
+
+def _write_config(path: str, config: Mapping[str, Any]) -> None:
+    """Write an INI file atomically."""
+    import io
+    from configparser import ConfigParser
+
+    parser = ConfigParser(interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser["examples"] = {name: _as_text(value).replace("\n", " ") for name, value in config.items()}
+    text = io.StringIO()
+    parser.write(text)
+    write_whole(path, [text.getvalue().encode("utf-8", "surrogateescape")])
+
+
+def get_tfrecord_filepaths(dirpath: str | os.PathLike[str]) -> list[str]:
+    """The TFRecord files of a directory, in the order in which they were written.
+
+    Raises:
+        SourceError: when the directory does not exist.
+    """
+    folder = os.fspath(dirpath)
+    if not os.path.isdir(folder):
+        raise SourceError("no such directory", shard=folder)
+    manifest = Manifest.load(os.path.join(folder, "manifest.json"))
+    if manifest:
+        return [os.path.join(folder, shard.path) for shard in manifest.shards]
+    numbers = {int(match[1]): match[0] for match in map(_NAME.fullmatch, os.listdir(folder)) if match}
+    return [os.path.join(folder, numbers[number]) for number in sorted(numbers)]
+
+
+def generate_dataset(
+    tfrecords_filepaths: Sequence[str | os.PathLike[str]],
+    example_class: type[Example] | str | None = None,
+    *,
+    dataset_num_shuffled_tfrecord_files: int | None = None,
+    dataset_fetching_num_threads: int | None = None,
+    num_workers: int | None = None,
+    worker_index: int | None = None,
+) -> tf.data.Dataset:
+    """A dataset of tuples: the attributes of each example, in the order in which its class declares them.
+
+    Args:
+        tfrecords_filepaths: the files, usually of one directory.
+        example_class: the class that made the examples; by default, the manifest beside the files is used.
+        dataset_num_shuffled_tfrecord_files: size of the shuffle buffer in records; None for no shuffling.
+        dataset_fetching_num_threads: how many records are parsed at once; None lets TensorFlow choose.
+        num_workers: the number of parts that the dataset is divided into, one for each trainer.
+        worker_index: the index of the part to read, from 0.
+
+    Raises:
+        UsageError: with neither a class nor a manifest, or with only one of `num_workers` and `worker_index`.
+    """
+    import tensorflow as tf
+
+    paths = [os.fspath(path) for path in tfrecords_filepaths]
+    manifest = Manifest.load(os.path.join(os.path.dirname(paths[0]), "manifest.json")) if paths else None
+    if (num_workers is None) != (worker_index is None):
+        raise UsageError("num_workers and worker_index must be given together")
+    if example_class is not None:
+        parse = _class_parser(find_class(example_class), manifest.features if manifest else {})
+    elif manifest is not None:
+        parse = _manifest_parser(manifest)
+    else:
+        raise UsageError("no manifest describes the examples", hint="give their class as example_class")
+    dataset = tf.data.TFRecordDataset(paths)
+    if num_workers is not None:
+        dataset = dataset.shard(num_workers, worker_index)
+    if dataset_num_shuffled_tfrecord_files:
+        dataset = dataset.shuffle(dataset_num_shuffled_tfrecord_files)
+    return dataset.map(parse, num_parallel_calls=dataset_fetching_num_threads or tf.data.AUTOTUNE, deterministic=True)
+
+
+def _manifest_parser(manifest: Manifest) -> Callable[[Any], tuple[tf.Tensor, ...]]:
+    """A function from a record to its tensors, as described by the manifest."""
+    parse = record_parser(manifest.features, manifest.records)
+    declared = manifest.spec.get("input", {}).get("fields", {})
+
+    def parse_in_order(record: Any) -> tuple[tf.Tensor, ...]:
+        tensors = parse(record)
+        names = [*(name for name in declared if name in tensors), *(name for name in tensors if name not in declared)]
+        return tuple(tensors[name] for name in names if name != KEY)
+
+    return parse_in_order
+
+
+def _class_parser(
+    found: type[Example], features: Mapping[str, Mapping[str, Any]]
+) -> Callable[[Any], tuple[tf.Tensor, ...]]:
+    """A function from a record to its tensors, as declared by the class; a manifest's features give the ranks."""
+    import tensorflow as tf
+
+    stored = {"string": tf.string, "float64": tf.string, "float32": tf.float32}
+    description: dict[str, Any] = {}
+    for name, dtype in found.fields().items():
+        kind = dtype.removeprefix("array_")
+        if kind == dtype:
+            description[name] = tf.io.FixedLenFeature([], stored.get(kind, tf.int64))
+        else:
+            description[name] = tf.io.FixedLenSequenceFeature([], stored.get(kind, tf.int64), allow_missing=True)
+            description[f"{name}/shape"] = tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True)
+
+    def parse(record: Any) -> tuple[tf.Tensor, ...]:
+        parsed = tf.io.parse_single_example(record, description)
+        tensors = []
+        for name, dtype in found.fields().items():
+            value, kind = parsed[name], dtype.removeprefix("array_")
+            if kind == "float64":
+                value = tf.reshape(tf.io.decode_raw(value, tf.float64), [])
+            elif kind != "string":
+                value = tf.cast(value, kind)
+            if kind != dtype:
+                value = tf.reshape(value, parsed[f"{name}/shape"])
+                value = tf.ensure_shape(value, features[name]["shape"] if name in features else None)
+            tensors.append(value)
+        return tuple(tensors)
+
+    return parse

@@ -1,0 +1,243 @@
+"""What a conversion would do: the plan and the first sample of `--dry-run`, and an estimate of the output's size."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from tar2tf_cli.conversion.existing import NO_MANIFEST, Takeover, make_claim
+from tar2tf_cli.conversion.plan import Plan
+from tar2tf_cli.conversion.spool import gzip_stream
+from tar2tf_cli.errors import OutputExistsError, Tar2tfError, UsageError
+from tar2tf_cli.features.feature_map import MissingFeatureError
+from tar2tf_cli.flow.reading import Reading
+from tar2tf_cli.flow.sample_flow import Faults, flow
+from tar2tf_cli.formats.example import Feature
+from tar2tf_cli.formats.stored import StoredBytes
+from tar2tf_cli.samples.names import KEY
+from tar2tf_cli.stores import ObjectInfo
+
+_INPUTS: Final = 3
+_SAMPLES: Final = 32
+_SECONDS: Final = 1.0
+_MOST_GZIP: Final = 1 << 20
+
+
+class Estimate(NamedTuple):
+    """What a conversion will write, about: records, bytes and shards."""
+
+    records: int
+    bytes: int
+    shards: int
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What a few samples took and gave: stored bytes, records, bytes of records, those bytes as written."""
+
+    consumed: int = 0
+    records: int = 0
+    size: int = 0
+    written: int = 0
+
+
+def estimate(plan: Plan) -> Estimate | None:
+    """Convert the first samples of a few inputs of each kind, evenly spread, and scale the result by the inputs' sizes.
+
+    Returns:
+        The estimate; None if an input can be read only once, the sizes are unknown, or no sample could be converted.
+    """
+    size, spec = plan.size, plan.conversion
+    if not (plan.source.repeatable and plan.inputs and size is not None):
+        return None
+    count = plan.source.count
+    records = total = 0.0
+    for group in _alike(plan.inputs, whole=count is not None):
+        seen = _Seen()
+        for place in sorted({round(each * (len(group) - 1) / (_INPUTS - 1)) for each in range(_INPUTS)}):
+            with contextlib.suppress(Tar2tfError):  # the conversion will report it
+                _look_into(plan, group[place], seen)
+        if seen.records:
+            stored = sum(item.size or 0 for item in group)
+            found = count if count is not None else seen.records * stored / max(seen.consumed, 1)
+            records += found
+            total += found * (seen.written if spec.output.compression == "gzip" else seen.size) / seen.records
+    if not records:
+        return None
+    part = 1.0 if spec.limit is None else min(1.0, spec.limit / records)
+    return Estimate(round(records * part), round(total * part), _shards(plan, round(records * part), total * part))
+
+
+def _alike(inputs: Sequence[ObjectInfo], *, whole: bool) -> list[list[ObjectInfo]]:
+    """The inputs by the suffix of their names, as compressed ones have more samples in as many bytes."""
+    groups: dict[str, list[ObjectInfo]] = {}
+    for item in inputs:
+        suffix = item.name[item.name.rfind(item.stem) + len(item.stem) :]
+        groups.setdefault("" if whole else suffix, []).append(item)
+    return list(groups.values())
+
+
+def _look_into(plan: Plan, item: ObjectInfo, seen: _Seen) -> None:
+    """Add the first samples of an input."""
+    fetched: list[int] = []
+    sizes: list[int] = []
+    deadline, written, whole = time.monotonic() + _SECONDS, 0, item.size or 0
+    with Reading(plan.work, plan.source, item, on_bytes=fetched.append, ahead=plan.source.seekable) as reading:
+        consumed, blocks = whole, 0
+        for _, parts, size in reading.records():
+            late = sizes and time.monotonic() > deadline
+            known = reading.seekable or len(fetched) > blocks  # with a new block, those before are used up
+            if late or (known and len(sizes) >= _SAMPLES):
+                consumed = reading.offset if reading.seekable else sum(fetched[: blocks or None])
+                if reading.count:
+                    consumed = round(whole * len(sizes) / reading.count)
+                break
+            blocks = len(fetched)
+            sizes.append(size)
+            if plan.conversion.output.compression == "gzip":
+                written += round(size * _shrinks(parts))
+    seen.records += len(sizes)
+    seen.consumed += consumed
+    seen.size += sum(sizes)
+    seen.written += written
+
+
+def _shrinks(parts: Iterable[bytes]) -> float:
+    """The ratio of the sizes of a record with gzip and without, by its beginning."""
+    taken, total = list[bytes](), 0
+    for part in parts:
+        taken.append(part)
+        total += len(part)
+        if total > _MOST_GZIP:
+            break
+    return sum(size for _, size in gzip_stream([(taken, total)])) / total
+
+
+def _shards(plan: Plan, records: int, total: float) -> int:
+    """How many shards that many records and bytes make."""
+    output = plan.conversion.output
+    count = 0
+    for part in _lanes(plan):
+        share = max(round(records * part), 1)
+        if output.num_shards:
+            count += min(output.num_shards, share)
+        else:
+            by_size = -(-total * part // output.limit) if output.limit else 1
+            by_count = -(-share // output.records_per_shard) if output.records_per_shard else 1
+            count += max(int(by_size), by_count, 1)
+    return count if records else 0
+
+
+def _lanes(plan: Plan) -> Iterator[float]:
+    """The part of the records in each series of shards."""
+    size = plan.size
+    if "input" in plan.conversion.output.template.fields and size:
+        yield from ((item.size or 0) / size for item in plan.inputs)
+    else:
+        yield from plan.conversion.split.values() or (1.0,)
+
+
+Status: TypeAlias = Literal["new", "up to date", "continue", "update", "overwrite", "refuse"]
+
+
+class Outcome(NamedTuple):
+    """What a conversion would do to its output, in a word and in a sentence, which is empty for a new output."""
+
+    status: Status
+    message: str = ""
+
+
+def outcome(plan: Plan, **options: Any) -> Outcome:
+    """What the conversion of a plan would do to the files that are there; nothing is changed.
+
+    Args:
+        plan: the conversion.
+        **options: `endpoint`, `overwrite` and `update`, as for `convert`.
+    """
+    if plan.conversion.output.is_stream:
+        if options["update"]:
+            raise UsageError(NO_MANIFEST)
+        return Outcome("new")
+    try:
+        claim = make_claim(plan, **options)
+        folder = claim.working_folder()
+        if claim.finished():
+            return Outcome("up to date", "up to date: nothing would be done")
+        takeover = Takeover(claim, folder)
+    except OutputExistsError as error:
+        return Outcome("refuse", f"would refuse: {error}")
+    if takeover.sealed:
+        return Outcome("continue", f"would continue an interrupted run that finished {len(takeover.sealed):,} shards")
+    if takeover.changes:
+        return Outcome("update", f"would update: {takeover.changes}")
+    if takeover.everything:
+        return Outcome("update", f"would convert everything again: {takeover.everything}")
+    if replaced := len(takeover.found | takeover.stale):
+        return Outcome("overwrite", f"would replace what is there: {replaced:,} files")
+    return Outcome("new")
+
+
+class Step(NamedTuple):
+    """A step, and a description of each entry or feature of the sample after it, by name."""
+
+    step: str
+    entries: dict[str, str]
+
+
+def trace(plan: Plan) -> list[Step]:
+    """The steps of a plan's first sample; empty if there is none, or if the input can be read only once.
+
+    Raises:
+        SampleError: when an op or selection fails on it.
+        UsageError: when no sample of the first input has a feature that has a type.
+    """
+    try:
+        return _steps(plan)
+    except MissingFeatureError:
+        with Reading(plan.conversion, plan.source, plan.inputs[0], first=True) as reading:
+            deque(reading.records(), maxlen=0)  # raises the UsageError
+        raise
+
+
+def _steps(plan: Plan) -> list[Step]:
+    if not plan.source.repeatable or not plan.inputs:
+        return []
+    with Reading(plan.conversion, plan.source, plan.inputs[0], ahead=True) as reading:
+        sample = next(reading.samples(), None)
+        if sample is None:
+            return []
+        steps = [Step(f"the first sample, {sample[KEY]}:", _looks(sample))]
+        for op, one in reading.steps.each():
+            title = f"after {_title(op.canonical())}:" if op else "features:"
+            results = list(flow([sample], one, Faults(option="--on-error skip"), where=reading.where))
+            if not results:
+                return [*steps, Step(f"{title} dropped", {})]
+            sample = results[0] if op else dict(sorted(results[0].items()))
+            steps.append(Step(title if len(results) == 1 else f"{title} {len(results)} samples", _looks(sample)))
+    return steps
+
+
+def _title(canonical: dict[str, Any]) -> str:
+    name, fields = next(iter(canonical.items()))
+    if not isinstance(fields, dict):
+        return f"{name} {fields}"
+    return " ".join([name, *(f"{field}={value}" for field, value in fields.items())])
+
+
+def _looks(values: Any) -> dict[str, str]:
+    return {name: _look(value) for name, value in values.items()}
+
+
+def _look(value: Any) -> str:
+    """The type and the shape or length of a value; short values are shown."""
+    if isinstance(value, Feature):
+        return f"{value.dtype} {list(value.shape)}" + (", raw bytes" if value.encoding == "raw" else "")
+    if hasattr(value, "dtype"):
+        return f"{value.dtype} {list(value.shape)}"
+    if isinstance(value, (bytes, StoredBytes)):
+        return f"bytes, {len(value):,} long" + (f": {value!r}" if len(value) <= 40 else "")
+    return f"{type(value).__name__}: {str(value)[:60]}"

@@ -1,0 +1,624 @@
+"""The tasks of a conversion: one reads inputs into a spool and an index, the other writes a shard."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import re
+import threading
+from array import array
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import reduce
+from itertools import accumulate, chain, islice, pairwise
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+
+from tar2tf_cli.conversion.sharding import Piece, Shard, ShardReport
+from tar2tf_cli.conversion.shuffling import rows_of
+from tar2tf_cli.conversion.spool import COLUMNS, Part, Spool, SpoolIndex, StoredIndex, gzip_stream
+from tar2tf_cli.conversion.working_folder import entry_of, line_of
+from tar2tf_cli.errors import NotAdjacentError, OutputExistsError, SourceError, Tar2tfError, WorkerError, changed
+from tar2tf_cli.features.schema import Schema
+from tar2tf_cli.flow.reading import Making, Reading
+from tar2tf_cli.formats import kernel
+from tar2tf_cli.formats.checksums import crc32c
+from tar2tf_cli.formats.files import RecordFile, WholeFile, crc32c_of_file, shard_file, sync, write_whole
+from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.inputs.tar_samples import put_together
+from tar2tf_cli.samples.grouping import Batch
+from tar2tf_cli.sinks import Flusher
+from tar2tf_cli.spec.conversion import Conversion
+from tar2tf_cli.stores import ObjectInfo, Source
+
+if TYPE_CHECKING:
+    from tar2tf_cli.stores.store import Store
+
+
+FileKind: TypeAlias = Literal["index", "spool", "table"]
+
+
+def group_file(folder: str, number: int, kind: FileKind) -> str:
+    """Path of a group's index or spool, or of a table of shuffled records, in a working folder."""
+    return os.path.join(folder, f"input-{number:05d}.{kind}")
+
+
+def groups_in(folder: str) -> frozenset[int]:
+    """Numbers of the groups with an index in a working folder."""
+    found = map(re.compile(r"input-([0-9]+)\.index").fullmatch, os.listdir(folder))
+    return frozenset(int(name[1]) for name in found if name)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Group:
+    """Inputs that were read together; in the working folder, its files are named by the first input.
+
+    Attributes:
+        numbers: the inputs' numbers in the plan, in the order in which they were read.
+        index: the units of all of them; empty if it stays in its file.
+        counts: how many units each input has.
+        reports: the report of each input.
+        spool_crc: CRC-32C of the spool; None when there is no spool and the inputs are read again.
+        error: why the next input could not be read; the group then has those before it.
+        stored: the index in its file, if it stays there.
+    """
+
+    numbers: tuple[int, ...]
+    index: SpoolIndex = field(default_factory=SpoolIndex)
+    counts: list[int] = field(default_factory=list)
+    reports: list[InputReport] = field(default_factory=list)
+    spool_crc: int | None = None
+    error: Tar2tfError | None = None
+    stored: StoredIndex | None = None
+    _schemas: dict[Hashable, Schema] = field(default_factory=dict)
+
+    @property
+    def number(self) -> int:
+        """The number of the first input, which identifies the group."""
+        return self.numbers[0]
+
+    def add(self, report: InputReport) -> None:
+        """Add the report of an input whose units have been added to the index."""
+        report.schema = self._schemas.setdefault(report.schema.key, report.schema)  # one for all with the same features
+        self.counts.append(len(self.index.sizes) - sum(self.counts))
+        self.reports.append(report)
+
+    def parts(self) -> Iterator[tuple[int, InputReport, Part]]:
+        """The number, report and units of each input that was read."""
+        stops = [*accumulate(self.counts)]
+        starts = [0, *stops]
+        for number, report, first, stop in zip(self.numbers, self.reports, starts, stops, strict=False):
+            group = number if self.spool_crc is None else self.number
+            yield number, report, Part(group, self.stored or self.index, first, stop)
+
+
+def save_group(path: str, group: Group) -> None:
+    """Write what was read of a group, without the error; the file appears whole or not at all."""
+    columns = [getattr(group.index, name) for name in COLUMNS]
+    schemas = {id(report.schema): report.schema for report in group.reports}
+    places = {schema: place for place, schema in enumerate(schemas)}
+    head = {
+        "numbers": group.numbers[: len(group.reports)],
+        "counts": group.counts,
+        "schemas": [schema.to_json() for schema in schemas.values()],
+        "reports": [[places[id(report.schema)], report.without_schema()] for report in group.reports],
+        "spool_crc": group.spool_crc,
+        "lengths": [len(column) * column.itemsize for column in columns],
+        "crc": reduce(lambda crc, column: crc32c(column.tobytes(), crc), columns, 0),
+    }
+    write_whole(path, chain([line_of(head)], (column.tobytes() for column in columns)), lasting=False)
+
+
+def load_group(path: str) -> Group | None:
+    """Read what `save_group` wrote; None if there is nothing, or if it is damaged."""
+    index, crc = SpoolIndex(), 0
+    try:
+        with open(path, "rb") as file:
+            head: dict[str, Any] = entry_of(file.readline())
+            for name, length in zip(COLUMNS, head["lengths"], strict=True):
+                column = file.read(length)
+                crc = crc32c(column, crc)
+                getattr(index, name).frombytes(column)
+        schemas = [Schema.from_json(schema) for schema in head["schemas"]]
+        reports = [InputReport.from_json(report, schemas[place]) for place, report in head["reports"]]
+        group = Group(tuple(head["numbers"]), index, head["counts"], reports, head["spool_crc"])
+        return group if crc == head["crc"] else None
+    except (FileNotFoundError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+
+
+class Placing(NamedTuple):
+    """Where a cluster stores the shards of a conversion.
+
+    Attributes:
+        store: the bucket.
+        paths: the name of each input's shard, by the number of the input.
+        replaceable: names of objects that may be replaced.
+    """
+
+    store: Store
+    paths: list[str]
+    replaceable: frozenset[str]
+
+    def place(self, source: Source, numbers: tuple[int, ...], inputs: Sequence[ObjectInfo]) -> Group:
+        """Have the shard of an input stored.
+
+        Raises:
+            OutputExistsError: when another program wrote an object of that name.
+        """
+        (number,) = numbers
+        path = self.paths[number]
+        where = self.store.locate(path)
+        there = self.store.persist(lambda: self.store.head(path), shard=where)
+        if there and os.path.normpath(path) not in self.replaceable:
+            raise OutputExistsError("another program wrote it during the conversion", shard=where, replaceable=True)
+        group = Group(numbers)
+        report, sizes, group.spool_crc = source.place(inputs[number], self.store, path)
+        group.index.sizes.extend(sizes)
+        group.index.records.extend([1, report.samples - 1][: len(sizes)])
+        group.add(report)
+        return group
+
+    def is_there(self, shard: Shard) -> bool:
+        """Whether the shard of an input is there."""
+        path = self.paths[shard.pieces[0].group]
+        found = self.store.persist(lambda: self.store.head(path), shard=self.store.locate(path))
+        return found is not None and found.size == shard.size
+
+
+_LARGE_RECORD: Final = 8192
+_PROBE: Final = 16
+_LOADED: Final = 1 << 17  # up to this size, reading an input again costs more than copying it
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Worker:
+    """The context that the tasks of a conversion share.
+
+    Attributes:
+        folder: the working folder, which holds indexes, spools and unfinished shards.
+        scratch: the folder to write them to; empty if that is the working folder itself.
+        threads: how many threads work on one input.
+        direct: whether shards are written without the page cache, as nothing reads them soon afterwards.
+        fills: whether a shard is written while it fills up.
+        stores_indexes: whether indexes are read from their files, as all are needed before the first shard is planned.
+        placing: where a cluster stores the shards itself; None where they are written here.
+        on_bytes: called with the number of stored bytes after each read of an input.
+    """
+
+    conversion: Conversion
+    source: Source
+    inputs: list[ObjectInfo]
+    folder: str
+    threads: int = 1
+    direct: bool = False
+    fills: bool = False
+    stores_indexes: bool = False
+    placing: Placing | None = None
+    on_bytes: Callable[[int], None] | None = None
+    scratch: str = ""
+    _making: Making | None = None
+
+    def path(self, group: int, kind: FileKind) -> str:
+        """Path of the index or spool of a group of inputs in the working folder."""
+        return group_file(self.folder, group, kind)
+
+    def is_small(self, number: int) -> bool:
+        """Whether opening an input costs much in comparison with reading it, so that it is better read just once."""
+        size = self.inputs[number].size
+        return size is not None and size <= min(_LOADED, self.conversion.max_entry_size)
+
+    def new_path(self, group: int, kind: FileKind) -> str:
+        """Path at which the index or spool of a group is written."""
+        return group_file(self.scratch or self.folder, group, kind)
+
+    def read(self, number: int, **options: Any) -> Reading:
+        """Open an input for reading; its records may be made elsewhere."""
+        self._making = making = self._making or Making(self.conversion, self.source)
+        item = self.inputs[number]
+        made: Reading | None = self.source.records(item, self.on_bytes)
+        return made or Reading(self.conversion, self.source, item, first=number == 0, making=making, **options)
+
+
+class ReadInputs(NamedTuple):
+    """Reads a group of inputs: makes the index of their records, and a spool unless the inputs will be read again.
+
+    Index and spool that an interrupted run left are kept if they are whole. Several inputs of a remote bucket are
+    fetched concurrently.
+
+    Attributes:
+        numbers: the inputs' numbers in the plan; the first one is that of the group.
+    """
+
+    numbers: tuple[int, ...]
+
+    def needs_folder(self, worker: Worker) -> bool:
+        """Whether an interrupted run left something for it."""
+        return os.path.exists(worker.path(self.numbers[0], "index"))
+
+    def run(self, worker: Worker) -> Group:
+        """What was read, up to the first error; the index is also saved for a later run."""
+        group = self._made(worker)
+        if worker.stores_indexes:
+            group.index = SpoolIndex()
+        return group
+
+    def _made(self, worker: Worker) -> Group:
+        left = load_group(worker.path(self.numbers[0], "index"))
+        if left and left.numbers == self.numbers and _has_spool(worker, left):
+            return left
+        if worker.placing:
+            group = worker.placing.place(worker.source, self.numbers, worker.inputs)
+        else:
+            group = _measured(worker, self.numbers) or spooled(worker, self.numbers)
+        if group.reports:
+            save_group(worker.new_path(group.number, "index"), group)
+        return group
+
+
+def _has_spool(worker: Worker, group: Group) -> bool:
+    """Whether nothing is wrong with a group's spool, which is gone if all its records are in whole shards."""
+    path = worker.path(group.number, "spool")
+    return group.spool_crc is None or not os.path.exists(path) or crc32c_of_file(path) == group.spool_crc
+
+
+def _may_be_direct(worker: Worker, numbers: tuple[int, ...]) -> bool:
+    """Whether records are cheap to make twice, and each one's place depends only on the records before it."""
+    spec = worker.conversion
+    light = spec.is_light and spec.output.compression == "none" and spec.on_error == "fail"
+    if not (worker.source.seekable and light) or spec.shuffle or spec.split or spec.input.regroup:
+        return False
+    return not any(map(worker.is_small, numbers))
+
+
+def _measured(worker: Worker, numbers: tuple[int, ...]) -> Group | None:
+    """The index of inputs without a spool; None if that is impossible, or would cost more than it saves."""
+    group = Group(numbers)
+    try:
+        if not _may_be_direct(worker, numbers) or not all(_measure(worker, number, group) for number in numbers):
+            return None
+    except NotAdjacentError:
+        return None
+    except Tar2tfError as error:
+        if not group.reports:
+            raise
+        group.index.cut([sum(group.counts) if column else 0 for column in group.index.lengths])
+        group.error = error
+    return group
+
+
+def _measure(worker: Worker, number: int, group: Group) -> bool:
+    """Add an input to a group without a spool, if it can be read by offset and its records are not small.
+
+    If entries are stored unchanged, the headers alone give the sizes.
+    """
+    limit, sizes, offsets = worker.conversion.limit, group.index.sizes, group.index.offsets
+    first = len(sizes)
+    with worker.read(number, sizes_only=worker.conversion.keeps_entries, ahead=limit is not None) as reading:
+        if not reading.seekable or reading.regroups:
+            return False
+        for size in islice(reading.sizes(), limit):
+            sizes.append(size)
+            offsets.append(reading.offset)
+            if len(sizes) - first == _PROBE and sum(sizes[first:]) < _PROBE * _LARGE_RECORD:
+                return False
+    group.add(reading.report)
+    return True
+
+
+def spooled(worker: Worker, numbers: tuple[int, ...]) -> Group:
+    """Write the records of inputs to a spool, up to the first input with an error."""
+    group = Group(numbers)
+    with ExitStack() as stack:
+        if len(numbers) > 1:
+            stack.enter_context(worker.source.expecting([worker.inputs[number] for number in numbers]))
+        file = stack.enter_context(WholeFile(worker.new_path(group.number, "spool"), lasting=False))
+        spool = Spool(worker.conversion, file, group.index)
+        try:
+            for number in numbers:
+                group.add(_append(worker, number, spool))
+        except Tar2tfError as error:
+            if not group.reports:
+                raise
+            group.error = error
+    group.spool_crc = file.crc
+    return group
+
+
+def _append(worker: Worker, number: int, spool: Spool) -> InputReport:
+    """Append an input's records, or nothing after an error."""
+    spec, item, mark = worker.conversion, worker.inputs[number], spool.mark()
+    most = None if spec.shuffle else spec.limit
+    options = {"ahead": most is not None, "small": worker.is_small(number), "threads": worker.threads}
+
+    def read(regroup: bool) -> InputReport:
+        try:
+            with worker.read(number, on_bytes=worker.on_bytes, regroup=regroup, **options) as reading:
+                spool.begin(item.name)
+                for key, parts, size in islice(reading.records(spool.take if most is None else None), most):
+                    spool.add(key, parts, size)
+                spool.finish()
+        except Tar2tfError:
+            spool.go_back(mark)
+            raise
+        return reading.report
+
+    return put_together(read)
+
+
+_COPY: Final = 1 << 18  # stays in the CPU cache until it is written
+_MOST_OPEN: Final = 64
+
+Chunk: TypeAlias = tuple[Iterable[bytes], int]
+"""Framed bytes in parts, and their total size."""
+
+
+class WriteShard(NamedTuple):
+    """Writes one shard to a temporary path; the flusher flushes it to disk later.
+
+    Attributes:
+        shard: the shard.
+    """
+
+    shard: Shard
+
+    def needs_folder(self, worker: Worker) -> bool:
+        """Always: it copies from spools."""
+        return True
+
+    def run(self, worker: Worker) -> ShardReport:
+        """Write the shard to the working folder, with its `--index` beside it, and return its report.
+
+        Raises:
+            SourceError: when an input changed after it was measured.
+            SinkError: when the shard cannot be written.
+        """
+        if worker.placing and (placed := self._placed(worker, worker.placing)):
+            return placed
+        path = self.shard.part(worker.scratch or worker.folder)
+        report = self._written(worker, path)
+        if worker.scratch:  # perhaps on another machine than the flusher
+            sync(path)
+        return report
+
+    def _written(self, worker: Worker, path: str) -> ShardReport:
+        output = worker.conversion.output
+        if not (output.compresses_shards or output.index) and (report := self._taken_over(worker, path)):
+            return report
+        with shard_file(path, self.shard.size) if worker.direct else RecordFile(path) as file:
+            chunks = copied(worker, self.shard, file)
+            for parts, size in gzip_stream(chunks) if output.compresses_shards else chunks:
+                file.write(parts, size)
+        if output.index:
+            write_offsets(path)
+        return ShardReport(file.size, self.shard.records, file.crc)
+
+    def _placed(self, worker: Worker, placing: Placing) -> ShardReport | None:
+        """The shard that the cluster stored, if that is still there; None if it did not."""
+        group = load_group(worker.path(self.shard.pieces[0].group, "index"))
+        if group is None or group.spool_crc is None or not (group.reports[0].placed and placing.is_there(self.shard)):
+            return None
+        return ShardReport(self.shard.size, self.shard.records, group.spool_crc, placed=True)
+
+    def _taken_over(self, worker: Worker, path: str) -> ShardReport | None:
+        """Rename a spool to the shard if it holds exactly the shard's bytes; otherwise None."""
+        first, *others = self.shard.pieces
+        spool = worker.path(first.group, "spool")
+        if others or not first.spooled or not os.path.exists(spool) or os.stat(spool).st_size != first.size:
+            return None
+        group = load_group(worker.path(first.group, "index"))
+        if group is None or group.spool_crc is None:
+            return None
+        (os.link if worker.scratch else os.replace)(spool, path)  # another attempt may need it
+        return ShardReport(first.size, self.shard.records, group.spool_crc)
+
+
+def copied(worker: Worker, shard: Shard, file: RecordFile) -> Iterator[Chunk]:
+    """The bytes of a shard, read from spools or directly from inputs, of which batches go to the file at once."""
+    with _Spools(worker) as spools:
+        for piece in shard.pieces:
+            if worker.conversion.shuffle:
+                yield from _from_table(worker.path(piece.group, "table"), piece, spools)
+            elif piece.spooled:
+                yield from from_spool(spools[piece.group], piece)
+            else:
+                yield from _from_input(worker, piece, file)
+
+
+class _Spools:
+    """Descriptors of the spools of groups; their number is kept below any limit on open files."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._open: dict[int, int] = {}
+
+    def __getitem__(self, group: int) -> int:
+        if group not in self._open:
+            if len(self._open) == _MOST_OPEN:
+                os.close(self._open.pop(next(iter(self._open))))
+            self._open[group] = _open_spool(self._worker, group)
+        return self._open[group]
+
+    def __enter__(self) -> _Spools:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for descriptor in self._open.values():
+            os.close(descriptor)
+
+
+def _open_spool(worker: Worker, number: int) -> int:
+    """A file descriptor of a group's spool; the spool is written again if an interrupted run removed it."""
+    path = worker.path(number, "spool")
+    if not os.path.exists(path):
+        path = worker.new_path(number, "spool")
+        found = load_group(worker.path(number, "index"))
+        again = spooled(worker, found.numbers if found else (number,))
+        if again.error:
+            raise again.error
+        if found is None or again.spool_crc != found.spool_crc:
+            raise changed(worker.source.locate(worker.inputs[number].name))
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _from_table(path: str, piece: Piece, spools: _Spools) -> Iterator[Chunk]:
+    """The bytes of shuffled records, of which a few at a time are read in the order in which they are in spools."""
+    groups, starts, sizes = rows_of(path, piece.first, piece.units)
+    first = 0
+    while first < piece.units:
+        size, stop = sizes[first], first + 1
+        if size > _COPY:
+            yield from from_spool(spools[groups[first]], piece._replace(start=starts[first], size=size))
+            first = stop
+            continue
+        while stop < piece.units and size + sizes[stop] <= _COPY:
+            size, stop = size + sizes[stop], stop + 1
+        found = [b""] * (stop - first)
+        for row in sorted(range(first, stop), key=groups.__getitem__):
+            found[row - first] = _at(spools[groups[row]], starts[row], sizes[row])
+        yield found, size
+        first = stop
+
+
+def _at(descriptor: int, start: int, size: int) -> bytes:
+    data = os.pread(descriptor, size, start)
+    if len(data) < size:
+        raise _cut_short()
+    return data
+
+
+def _cut_short() -> SourceError:
+    return SourceError("a spool in the working folder was cut short", hint="run the same command again")
+
+
+def from_spool(descriptor: int, piece: Piece) -> Iterator[Chunk]:
+    """The bytes of a piece, read from its spool."""
+    position, end = piece.start, piece.start + piece.size
+    while position < end:
+        data = os.pread(descriptor, min(_COPY, end - position), position)
+        if not data:
+            raise _cut_short()
+        position += len(data)
+        yield [data], len(data)
+
+
+class _Enough(Exception):
+    """A piece is complete, and nothing behind it may be read."""
+
+
+def _from_input(worker: Worker, piece: Piece, file: RecordFile) -> Iterator[Chunk]:
+    units, left = piece.units, piece.size
+
+    def take(batch: Batch) -> None:
+        nonlocal units, left
+        data = batch.first_records(units)
+        file.write([data], len(data))
+        units, left = units - len(batch), left - len(data)
+        if units <= 0:
+            raise _Enough
+
+    with worker.read(piece.group, on_bytes=worker.on_bytes, trusted=True) as reading, contextlib.suppress(_Enough):
+        reading.seek(piece.start)
+        for _, parts, size in reading.records(take if kernel.native() else None):
+            units, left = units - 1, left - size
+            yield parts, size
+            if not units:
+                break
+    if left:
+        raise changed(reading.name)
+
+
+def write_offsets(path: str) -> None:
+    """Write a shard's `--index`: a line `OFFSET SIZE` for each record, in bytes, framing included."""
+    from tar2tf_cli.formats.tfrecord import LengthReader
+
+    with open(path, "rb", buffering=0) as stream, RecordFile(f"{path}.idx") as file:
+        reader = LengthReader(stream, path)
+        offsets = array("Q", (offset for offset, _ in reader))
+        offsets.append(reader.offset)
+        for start, end in pairwise(offsets):
+            line = b"%d %d\n" % (start, end - start)
+            file.write([line], len(line))
+
+
+WORTH_IT = 8 << 20  # bytes of a shard that is not full yet
+
+
+class Filling:
+    """Copies the pieces of a shard from their spools as they are added to it, in a thread of its own.
+
+    Args:
+        shard: the shard; pieces may be added to it.
+        worker: knows where the spools are, and where the shard belongs.
+        flusher: takes the shard once it is complete, or an error.
+    """
+
+    def __init__(self, shard: Shard, worker: Worker, flusher: Flusher[tuple[Shard, ShardReport] | None]) -> None:
+        self._shard = shard
+        self._worker = worker
+        self._flusher = flusher
+        self._pieces: queue.SimpleQueue[Piece | None] = queue.SimpleQueue()
+        self._place = self._given = 0  # the last piece that was queued, and how many of its bytes
+        self._wanted = True
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        self.grow()
+
+    @property
+    def busy(self) -> bool:
+        """Whether the shard is not yet written to its end."""
+        return self._thread.is_alive()
+
+    @staticmethod
+    def suits(shard: Shard, folder: str) -> bool:
+        """Whether a shard that is filling up is worth it, and nothing of it is there yet."""
+        return shard.size >= WORTH_IT and shard.pieces[0].spooled and not os.path.exists(shard.part(folder))
+
+    def grow(self) -> None:
+        """Write what has been added to the shard."""
+        for place in range(self._place, len(self._shard.pieces)):
+            piece, given = self._shard.pieces[place], self._given if place == self._place else 0
+            if not piece.spooled:
+                self._wanted = False
+            elif piece.size > given:
+                self._pieces.put(piece._replace(start=piece.start + given, size=piece.size - given))
+            self._place, self._given = place, piece.size
+
+    def completes(self, shard: Shard) -> bool:
+        """Write the rest of a shard that is complete; False if it is another one, or not all of it is spooled."""
+        if shard is not self._shard:
+            return False
+        self.grow()
+        if not self._wanted:
+            self.stop()
+            return False
+        self._pieces.put(None)
+        self._flusher.expect()
+        return True
+
+    def stop(self) -> None:
+        """Stop at once."""
+        self._wanted = False
+        self._pieces.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        part = self._shard.part(self._worker.folder)
+        try:
+            report = self._write(part)
+        except Tar2tfError as error:
+            self._flusher.fail(error)
+        except OSError as error:
+            self._flusher.fail(WorkerError(f"{type(error).__name__}: {error}"))
+        else:
+            if self._wanted:
+                self._flusher.put([part], (self._shard, report))
+
+    def _write(self, part: str) -> ShardReport:
+        with shard_file(part, WORTH_IT) as file:
+            while self._wanted and (piece := self._pieces.get()):
+                with open(self._worker.path(piece.group, "spool"), "rb", buffering=0) as spool:
+                    for parts, size in from_spool(spool.fileno(), piece):
+                        file.write(parts, size)
+        return ShardReport(file.size, self._shard.records, file.crc)

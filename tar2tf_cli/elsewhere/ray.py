@@ -1,0 +1,534 @@
+"""Tasks on the nodes of a Ray cluster, each as a plain Ray task; only what the driver received counts."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import pickle
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
+
+import numpy as np
+
+from tar2tf_cli.engines.base import Engine, Outcome, Place, Task, TaskContext, attempt, pickled
+from tar2tf_cli.errors import SinkError, Tar2tfError, UsageError, WorkerError, write_errors, write_failed
+
+if TYPE_CHECKING:
+    pass
+
+
+_PROGRESS_SECONDS: Final = 1.0
+
+
+class SharedContext(TaskContext, Protocol):
+    """A context whose tasks leave their files in a folder.
+
+    Attributes:
+        folder: where tasks find the files of other tasks.
+        scratch: where a task leaves its own; set for each attempt, and empty where tasks write to `folder`.
+        threads: how many threads a task uses.
+    """
+
+    folder: str
+    scratch: str
+    threads: int
+
+
+class Setup(NamedTuple):
+    """What all attempts of a run share.
+
+    Attributes:
+        run: a name that no other run has.
+        context: reference to the pickled environment and context, in a list, as Ray would pass on a copy otherwise.
+        folder: the working folder of the driver.
+        working_directory: that of the driver, for relative paths.
+    """
+
+    run: str
+    context: list[Any]
+    folder: str
+    working_directory: str
+
+
+class Attempt(NamedTuple):
+    """What came of an attempt.
+
+    Attributes:
+        result: what the task returned.
+        error: why it failed.
+        size: bytes of input read.
+        scratch: the folder of the files that it left.
+        files: the bytes of these by name, if the driver cannot see that folder; otherwise None.
+    """
+
+    result: Any
+    error: Tar2tfError | None
+    size: int
+    scratch: str
+    files: dict[str, Any] | None = None
+
+
+def run_attempt(setup: Setup, task: Task, carried: bool) -> Attempt:
+    """Run a task once; whatever it writes is in a folder that no other attempt knows.
+
+    The result counts only when the driver has received it, so an attempt that Ray gave up and that ends late changes
+    nothing. To make the folder first also renews what an NFS client remembers of the folder around it.
+
+    Args:
+        setup: what all attempts share.
+        task: the task.
+        carried: whether this node does not share the working folder with the driver.
+    """
+    context = _context(setup)
+    context.on_bytes = meter = Meter(setup.run)
+    try:
+        context.scratch = tempfile.mkdtemp(prefix=".attempt-", dir=None if carried else setup.folder)
+    except OSError as error:
+        return Attempt(None, write_failed(setup.folder, error), 0, "")
+    context.folder = context.scratch if carried else setup.folder
+    outcome = Outcome(task)
+    try:
+        outcome = attempt(task, context)
+        files = _taken(context.scratch) if carried and not outcome.error else None
+        return Attempt(outcome.result, outcome.error, meter.size, context.scratch, files)
+    finally:
+        if carried or outcome.error:
+            shutil.rmtree(context.scratch, ignore_errors=True)
+
+
+_known: dict[str, SharedContext] = {}
+
+
+def _context(setup: Setup) -> SharedContext:
+    """The context of a run, unpickled by its first attempt in this process."""
+    if setup.run not in _known:
+        import ray
+
+        environment, pickled = ray.get(setup.context[0])
+        os.environ.update(environment)
+        _change_directory(setup.working_directory)
+        _known.clear()
+        _known[setup.run] = pickle.loads(pickled)
+    return _known[setup.run]
+
+
+def _change_directory(path: str) -> None:
+    """Make relative paths mean what they mean to the driver, unless this node has no such folder."""
+    with contextlib.suppress(OSError):
+        os.chdir(path)
+
+
+def _taken(folder: str) -> dict[str, Any]:
+    """The bytes of the files in a folder, mapped rather than read, since Ray copies them from there."""
+    taken: dict[str, Any] = {}
+    for name in os.listdir(folder):
+        with open(os.path.join(folder, name), "rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if os.fstat(file.fileno()).st_size else b""
+        taken[name] = np.frombuffer(mapped, np.uint8)
+    return taken
+
+
+class Meter:
+    """Adds up the bytes that an attempt reads; a run that lasts has an actor that is sent the sum."""
+
+    def __init__(self, run: str) -> None:
+        self.size = 0
+        self._run = run
+        self._sent = time.monotonic()
+        self._actor: Any = None
+
+    def __call__(self, size: int) -> None:
+        self.size += size
+        if time.monotonic() - self._sent > _PROGRESS_SECONDS:
+            import ray
+
+            self._sent = time.monotonic()
+            with contextlib.suppress(ValueError, ray.exceptions.RayError):  # there is no actor, or not yet
+                self._actor = self._actor or ray.get_actor(self._run)
+                self._actor.note.remote(ray.get_runtime_context().get_task_id(), self.size)
+
+
+class Probed(NamedTuple):
+    """What a node can do.
+
+    Attributes:
+        version: its version of tar2tf.
+        shares: whether it sees the driver's file in the folder; it then leaves one there itself.
+        missing: inputs that it does not see.
+    """
+
+    version: str
+    shares: bool
+    missing: list[str]
+
+
+def token_file(folder: str, token: str, node: str) -> str:
+    """Path of the file in which the driver or a node proves that it can write to a folder."""
+    return os.path.join(folder, f".{token}-{node}")
+
+
+def version() -> str:
+    """The version of tar2tf in this process."""
+    return str(import_module(__name__.partition(".")[0]).__version__)
+
+
+def probe(folder: str, token: str, node: str, inputs: Sequence[str], working_directory: str) -> Probed:
+    """Look for the driver's file in a folder and leave one there; look for inputs."""
+    _change_directory(working_directory)
+    shares = False
+    with contextlib.suppress(OSError):
+        shares = os.path.exists(token_file(folder, token, "driver"))
+        with open(token_file(folder, token, node), "x"):
+            pass
+    return Probed(version(), shares, [path for path in inputs if not os.path.exists(path)])
+
+
+_CONNECT_SECONDS: Final = 5.0
+_SUBMIT: Final = "run it in the cluster: ray job submit --address http://HEAD:8265 -- tar2tf convert ... --engine ray"
+
+
+class RayCluster:
+    """A Ray cluster; this process connects to it when `cpus` is first asked for, unless it is connected already.
+
+    Args:
+        address: `HOST:PORT` or `auto`; by default RAY_ADDRESS, then the cluster of this machine, then a new one here.
+
+    Attributes:
+        ray: the module of that name, which is imported only here.
+        connected_here: whether this is what connected, and not the caller's program.
+
+    Raises:
+        UsageError: when Ray is not installed, or the address is one of a server through which Ray is used from outside.
+    """
+
+    def __init__(self, address: str | None = None) -> None:
+        self._address = address or os.environ.get("RAY_ADDRESS") or None
+        self.connected_here = False
+        if self._address and "://" in self._address:
+            raise UsageError(f"{self._address} is an address for use from outside the cluster", hint=_SUBMIT)
+        try:
+            import ray
+        except ImportError:
+            raise UsageError("Ray is not installed", hint="pip install 'tar2tf-cli[ray]'") from None
+        self.ray: Any = ray
+
+    @property
+    def cpus(self) -> int:
+        """The number of CPUs of all nodes.
+
+        Raises:
+            WorkerError: when there is no cluster at the address.
+        """
+        self._connect()
+        return max(1, int(self.ray.cluster_resources().get("CPU", 0)))
+
+    def threads(self, wanted: int) -> int:
+        """How many threads a task may have, so that there is a node for it."""
+        return min(wanted, max(1, *(int(node["Resources"].get("CPU", 0)) for node in self._nodes())))
+
+    def close(self) -> None:
+        """Disconnect, if this is what connected."""
+        if self.connected_here:
+            self.ray.shutdown()
+            self.connected_here = False
+
+    def shares(self, folder: str, inputs: Sequence[str]) -> str | None:
+        """Ask every node whether it can run tasks, and sees a folder as this process does.
+
+        Returns:
+            A node that has another folder of that name, or none; None if all share it.
+
+        Raises:
+            UsageError: when a node cannot run tasks, or does not see an input.
+        """
+
+        token = os.urandom(8).hex()
+        ours = token_file(folder, token, "driver")
+        with write_errors(folder), open(ours, "x"):
+            pass
+        found = [*self._probed(folder, token, inputs)]
+        shared = {node for _, node, probed in found if _removed(token_file(folder, token, node)) and probed.shares}
+        os.unlink(ours)
+        for name, _, probed in found:
+            _check(name, probed, version())
+        return next((name for name, node, _ in found if node not in shared), None)
+
+    def _probed(self, folder: str, token: str, inputs: Sequence[str]) -> Iterator[tuple[str, str, Probed]]:
+        """The name and id of each node, and what it answered."""
+
+        asked = []
+        for node in self._nodes():
+            pinned = self.pinned(self.ray.remote(probe), node["NodeID"], max_retries=1)
+            answer = pinned.remote(folder, token, node["NodeID"], inputs, os.getcwd())
+            asked.append((f"{node['NodeName']} ({node['NodeID'][:8]})", node["NodeID"], answer))
+        for name, node, answer in asked:
+            try:
+                yield name, node, self.ray.get(answer)
+            except self.ray.exceptions.RayError as error:
+                hint = "install the same tar2tf there, or submit the command with a --runtime-env-json that does"
+                raise UsageError(f"the node {name} cannot run tar2tf: {last_line(error)}", hint=hint) from None
+
+    def pinned(self, function: Any, node: str, **options: Any) -> Any:
+        """A remote function that runs on one node, whether or not its CPUs are busy."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+        return function.options(num_cpus=0, scheduling_strategy=strategy, **options)
+
+    def _nodes(self) -> list[dict[str, Any]]:
+        return [node for node in self.ray.nodes() if node["Alive"]]
+
+    def _connect(self) -> None:
+        if self.ray.is_initialized():
+            return
+        address = self._address or _of_this_machine() or "local"
+        _check_reachable(address)
+        before = signal.getsignal(signal.SIGTERM)
+        try:
+            self.ray.init(address=address, logging_level="ERROR", log_to_driver=False)
+        except Exception as error:  # of no class in particular when its processes take too long to start
+            if address == "local":
+                raise WorkerError(f"Ray did not start on this machine: {last_line(error)}", hint=_AGAIN) from None
+            raise WorkerError(f"there is no Ray cluster at {address}: {last_line(error)}", hint=_START) from None
+        finally:
+            with contextlib.suppress(ValueError, TypeError):  # not the main thread, or a handler that is not Python's
+                signal.signal(signal.SIGTERM, before)
+        self.connected_here = True
+
+
+_START: Final = "see ray status, or leave out --address to start one on this machine"
+_AGAIN: Final = "run the same command again, on a machine that is less busy, or see the logs in /tmp/ray"
+
+
+def _of_this_machine() -> str | None:
+    """The address of the cluster that `ray start` began here, as Ray has noted it; None if that has ended."""
+    folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
+    with contextlib.suppress(OSError, WorkerError), open(os.path.join(folder, "ray", "ray_current_cluster")) as file:
+        address = file.read().strip()
+        _check_reachable(address)
+        return address
+    return None
+
+
+def _check_reachable(address: str) -> None:
+    """Raise if nothing listens at an address; Ray would try for minutes."""
+    host, colon, port = address.rpartition(":")
+    if not (colon and port.isdigit()):
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+    except OSError as error:
+        raise WorkerError(f"there is no Ray cluster at {address}: {error.strerror or error}", hint=_START) from None
+
+
+def _removed(path: str) -> bool:
+    """Remove a file; whether there was one."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _check(name: str, probed: Probed, version: str) -> None:
+    if probed.version != version:
+        hint = "install the same version on all nodes"
+        raise UsageError(f"the node {name} has tar2tf {probed.version}, but this is {version}", hint=hint)
+    if probed.missing:
+        hint = "put the inputs in a folder that all nodes share, or in a bucket"
+        raise UsageError(f"the node {name} does not see this input", shard=probed.missing[0], hint=hint)
+
+
+def last_line(error: BaseException) -> str:
+    """The last line of an error's text; above it, Ray shows a traceback."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+_RETRIES: Final = 3  # of a task whose process or node was lost
+_SHORT_RUN: Final = 3.0  # seconds; a run that is shorter shows no progress within tasks
+_TRAVELS: Final = ("TAR2TF_", "AIS_", "AWS_", "AZURE_", "GOOGLE_", "SSL_CERT_", "REQUESTS_CA_", "CURL_CA_")
+_PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+
+
+class SharedTask(Task, Protocol):
+    """A task that may need what is in the working folder."""
+
+    def needs_folder(self, context: Any, /) -> bool:
+        """Whether it reads files of other tasks."""
+
+
+class RayEngine(Engine):
+    """Runs tasks on a cluster, as many at once as asked for.
+
+    An attempt at a task writes to a folder of its own; when the driver has received the result, it moves the files to
+    the working folder. If the nodes do not share that, Ray carries the files to the driver, and tasks that need
+    files of others run on the driver's node.
+
+    Args:
+        cluster: where they run.
+        workers: how many run at once.
+        carries: whether files may be carried to the driver.
+        inputs: paths of some inputs, which every node must see.
+    """
+
+    def __init__(self, cluster: RayCluster, workers: int, *, carries: bool, inputs: Sequence[str]) -> None:
+        super().__init__(workers)
+        self._ray: Any = cluster.ray
+        self._cluster = cluster
+        self._may_carry = carries
+        self._inputs = inputs
+        self._carries = False
+        self._run = f"tar2tf-{os.urandom(6).hex()}"
+        self._meters = Meters(cluster.ray, self._run)
+
+    def start(self, context: TaskContext) -> None:
+        """Look at the nodes, and make the context known to them.
+
+        Raises:
+            UsageError: when the working folder is not shared but has to be, or the context cannot be pickled.
+        """
+        shared = cast("SharedContext", context)
+        shared.folder = os.path.abspath(shared.folder)
+        apart = self._cluster.shares(shared.folder, self._inputs)
+        if apart and not self._may_carry:
+            raise UsageError(
+                f"the node {apart} does not share this folder",
+                shard=os.path.dirname(shared.folder),
+                hint="write to a folder that all nodes share, or to a bucket",
+            )
+        self._carries = bool(apart)
+        self._context = shared
+        payload = _environment(os.environ), pickled(context)
+        self._setup = Setup(self._run, [self._ray.put(payload)], shared.folder, os.getcwd())
+        home, run = self._ray.get_runtime_context().get_node_id(), self._ray.remote(run_attempt)
+        self._anywhere = run.options(num_cpus=shared.threads, max_retries=_RETRIES)
+        self._here = self._cluster.pinned(run, home, max_retries=_RETRIES)
+
+    def submit(self, task: Task) -> None:
+        """Have Ray run a task, which waits until a node has a CPU for it."""
+        here = self._carries and cast("SharedTask", task).needs_folder(self._context)
+        run = self._here if here else self._anywhere
+        self.running[run.remote(self._setup, task, self._carries and not here)] = task
+
+    def wait(self, timeout: float) -> list[Outcome]:
+        """Return the outcomes of tasks that ended; a task that Ray gave up is an error."""
+        done, _ = self._ray.wait([*self.running], num_returns=1, timeout=timeout)
+        if done:
+            done, _ = self._ray.wait([*self.running], num_returns=len(self.running), timeout=0)
+        outcomes = [self._outcome(answer) for answer in done]
+        self.bytes_read = max(self.bytes_read, self._meters.total(answer.task_id().hex() for answer in self.running))
+        return outcomes
+
+    def close(self) -> None:
+        """Abandon running tasks; what they still write does not count."""
+        if not self._cluster.connected_here:  # or they end with the connection; Ray may abort when both are asked of it
+            for answer in self.running:
+                with contextlib.suppress(self._ray.exceptions.RayError):
+                    self._ray.cancel(answer)
+        self.running.clear()
+        self._meters.close()
+
+    def _outcome(self, answer: Any) -> Outcome:
+        task = self.running.pop(answer)
+        try:
+            done: Attempt = self._ray.get(answer)
+        except self._ray.exceptions.RayError as error:
+            hint = "see ray logs; tasks need less memory if fewer of them run at once (-j)"
+            message = f"Ray gave up on a task: {type(error).__name__}: {last_line(error)}"
+            return Outcome(task, error=WorkerError(message, hint=hint))
+        self._meters.finished += done.size
+        if done.error:
+            return Outcome(task, error=done.error)
+        self._adopt(done)
+        return Outcome(task, done.result)
+
+    def _adopt(self, done: Attempt) -> None:
+        """Move the files of an attempt to the working folder: spools before the indexes that describe them."""
+        folder = self._context.folder
+        if done.files is not None:
+            done = done._replace(scratch=_stored(folder, done.files))
+        try:
+            names = sorted(os.listdir(done.scratch), reverse=True)
+        except FileNotFoundError:
+            hint = "all nodes must share it, also those that join later; run the same command again"
+            raise SinkError("a node has another folder of this name", shard=folder, hint=hint) from None
+        with write_errors(folder):
+            for name in names:
+                os.replace(os.path.join(done.scratch, name), os.path.join(folder, name))
+            os.rmdir(done.scratch)
+
+
+class RayPlace(RayCluster, Place):
+    """A Ray cluster as the place where tasks run."""
+
+    shared = True
+
+    def engine(self, workers: int, *, carries: bool, inputs: Sequence[str]) -> RayEngine:
+        return RayEngine(self, workers, carries=carries, inputs=inputs)
+
+
+def _stored(folder: str, files: Mapping[str, Any]) -> str:
+    """Write files that Ray carried here to a new folder."""
+    with write_errors(folder):
+        scratch = tempfile.mkdtemp(prefix=".attempt-", dir=folder)
+        for name, data in files.items():
+            with open(os.path.join(scratch, name), "wb") as file:
+                file.write(data)
+    return scratch
+
+
+def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables that say how stores are reached, which a node's processes do not inherit.
+
+    They go through the object store, since a runtime environment is shown to everybody who sees Ray's dashboard.
+    """
+    return {name: value for name, value in variables.items() if name.startswith(_TRAVELS) or name.upper() in _PROXIES}
+
+
+class _Counts:
+    """An actor: how many bytes each running task has read."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, int] = {}
+
+    def note(self, task: str, size: int) -> None:
+        self._sizes[task] = size
+
+    def sizes(self) -> dict[str, int]:
+        return self._sizes
+
+
+class Meters:
+    """The number of bytes read: by tasks that ended and, once a run has lasted a while, by those that are running."""
+
+    def __init__(self, ray: Any, run: str) -> None:
+        self.finished = 0
+        self._ray = ray
+        self._run = run
+        self._began = time.monotonic()
+        self._sizes: dict[str, int] = {}
+        self._actor: Any = None
+        self._asked: Any = None
+
+    def total(self, running: Iterable[str]) -> int:
+        if self._actor is None and time.monotonic() - self._began > _SHORT_RUN:
+            self._actor = self._ray.remote(_Counts).options(name=self._run, num_cpus=0).remote()
+            self._asked = self._actor.sizes.remote()
+        with contextlib.suppress(self._ray.exceptions.RayError):  # without it, there is no progress within tasks
+            if self._asked and self._ray.wait([self._asked], timeout=0)[0]:
+                self._sizes = self._ray.get(self._asked)
+                self._asked = self._actor.sizes.remote()
+        return self.finished + sum(self._sizes.get(task, 0) for task in running)
+
+    def close(self) -> None:
+        if self._actor:
+            self._ray.kill(self._actor)
+            self._actor = None

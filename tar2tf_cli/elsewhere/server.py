@@ -1,0 +1,425 @@
+"""The transformer as a server: one object in, the framed records of its samples out.
+
+AIStore's own server does the routing, health, and life cycle. Here every answer is first written to a file: an object
+whose fault shows at its end is then refused with a status and a reason, where the cluster would pass on or even store
+what had been sent before; and what is passed on to a target or to the next transformer can be sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import socket
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, Any, Final
+from urllib.parse import quote, unquote
+
+import httpx
+import uvicorn
+from aistore.sdk.const import (
+    HEADER_DIRECT_PUT_LENGTH,
+    HEADER_NODE_URL,
+    QPARAM_ETL_ARGS,
+    QPARAM_ETL_FQN,
+    STATUS_NO_CONTENT,
+)
+from aistore.sdk.errors import InvalidPipelineError
+from aistore.sdk.etl.webserver.fastapi_server import FastAPIServer
+from aistore.sdk.etl.webserver.utils import compose_etl_direct_put_url, parse_etl_pipeline
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import iterate_in_threadpool
+
+from tar2tf_cli.elsewhere.settings import ENVIRONMENT, Asked, Settings
+from tar2tf_cli.elsewhere.stream import StreamWriter, end_record, text_of_error, to_features
+from tar2tf_cli.errors import (
+    DamagedShardError,
+    Interrupted,
+    NothingFoundError,
+    SampleError,
+    SourceError,
+    Tar2tfError,
+    UsageError,
+)
+from tar2tf_cli.flow.reading import Reading
+from tar2tf_cli.formats.bytestream import ByteStream
+from tar2tf_cli.formats.checksums import blake2b
+from tar2tf_cli.formats.files import RecordFile, write_whole
+from tar2tf_cli.inputs.tar_samples import put_together
+from tar2tf_cli.stores import ObjectInfo, Source
+from tar2tf_cli.stores.directory import DirectorySource
+
+MOUNT_PATHS: Final = "TAR2TF_MOUNT_PATHS"
+"""The variable with the mount paths, separated by colons; without it, AIStore's mark of a mount path counts."""
+
+_MARK: Final = "user.ais.daemon_id"
+"""The extended attribute that a target gives its mount paths (AIStore, fs/mpather.go and cmn/fname)."""
+
+
+_LAYOUT: Final = re.compile(r"/@(\w+)/(?:([@#][^/]*)/)?([^/]+)/%ob/(.+)", re.DOTALL)
+"""Provider, namespace, bucket and name of an object, after its mount path (AIStore, fs/fqn.go)."""
+
+
+class NotAllowedError(SourceError):
+    """A file that a transformer may not read."""
+
+
+def object_file(path: str) -> Path:
+    """The file of an object, with symbolic links resolved: MOUNT_PATH/@PROVIDER/BUCKET/... and a regular file.
+
+    Raises:
+        NotAllowedError: when it is not in a mount path.
+        NothingFoundError: when there is no such file.
+    """
+    found = Path(os.path.realpath(os.path.join("/", path)) if "\0" not in path else "/")
+    places = zip(found.parts[1:], found.parents[::-1], strict=False)
+    if not any(place.startswith("@") and _is_mount_path(folder) for place, folder in places):
+        hint = f"the mount paths are those that the target marked, or that {MOUNT_PATHS} names"
+        raise NotAllowedError("is not an object in a mount path of the target", shard=str(found), hint=hint)
+    if not found.is_file():
+        raise NothingFoundError("there is no such file", shard=str(found))
+    return found
+
+
+def only_a_part(file: Path) -> str | None:
+    """The full name of an object, if its file is only the first of several; None if the file is the whole object.
+
+    An object that was uploaded in parts is kept in as many files. The cluster tells only the first of them. A file
+    of the same name in the folder %ut lists them (AIStore, core/ufest.go).
+    """
+    found = _LAYOUT.search(str(file))
+    if found is None or not os.path.exists(f"{str(file)[: found.start(4)].removesuffix('%ob/')}%ut/{found[4]}"):
+        return None
+    namespace = found[2] or "@#"
+    return f"{found[1]}/{namespace if namespace.startswith('@') else f'@{namespace}'}/{found[3]}/{found[4]}"
+
+
+def _is_mount_path(folder: Path) -> bool:
+    given = os.environ.get(MOUNT_PATHS)
+    if given is not None:
+        return str(folder) in {os.path.realpath(known) for known in given.split(os.pathsep) if known}
+    with suppress(OSError, AttributeError):  # the latter where there are no extended attributes
+        return bool(os.getxattr(folder, _MARK))
+    return False
+
+
+_BLOCK: Final = 1 << 20
+
+
+class _Object(Source):
+    """The file of an object as a bucket of one input.
+
+    Args:
+        path: the file.
+        name: what errors call it.
+        seekable: whether it is read by offset. A limit decides by the first bytes of an input that is not, whether its
+            members are adjacent, as for any bucket of objects.
+    """
+
+    def __init__(self, path: str, name: str, *, seekable: bool) -> None:
+        self.bucket = name
+        self.seekable = seekable
+        self._file = DirectorySource(path)
+
+    def list(self, templates: object = ()) -> list[ObjectInfo]:
+        """The file as an input."""
+        return self._file.list(())
+
+    def open(self, item: ObjectInfo) -> ByteStream:
+        """Open the file, which must stay the same until it is closed."""
+        return self._file.open(item)
+
+    def locate(self, name: str) -> str:
+        """The object's name."""
+        return self.bucket
+
+
+class _EndKept:
+    """The end record of one object's answer, in the folder for temporary files.
+
+    Args:
+        name: the object's name.
+        settings: the digest of the transformer's settings.
+    """
+
+    def __init__(self, name: str, settings: str) -> None:
+        key = "\0".join((os.environ.get("AIS_TARGET_URL", ""), name, settings))
+        digest = blake2b(key.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+        self._path = os.path.join(tempfile.gettempdir(), f"tar2tf-end-{digest}")
+
+    def keep(self, answer: str, end: Mapping[str, Any]) -> None:
+        """Cut the end record off an answer and keep it, with the XXH64 of the rest, AIStore's usual checksum."""
+        os.truncate(answer, end["bytes"])
+        import xxhash
+
+        digest = xxhash.xxh64()
+        with open(answer, "rb", buffering=0) as file:
+            while data := file.read(_BLOCK):
+                digest.update(data)
+        write_whole(self._path, [end_record({**end, "xxh64": digest.hexdigest()})], lasting=False)
+
+    def give(self, answer: str) -> bool:
+        """Make the end record the answer, and keep it no longer; false if there is none."""
+        try:
+            os.replace(self._path, answer)
+        except FileNotFoundError:
+            return False
+        return True
+
+
+class Transform:
+    """Makes the answers of a transformer.
+
+    Args:
+        settings: those of the transformer.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._conversion = settings.conversion()
+        if settings.samples:
+            self._conversion = replace(self._conversion, record_to_example=to_features)
+
+    def __call__(self, path: str, name: str, asked: Asked, answer: str, check: Callable[[], None]) -> None:
+        """Write the answer for one object to a file.
+
+        Args:
+            path: the file that holds the object.
+            name: the object's name, for errors.
+            asked: what the request asks for.
+            answer: the path of the file to write.
+            check: called after each read and before each record; raises to end the work.
+
+        Raises:
+            Tar2tfError: as in a conversion; the file is of no use then.
+        """
+        kept = _EndKept(name, self._settings.digest)
+        if asked.part == "end" and kept.give(answer):
+            return
+        source = _Object(path, name, seekable=self._conversion.limit is None)
+        end = put_together(partial(self._write, source, asked, answer, check))
+        if asked.part:
+            kept.keep(answer, end)
+        if asked.part == "end":
+            kept.give(answer)
+
+    def _write(
+        self, source: _Object, asked: Asked, answer: str, check: Callable[[], None], regroup: bool
+    ) -> dict[str, Any]:
+        most = self._conversion.limit
+        (item,) = source.list()
+        how: dict[str, Any] = {"ahead": most is not None, "regroup": regroup, "first": asked.first}
+        with RecordFile(answer) as file:
+            writer = StreamWriter(file, keys=self._settings.keys, settings=self._settings.digest)
+            with Reading(self._conversion, source, item, on_bytes=lambda _: check(), **how) as reading:
+                take = None if self._settings.keys or most is not None else writer.take
+                for key, parts, size in islice(reading.records(take), most):
+                    check()
+                    writer.add(key, parts, size)
+            return writer.finish(reading.report, item.size)
+
+
+_AT_ONCE: Final = 4
+"""How many objects a process works on; others wait, so that the memory needed does not depend on the cluster."""
+
+_IDLE: Final = 120
+"""Seconds after which an unused connection is closed: more than a target keeps it, or both would use and close it."""
+
+_BUSY: Final = 120
+"""Seconds after which a process that does not answer is replaced; an op may hold the interpreter for a while."""
+
+_PIECE: Final = 1 << 20
+_LOOK: Final = 0.5  # seconds between two looks whether the client is still there
+_PAUSES: Final = (0.5, 1.0, 2.0)  # seconds before a target or transformer that does not answer is asked again
+
+
+def check_address(host: str, port: int) -> None:
+    """See that a server can listen there.
+
+    Raises:
+        Tar2tfError: when it cannot.
+    """
+    try:
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError as error:  # for which uvicorn would exit with 1
+        message = f"cannot listen on {host}:{port}: {error.strerror or error}"
+        raise Tar2tfError(message, hint="choose another with --host and --port") from None
+
+
+def serve(settings: Settings, host: str, port: int, workers: int) -> None:
+    """Answer requests until the process is asked to end."""
+    os.environ[ENVIRONMENT] = settings.text
+    uvicorn.run(
+        f"{__name__}:_app",
+        factory=True,
+        host=host,
+        port=port,
+        workers=workers,
+        log_level="warning",
+        timeout_keep_alive=_IDLE,
+        timeout_worker_healthcheck=_BUSY,
+    )
+
+
+def _app() -> FastAPI:
+    """The application of one process."""
+    app: FastAPI = Transformer(Settings.load(os.environ[ENVIRONMENT])).app
+    return app
+
+
+class Transformer(FastAPIServer):  # type: ignore[misc]
+    """AIStore's server for a transformer with given settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self.settings = settings
+        self._transform = Transform(settings)
+        self._threads = ThreadPoolExecutor(_AT_ONCE, "tar2tf")
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # which logs every request
+
+    def transform_stream(self, reader: Any, path: str, etl_args: str) -> Iterator[bytes]:
+        """Never called: the server asks that it is there."""
+        raise NotImplementedError
+
+    async def _handle_request_streaming(self, path: str, request: Request, is_get: bool) -> Response:
+        """Answer one request; the server's own begins to send before it knows whether the object is whole."""
+        try:
+            with TemporaryDirectory(prefix="tar2tf-") as folder:
+                source = await self._object(request, Path(folder, "object"), is_get)
+                answer = Path(folder, "answer")
+                asked = Asked.load(request.query_params.get(QPARAM_ETL_ARGS, ""))
+                await self._in_thread(request, source, path, asked, answer)
+                nodes = request.headers.get(HEADER_NODE_URL, "").strip()
+                if nodes:
+                    return await self._pass_on(answer, Path(folder, "returned"), path, request, nodes)
+                return _file_response(answer)
+        except (Tar2tfError, InvalidPipelineError) as error:
+            self.logger.error("%s", error)
+            return _error_response(error)
+
+    async def _object(self, request: Request, copy: Path, is_get: bool) -> Path:
+        """The file with the object: where the target has it, or a copy of what it sends."""
+        fqn = request.query_params.get(QPARAM_ETL_FQN, "").strip()
+        raw = request.scope["raw_path"].decode("ascii")  # with the escapes that the target sent
+        if fqn:
+            file = object_file(unquote(fqn, errors="surrogateescape"))  # which is escaped twice
+            uname = only_a_part(file)
+            if uname is None:
+                return file
+            raw = f"/{quote(uname, safe='@')}"
+        if fqn or is_get:
+            async with self.client.stream("GET", self.host_target + raw) as response:
+                if response.status_code != 200:
+                    message = f"the target answered {response.status_code} when it was asked for the object"
+                    raise (NothingFoundError if response.status_code == 404 else SourceError)(message)
+                await _save(response.aiter_raw(), copy)
+        else:
+            await _save(request.stream(), copy)
+            if not copy.stat().st_size:
+                raise UsageError(
+                    "the request has neither etl_fqn nor a body",
+                    hint="a cluster drops what follows ? or # in a name; rename the object, or use --comm hpull",
+                )
+        return copy
+
+    async def _in_thread(self, request: Request, source: Path, name: str, asked: Asked, answer: Path) -> None:
+        """Transform an object in a thread; ends when the client has gone, as after the cluster's time limit."""
+        gone = threading.Event()
+
+        def check() -> None:
+            if gone.is_set():
+                raise Interrupted("the client has gone")
+
+        work = partial(self._transform, str(source), name, asked, str(answer), check)
+        job = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        try:
+            while not (await asyncio.wait({job}, timeout=_LOOK))[0]:
+                if not gone.is_set() and await request.is_disconnected():
+                    gone.set()
+        finally:
+            gone.set()
+        await job
+
+    async def _pass_on(self, answer: Path, returned: Path, name: str, request: Request, nodes: str) -> Response:
+        """Send an answer to the target that stores it or to the next transformer, and return what that says.
+
+        The server's own holds what the next transformer returns in memory.
+        """
+        first, others = parse_etl_pipeline(nodes)
+        etl_args = request.query_params.get(QPARAM_ETL_ARGS, "").strip()
+        url = compose_etl_direct_put_url(first, self.host_target, name, etl_args)
+        size = answer.stat().st_size
+        headers = {"Content-Length": str(size), **({HEADER_NODE_URL: others} if others else {})}
+        for pause in (*_PAUSES, None):
+            try:
+                with open(answer, "rb") as file:
+                    content = iterate_in_threadpool(_pieces(file))
+                    async with self.client.stream("PUT", url, content=content, headers=headers) as response:
+                        await _save(response.aiter_raw(), returned)
+                break
+            except httpx.TransportError as error:
+                if pause is None:
+                    raise SourceError(f"the next node does not answer: {error!r}", shard=first) from None
+                await asyncio.sleep(pause)
+        if response.status_code == 200 and not returned.stat().st_size:
+            return Response(status_code=STATUS_NO_CONTENT, headers={HEADER_DIRECT_PUT_LENGTH: str(size)})
+        delivered = {HEADER_DIRECT_PUT_LENGTH: response.headers.get(HEADER_DIRECT_PUT_LENGTH, "0")}
+        if response.status_code == STATUS_NO_CONTENT:
+            return Response(status_code=STATUS_NO_CONTENT, headers=delivered)
+        return _file_response(returned, response.status_code)
+
+
+_STATUS: Final[tuple[tuple[type[Exception], int], ...]] = (
+    (UsageError, 400),
+    (InvalidPipelineError, 400),
+    (NotAllowedError, 403),
+    (NothingFoundError, 404),
+    (DamagedShardError, 422),
+    (SampleError, 422),
+)
+"""Statuses of errors; 500 for others, as they may not come again."""
+
+
+def _error_response(error: Exception) -> Response:
+    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+    text = text_of_error(error) if isinstance(error, Tar2tfError) else str(error)
+    return Response(text.encode("utf-8", "backslashreplace"), status, media_type="text/plain; charset=utf-8")
+
+
+def _file_response(path: Path, status: int = 200) -> Response:
+    """A file as an answer; it may be deleted before it is sent."""
+    size = os.stat(path).st_size
+    pieces = _pieces(open(path, "rb"))  # noqa: SIM115 - closed when all was sent
+    headers = {"Content-Length": str(size)}
+    return StreamingResponse(pieces, status, headers, media_type="application/octet-stream")
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        while data := file.read(_PIECE):
+            yield data
+
+
+async def _save(pieces: AsyncIterator[bytes], path: Path) -> None:
+    """Write a body to a file, in a thread: health is still to be answered while a disk is slow."""
+    parts: list[bytes] = []
+    size = 0
+    with RecordFile(str(path)) as file:
+        async for piece in pieces:
+            parts.append(piece)
+            size += len(piece)
+            if size >= _PIECE:
+                await asyncio.to_thread(file.write, parts, size)
+                parts, size = [], 0
+        file.write(parts, size)

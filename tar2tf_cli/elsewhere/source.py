@@ -1,0 +1,414 @@
+"""The inputs of a conversion as a transformer of their cluster gives them, and when it is chosen to."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
+
+from tar2tf_cli.elsewhere import deploy
+from tar2tf_cli.elsewhere.deploy import revive, seconds_of
+from tar2tf_cli.elsewhere.settings import Asked, Part, Settings
+from tar2tf_cli.elsewhere.stream import StreamReader, error_of, from_example
+from tar2tf_cli.errors import RemoteError, SinkError, SourceError, UsageError, changed, write_errors
+from tar2tf_cli.events import Events
+from tar2tf_cli.formats.bytestream import ByteStream
+from tar2tf_cli.formats.checksums import crc32c
+from tar2tf_cli.formats.tfrecord import RecordReader
+from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.samples.grouping import Batch
+from tar2tf_cli.spec.conversion import Conversion
+from tar2tf_cli.stores import ObjectInfo, Source
+from tar2tf_cli.stores.ais_etl import NotRunning, Transformers
+from tar2tf_cli.stores.base import OnBytes, Placed
+from tar2tf_cli.stores.objects import ObjectSource
+from tar2tf_cli.stores.retries import Transient, in_thread
+from tar2tf_cli.stores.store import Store
+from tar2tf_cli.stores.transfer import Body, ResumingStream
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+
+_SECONDS: Final = "45s"  # where a transformer does not say how long it may take
+_BLOCK: Final = 1 << 20
+_AGAIN: Final = "run the same command again"
+
+T = TypeVar("T")
+
+
+class RemoteSource(ObjectSource):
+    """The inputs of a bucket, whose records are made beside them.
+
+    Args:
+        transformers: those of the bucket's cluster.
+        settings: what the transformer does.
+        made_of: what the transformer was made of.
+        first: the conversion's first input.
+    """
+
+    threads = 1
+
+    def __init__(
+        self, transformers: Transformers, settings: Settings, made_of: Mapping[str, Any], first: ObjectInfo
+    ) -> None:
+        super().__init__(transformers.store)
+        self._transformers = transformers
+        self._settings = settings
+        self._made_of = made_of
+        self._first = first
+
+    def records(self, item: ObjectInfo, on_bytes: Callable[[int], None] | None = None) -> RemoteReading:
+        """Request the records of an input."""
+        reader = StreamReader(stream := self.open(item), self.locate(item.name), self._settings.digest)
+        return RemoteReading(stream, reader, lambda: self._finished(item, reader.size, on_bytes))
+
+    def places_in(self, store: Store) -> bool:
+        """Whether a bucket is in the same cluster."""
+        return store.cluster == self._store.cluster
+
+    def place(self, item: ObjectInfo, target: Store, path: str) -> tuple[InputReport, Sequence[int], int]:
+        """Have the cluster store an input's records as a shard, which is checked there.
+
+        Args:
+            item: the input.
+            target: a bucket of the same cluster.
+            path: the shard's name there.
+
+        Returns:
+            The report of the input, the sizes in bytes of the first record and of all others together, and the shard's
+            CRC-32C.
+
+        Raises:
+            SinkError: when the cluster stored something else.
+            Tar2tfError: what stopped the making of the records.
+        """
+        where, shard = self.locate(item.name), target.locate(path)
+        self._store.persist(lambda: self._store_as(item, target, path), shard=where)
+        stream = self._stream(item, "end")
+        try:
+            end = StreamReader(stream, where, self._settings.digest).end()
+        finally:
+            stream.close()
+        found = target.persist(lambda: target.head(path), shard=shard)
+        if found is None or found.size != end["bytes"] or not _has_checksum(target, found, end):
+            target.persist(lambda: target.remove(path), shard=shard)
+            raise SinkError("the cluster stored other bytes than its transformer sent", shard=shard, hint=_AGAIN)
+        if not end["bytes"]:
+            target.persist(lambda: target.remove(path), shard=shard)
+        self._finished(item, end["size"], None)
+        report = InputReport.from_json(end["report"])
+        report.placed = True
+        return report, [size for size in (end["first"], end["bytes"] - end["first"]) if size], end["crc32c"]
+
+    def _store_as(self, item: ObjectInfo, target: Any, path: str) -> None:
+        self._alive(lambda name, how: self._transformers.store_as(name, item, target, path, **how), item, "records")
+
+    def _stream(self, item: ObjectInfo, part: Part = "") -> ResumingStream:
+        """The transformer's answer, whose size and version are not those of the object."""
+        whole, where = ObjectInfo(item.name, None, None), self.locate(item.name)
+        return ResumingStream(lambda *_: self._fetch(item, part), whole, where, self._store.retry_for)
+
+    def _fetch_each(self, items: Sequence[ObjectInfo]) -> None:
+        """Return None, as nobody knows the size of an answer before it is made."""
+
+    def _fetch(self, item: ObjectInfo, part: Part) -> Body:
+        """Request an input from the beginning, as a transformer knows no ranges."""
+        return self._alive(lambda name, how: self._transformers.fetch(name, item, **how), item, part)
+
+    def _alive(self, request: Callable[[str, dict[str, Any]], T], item: ObjectInfo, part: Part) -> T:
+        """Send a request to the transformer, and see that it runs again when it does not."""
+        asked = Asked(item == self._first, part).text
+        seconds = seconds_of(self._made_of.get("obj_timeout") or _SECONDS)
+        how = {"seconds": seconds, "error_of": error_of, **({"etl_args": asked} if asked else {})}
+        try:
+            return request(self._made_of["name"], how)
+        except NotRunning:
+            revive(self._transformers, self._made_of)
+            raise
+
+    def _finished(self, item: ObjectInfo, size: int | None, on_bytes: Callable[[int], None] | None) -> None:
+        """Check that the records are those of the input that was listed."""
+        where = self.locate(item.name)
+        now = self._store.persist(lambda: self._store.head(item.name), shard=where)
+        if now is None or (item.version and now.version != item.version) or size != (item.size or size):
+            raise changed(where)
+        if on_bytes:
+            on_bytes(size or 0)
+
+
+class RemoteSamples(RemoteSource):
+    """The inputs of a bucket as samples to which the ops were applied beside them.
+
+    An input's answer is fetched whole before its first sample is used, as a cluster does not wait for slow readers.
+
+    Args:
+        inputs: all inputs; a few are fetched ahead, in this order.
+        ahead: how many.
+        given: as for `RemoteSource`.
+    """
+
+    gives = "values"
+
+    def __init__(self, inputs: Sequence[ObjectInfo], ahead: int, *given: Any) -> None:
+        super().__init__(*given)
+        self._inputs = inputs
+        self._next = {item: place for place, item in enumerate(inputs, 1)}  # the place of the input after each
+        self._ahead = ahead
+        self._fetching: dict[ObjectInfo, Future[IO[bytes]]] = {}
+
+    def samples(self, item: ObjectInfo, report: object, fault: object, on_bytes: OnBytes = None) -> Placed:
+        """The samples of an input."""
+        wanted, place = self._fetching.pop(item, None) or self._fetched(item), self._next[item]
+        for following in self._inputs[place : place + self._ahead]:
+            if following not in self._fetching:
+                self._fetching[following] = self._fetched(following)
+        with wanted.result() as file:
+            for _, message in RecordReader(file, self.locate(item.name)):
+                yield {}, from_example(message)
+
+    def _fetched(self, item: ObjectInfo) -> Future[IO[bytes]]:
+        return in_thread(lambda: self._fetch_whole(item))[1]
+
+    def _fetch_whole(self, item: ObjectInfo) -> IO[bytes]:
+        """The records of an input in a temporary file."""
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(tempfile.TemporaryFile(prefix="tar2tf-"))
+            with write_errors(tempfile.gettempdir()), self.records(item) as reading:
+                for _, parts, _ in reading.records():
+                    file.writelines(parts)
+            file.seek(0)
+            stack.pop_all()
+        return file
+
+
+def _has_checksum(store: Store, found: ObjectInfo, end: Mapping[str, Any]) -> bool:
+    """Whether an object has the checksum that an end record gives; it is read where the cluster's own is another."""
+    known = {"xxhash": end.get("xxh64"), "xxhash2": end.get("xxh64"), "crc32c": f"{end['crc32c']:08x}"}
+    kind, value = found.checksum or ("", "")
+    if expected := known.get(kind):
+        return value.lower() == str(expected)
+    crc = 0
+    with contextlib.closing(store.open(found)) as stream:
+        while data := stream.read(_BLOCK):
+            crc = crc32c(data, crc)
+    return crc == int(end["crc32c"])
+
+
+class RemoteReading:
+    """One input whose records are made elsewhere; used like a `Reading`.
+
+    Args:
+        stream: what the transformer sends.
+        reader: reads the stream.
+        finished: called when all was read.
+    """
+
+    seekable = False
+    regroups = False
+
+    def __init__(self, stream: ByteStream, reader: StreamReader, finished: Callable[[], None]) -> None:
+        self._stream = stream
+        self._reader = reader
+        self._finished = finished
+        self._records: Iterator[tuple[str, Iterable[bytes], int]] = iter(())
+
+    @property
+    def report(self) -> InputReport:
+        """What the transformer read; complete once the reading is closed."""
+        return self._reader.report
+
+    def records(self, take: Callable[[Batch], None] | None = None) -> Iterator[tuple[str, Iterable[bytes], int]]:
+        """The framed record of each example."""
+        self._records = self._reader.records()
+        return self._records
+
+    def __enter__(self) -> RemoteReading:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        """Read to the end, which proves that nothing is missing, and close the stream."""
+        try:
+            if kind is None:
+                deque(self._records, maxlen=0)
+                self._finished()
+        finally:
+            self._stream.close()
+
+
+_UNESCAPED: Final = re.compile("[?#]|%(?![0-9A-Fa-f]{2})")
+
+MadeOf = Mapping[str, Any]
+"""What a transformer was made of."""
+
+
+def where_records_are_made(
+    conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo], events: Events, samples: int = 0
+) -> contextlib.AbstractContextManager[Source]:
+    """Return a context that gives the source to read: one of records made in the cluster, if it can make them.
+
+    What is known at once to be impossible is reported at once; a transformer is made when the context is entered.
+
+    Args:
+        conversion: what to convert; says whether the cluster should do it.
+        source: the inputs as they are.
+        inputs: their list.
+        events: notified of the choice, and why the cluster cannot do what it was asked to.
+        samples: how many inputs to fetch ahead for a source of samples to which the ops were applied; 0 for records.
+    """
+    wanted = bool(conversion.remote_exec or conversion.etl)
+    try:
+        transformers = source.transformers()
+        if transformers is None and wanted:
+            raise RemoteError("only an AIStore cluster makes records of its objects", shard=source.bucket)
+        if transformers is None or conversion.remote_exec is False or not inputs:
+            return contextlib.nullcontext(source)
+        transformer = _Transformer(transformers, _settings(conversion, samples=bool(samples)))
+        if conversion.etl:
+            transformer.use(conversion.etl)
+        elif wanted:
+            transformer.find()
+        elif why := transformer.why_not_there(inputs):
+            return _made_here(source, why, events)
+    except RemoteError as error:
+        if wanted:
+            events.not_remote(error)
+        return contextlib.nullcontext(source)
+    kind = partial(RemoteSamples, inputs, samples) if samples else RemoteSource
+    return _made_there(transformer, source, inputs, events, kind)
+
+
+@contextlib.contextmanager
+def _made_here(source: Source, why: str, events: Events) -> Iterator[Source]:
+    events.note(f"note: the records are made here: {why}")
+    yield source
+
+
+@contextlib.contextmanager
+def _made_there(
+    transformer: _Transformer, source: Source, inputs: Sequence[ObjectInfo], events: Events, kind: Callable[..., Source]
+) -> Iterator[Source]:
+    """The source of a transformer, which is made if there is none; the given one if it cannot be made."""
+    try:
+        with contextlib.ExitStack() as stack:
+            made_of = transformer.ensure(inputs, lambda: stack.callback(transformer.delete, events))
+            if name := _unreachable(made_of, inputs):
+                hint = "rename it, or make the transformer with --comm hpull"
+                raise RemoteError(f"AIStore cannot ask a transformer for the object {name!r} with hpush", hint=hint)
+            settings, cluster = transformer.settings, transformer.cluster
+            events.note(f"note: the cluster makes the records, with its transformer {made_of['name']}")
+            rest = stack.pop_all()
+    except RemoteError as error:
+        events.not_remote(error)
+        yield source
+        return
+    with rest:
+        yield kind(cluster, settings, made_of, inputs[0])
+
+
+class _Transformer:
+    """The transformer of a conversion, which may have to be made.
+
+    Args:
+        cluster: the transformers of the cluster.
+        settings: what it does.
+    """
+
+    def __init__(self, cluster: Transformers, settings: Settings) -> None:
+        self.cluster = cluster
+        self.settings = settings
+        self._made_of: MadeOf = {}
+        self._stage: str | None = None
+
+    def use(self, name: str) -> None:
+        """Use one that the user names.
+
+        Raises:
+            RemoteError: when it is not running, or of another spec.
+        """
+        self._made_of = self._ask(lambda: self.cluster.message(name))
+        if deploy.settings_of(self._made_of) != self.settings.text:
+            what = f"the transformer {name!r} was made for another spec or version"
+            hint = f"tar2tf etl init --spec SPEC --name {name} makes one of this spec; or leave out --etl"
+            raise RemoteError(what, shard=self.cluster.where, hint=hint)
+
+    def find(self) -> None:
+        """Find out in which stage the transformer of these settings is.
+
+        Raises:
+            RemoteError: when the cluster has no transformers.
+        """
+        self._stage = self._ask(self.cluster.stages).get(self.settings.name)
+
+    def why_not_there(self, inputs: Sequence[ObjectInfo]) -> str | None:
+        """Why there is none that is running and takes the names of all inputs; None if there is one.
+
+        One request finds out, and one more of what it is made.
+
+        Raises:
+            RemoteError: when the cluster has no transformers, or does not answer.
+        """
+        try:
+            if self.cluster.stages().get(self.settings.name) != "Running":
+                return "the cluster has no running transformer of this spec"
+            self._made_of = self.cluster.message(self.settings.name)
+        except (SourceError, Transient) as error:
+            raise RemoteError(str(error)) from None
+        name = _unreachable(self._made_of, inputs)
+        return f"the cluster's transformer cannot get the object {name!r}" if name else None
+
+    def ensure(self, inputs: Sequence[ObjectInfo], at_the_end: Callable[[], object]) -> MadeOf:
+        """Make it unless it is there, and return what it is made of.
+
+        Args:
+            inputs: the objects that it will read.
+            at_the_end: has it deleted at the end of the run; called before it is made, as Ctrl-C may come meanwhile.
+
+        Raises:
+            RemoteError: when it cannot be made.
+        """
+        if self._made_of:
+            return self._made_of
+        name = self.settings.name
+        if deploy.ready(self.cluster, name, self._stage):
+            self._made_of = self._ask(lambda: self.cluster.message(name))
+            if deploy.FOR_A_RUN in deploy.variables_of(self._made_of):  # left by a run that was killed
+                at_the_end()
+        if not self._made_of:
+            at_the_end()
+            seconds, comm = deploy.object_seconds(inputs), "hpull" if _odd(inputs) else "hpush"
+            how: dict[str, Any] = {"comm": comm, "init_seconds": deploy.INIT_SECONDS, "seconds": seconds}
+            self._made_of = deploy.message(self.settings, **how, for_a_run=True)
+            deploy.init(self.cluster, self._made_of)
+        return self._made_of
+
+    def delete(self, events: Events) -> None:
+        """Delete it at the end of a run."""
+        try:
+            deploy.delete(self.cluster, self.settings.name)
+        except SourceError as error:
+            events.note(f"note: {error}; delete the transformer with: tar2tf etl delete {self.settings.name}")
+
+    def _ask(self, request: Callable[[], Any]) -> Any:
+        return self.cluster.store.persist(request, shard=self.cluster.where)
+
+
+def _odd(inputs: Sequence[ObjectInfo]) -> str | None:
+    """The name of the first input that does not get to a transformer with hpush, as AIStore does not escape it."""
+    return next((item.name for item in inputs if _UNESCAPED.search(item.name)), None)
+
+
+def _unreachable(made_of: MadeOf, inputs: Sequence[ObjectInfo]) -> str | None:
+    """The name of the first input that the cluster could not pass on to a transformer."""
+    return _odd(inputs) if str(made_of.get("communication")).startswith("hpush") else None
+
+
+def _settings(conversion: Conversion, *, samples: bool) -> Settings:
+    try:
+        return Settings.of(conversion, samples=samples)
+    except UsageError as error:
+        raise RemoteError(error.message, hint=error.hint) from None

@@ -1,0 +1,309 @@
+"""What a transformer sends for one input: its framed records, closed by an end record that proves that none is missing.
+
+The stream is in TFRecord's framing throughout. Records whose data begins with a NUL byte are not examples, as no
+serialised message can begin with one (it would be a tag of field 0):
+
+| data | meaning |
+|---|---|
+| `\0key ` and the key in UTF-8 | the key of the next record's sample, if the settings ask for keys |
+| `\0end ` and a JSON object | the end: what was sent, and the report of the input |
+
+The end record has `records` and `bytes`, the number of examples and of all bytes before the end record; `crc32c`, of
+the same bytes; `first`, the size of the first record; `size`, that of the input as stored; `settings`, the digest of
+the transformer's settings; and `report`, an `InputReport`, which is equal to that of a conversion that reads the input
+itself. Where the cluster stores the records as a shard, the end record is asked for alone, and has their `xxh64`, too.
+
+Where samples are sent rather than records, each is an example, in which entries are bytes and arrays are npy files.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import tar2tf_cli.errors as errors
+from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError
+from tar2tf_cli.formats.bytestream import Readable
+from tar2tf_cli.formats.checksums import crc32c
+from tar2tf_cli.formats.example_usual import parse_usual
+from tar2tf_cli.formats.npy import read_array
+from tar2tf_cli.formats.tfrecord import FRAMING, frame, record_length, unframed
+from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.samples.names import KEY, Sample
+
+if TYPE_CHECKING:
+    from tar2tf_cli.formats.files import RecordFile
+    from tar2tf_cli.samples.grouping import Batch
+
+
+_KEY: Final = b"\0key "
+_END: Final = b"\0end "
+_MARK: Final = " tar2tf-error:"
+_ARRAY: Final = "\0npy"
+"""What the names of arrays end with; no name in a tar has a NUL."""
+_CHUNK: Final = 1 << 20
+
+
+class StreamWriter:
+    """Writes the stream of one input to a file.
+
+    Args:
+        file: the file, still empty.
+        keys: whether the key of each sample is sent before its record.
+        settings: the digest of the transformer's settings.
+    """
+
+    def __init__(self, file: RecordFile, *, keys: bool, settings: str) -> None:
+        self._file = file
+        self._keys = keys
+        self._settings = settings
+        self._first = 0
+
+    def add(self, key: str, parts: Iterable[bytes], size: int) -> None:
+        """Append one framed record of `size` bytes."""
+        self._first = self._first or size
+        if self._keys:
+            data = _KEY + key.encode("utf-8", "surrogateescape")
+            self._file.write(frame([data], len(data)), len(data) + FRAMING)
+        self._file.write(parts, size)
+
+    def take(self, batch: Batch) -> None:
+        """Append a batch of records, where no keys are sent."""
+        self._first = self._first or int.from_bytes(batch.sizes[:8], sys.byteorder)
+        self._file.write([batch.data], len(batch.data))
+
+    def finish(self, report: InputReport, size: int | None) -> dict[str, Any]:
+        """Append the end record, and return what it says.
+
+        Args:
+            report: what was read.
+            size: the size of the input in bytes, as stored.
+        """
+        self._file.flush()
+        end = {
+            "records": report.samples,
+            "bytes": self._file.size,
+            "crc32c": self._file.crc,
+            "first": self._first,
+            "size": size,
+            "settings": self._settings,
+            "report": report.to_json(),
+        }
+        data = end_record(end)
+        self._file.write([data], len(data))
+        return end
+
+
+def end_record(end: Mapping[str, Any]) -> bytes:
+    """An end record, framed."""
+    data = _END + json.dumps(end).encode("ascii")
+    return b"".join(frame([data], len(data)))
+
+
+class StreamReader:
+    """Reads a transformer's stream, and refuses one that is cut short, damaged or of other settings.
+
+    Args:
+        stream: the transformer's answer.
+        name: the input's path or URL, in errors and in the report.
+        settings: the digest of the settings that the transformer should have.
+
+    Attributes:
+        report: what the transformer read; complete once all records were read.
+        size: the size of the input in bytes, as the transformer found it; None before all records were read.
+    """
+
+    def __init__(self, stream: Readable, name: str, settings: str) -> None:
+        self._stream = stream
+        self._name = name
+        self._settings = settings
+        self._buffer = b""
+        self._position = 0
+        self._bytes = 0  # of those that are no longer in the buffer
+        self._crc = 0
+        self.report = InputReport()
+        self.size: int | None = None
+
+    def records(self) -> Iterator[tuple[str, Iterable[bytes], int]]:
+        """The framed record of each example with the key of its sample, which is empty unless keys are sent.
+
+        As from `Reading.records`, the bytes come in parts, which are used before the next record; large ones are not
+        held in memory. Nothing that was read counts before the last record was.
+
+        Raises:
+            DamagedShardError: when the stream is not whole.
+            SourceError: when it comes from a transformer with other settings, or reading fails.
+        """
+        key, count = "", 0
+        while True:
+            length = self._length()
+            size = length + FRAMING
+            if length and self._buffer[self._position + 12 : self._position + 13] == b"\0":
+                control = self._checked(self._whole(size))  # an end record has all errors of an input, and may be large
+                if control.startswith(_END):
+                    self._end(control, size, count)
+                    return
+                if not control.startswith(_KEY):
+                    raise self._damage("the cluster's answer has a record of an unknown kind", "damaged")
+                key = control[len(_KEY) :].decode("utf-8", "surrogateescape")
+                continue
+            yield key, [self._whole(size)] if length <= _CHUNK else self._pieces(size), size
+            count += 1
+
+    def end(self) -> dict[str, Any]:
+        """What the end record says, where nothing else was asked for.
+
+        Raises:
+            DamagedShardError: when there is something else.
+            SourceError: as from `records`.
+        """
+        control = self._checked(self._whole(self._length() + FRAMING))
+        if not control.startswith(_END):
+            raise self._damage("the cluster's answer is not an end record", "damaged")
+        return self._accepted(control)
+
+    def _length(self) -> int:
+        """The length of the next record's data, of which the first byte is in the buffer, too."""
+        if len(self._buffer) - self._position < 13:
+            self._fill(13)
+        header = self._buffer[self._position : self._position + 12]
+        try:
+            return record_length(header)
+        except DamagedShardError as error:
+            raise self._damage(error.message, error.kind) from None
+
+    def _whole(self, size: int) -> bytes:
+        if len(self._buffer) - self._position < size:
+            self._fill(size)
+        framed = self._buffer[self._position : self._position + size]
+        self._position += size
+        return framed
+
+    def _pieces(self, size: int) -> Iterator[bytes]:
+        """The bytes of a large record, as they come."""
+        while size:
+            if self._position == len(self._buffer):
+                self._fill(1)
+            piece = self._buffer[self._position : self._position + size]
+            self._position += len(piece)
+            size -= len(piece)
+            yield piece
+
+    def _fill(self, size: int) -> None:
+        """Fill the buffer to at least `size` bytes."""
+        self._leave(self._position)
+        chunks, have = [self._buffer], len(self._buffer)
+        while have < size:
+            chunk = self._stream.read(max(_CHUNK, size - have))
+            if not chunk:
+                raise self._damage("the cluster's answer ends before its end record", "truncated")
+            chunks.append(chunk)
+            have += len(chunk)
+        self._buffer = b"".join(chunks)
+
+    def _leave(self, end: int) -> None:
+        """Drop the buffer up to `end`, and count its bytes."""
+        self._crc = crc32c(self._buffer[:end], self._crc)
+        self._bytes += end
+        self._buffer, self._position = self._buffer[end:], self._position - end
+
+    def _checked(self, framed: bytes) -> bytes:
+        try:
+            return unframed(framed)
+        except DamagedShardError as error:
+            raise self._damage(error.message, error.kind) from None
+
+    def _end(self, control: bytes, size: int, count: int) -> None:
+        """Compare what came with what the end record says was sent."""
+        self._leave(self._position - size)
+        end = self._accepted(control)
+        if (end["records"], end["bytes"]) != (count, self._bytes):
+            sent = f"{end['records']:,} records in {end['bytes']:,} bytes"
+            raise self._damage(f"the cluster sent {sent}, but {count:,} in {self._bytes:,} arrived", "truncated")
+        if end["crc32c"] != self._crc:
+            raise self._damage("the CRC of the cluster's answer does not match", "data_crc")
+        if len(self._buffer) > size or self._stream.read(1):
+            raise self._damage("the cluster's answer goes on after its end record", "damaged")
+        self.report, self.size = InputReport.from_json(end["report"]), end["size"]
+
+    def _accepted(self, control: bytes) -> dict[str, Any]:
+        """What an end record says, if it comes from a transformer with these settings."""
+        try:
+            end: dict[str, Any] = json.loads(control[len(_END) :])
+            settings = end["settings"]
+        except (ValueError, KeyError, TypeError):
+            raise self._damage("the end record of the cluster's answer is malformed", "damaged") from None
+        if settings != self._settings:
+            raise SourceError(
+                "the cluster's transformer has other settings than this conversion",
+                shard=self._name,
+                hint="start one with: tar2tf etl init --spec SPEC",
+            )
+        for fault in end["report"].get("errors", ()):
+            fault["shard"] = self._name
+        return end
+
+    def _damage(self, message: str, kind: str) -> DamagedShardError:
+        place = self._bytes + self._position
+        return DamagedShardError(f"{message} (byte {place:,})", kind=kind, shard=self._name)
+
+
+def text_of_error(error: Tar2tfError) -> str:
+    """An error as the text of a transformer's answer: for people first, then for `error_of`."""
+    parts = {name: value for name, value in vars(error).items() if isinstance(value, (str, int))}
+    kind = next(base.__name__ for base in type(error).__mro__ if base.__module__ == errors.__name__)
+    return f"{error}{_MARK}{json.dumps({'error': kind, **parts})}"
+
+
+def error_of(text: str, name: str) -> Tar2tfError | None:
+    """The error in the text of a transformer's answer, which a cluster may have wrapped; None if it has none.
+
+    Args:
+        text: the body of the answer, or the message that the cluster made of it.
+        name: the input's path or URL.
+    """
+    shown, mark, rest = text.partition(_MARK)
+    try:
+        parts, _ = json.JSONDecoder().raw_decode(rest)
+        message = parts["message"]
+    except (ValueError, KeyError, TypeError):
+        return SourceError(shown.strip(), shard=name) if mark else None
+    kind = getattr(errors, parts.pop("error", ""), None)
+    if not (isinstance(kind, type) and issubclass(kind, Tar2tfError)):
+        kind = SourceError
+    error: Tar2tfError = kind(message)
+    vars(error).update(parts, shard=name)
+    return error
+
+
+def to_features(sample: Sample) -> dict[str, bytes]:
+    """Return the features that stand for a sample."""
+    key = sample[KEY].encode("utf-8", "surrogateescape")
+    return dict(_feature(name, value) for name, value in {**sample, KEY: key}.items())
+
+
+def _feature(name: str, value: Any) -> tuple[str, bytes]:
+    if isinstance(value, bytes):
+        return name, value
+    import numpy as np
+
+    file = io.BytesIO()
+    np.save(file, value, allow_pickle=False)
+    return name + _ARRAY, file.getvalue()
+
+
+def from_example(message: bytes) -> Sample:
+    """Return the sample that an example stands for.
+
+    Raises:
+        ValueError: when no transformer made it.
+    """
+    sample: Sample = {}
+    for name, feature in parse_usual(message).items():
+        (value,) = feature.parts()
+        sample[name.removesuffix(_ARRAY)] = read_array(value) if name.endswith(_ARRAY) else value
+    sample[KEY] = sample[KEY].decode("utf-8", "surrogateescape")
+    return sample

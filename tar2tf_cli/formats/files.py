@@ -1,0 +1,420 @@
+"""Files for writing: records appended in large blocks, and files that appear under their name only when whole."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import queue
+import re
+import stat
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from io import RawIOBase
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from tar2tf_cli.errors import ReaderGoneError, SinkError, write_errors, write_failed
+from tar2tf_cli.formats.checksums import extend
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+_DESCRIPTORS: Final = re.compile(r"/dev|/proc/\d+/fd")
+
+B = TypeVar("B", bytes, memoryview)
+
+
+def write_all(write: Callable[[B], int | None], data: B) -> None:
+    """Write all bytes with a function that may write fewer and returns how many.
+
+    Raises:
+        OSError: when the function raises it, or writes nothing.
+    """
+    while data:
+        taken = write(data)
+        if taken is None:
+            return  # many file-like objects write all and return None
+        if not taken:
+            raise BlockingIOError(errno.EAGAIN, "it accepts no more bytes")
+        data = data[taken:]
+
+
+def sync(path: str) -> None:
+    """Wait until a file's bytes, or a folder's entries, are on the disk.
+
+    Raises:
+        SinkError: when the operating system reports an error.
+    """
+    with write_errors(path):
+        descriptor = os.open(path or ".", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def is_stream(path: str) -> bool:
+    """Whether there is something that is written to and never replaced: a device, a pipe, `/dev/stdout`."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return False
+    if stat.S_ISREG(mode):  # what the shell opened for us has a name in a folder of devices or descriptors
+        return _holds_descriptors(os.path.dirname(path))
+    return not stat.S_ISDIR(mode)
+
+
+@lru_cache
+def _holds_descriptors(folder: str) -> bool:
+    return _DESCRIPTORS.fullmatch(os.path.realpath(folder)) is not None
+
+
+def write_whole(path: str, parts: Iterable[bytes], *, lasting: bool = True) -> None:
+    """Write a file, which appears at its path whole or not at all, and replaces a file; devices are written to.
+
+    Args:
+        path: the file's path; the folder must exist.
+        parts: the content.
+        lasting: whether to wait until it is on the disk.
+
+    Raises:
+        SinkError: when it cannot be written.
+    """
+    if is_stream(path):
+        with write_errors(path), open(path, "ab") as stream:
+            stream.writelines(parts)
+        return
+    with WholeFile(path, lasting=lasting) as file:
+        file.write(iter(parts), 0)
+
+
+def crc32c_of_file(path: str) -> int:
+    """Compute the CRC-32C of a whole file.
+
+    Raises:
+        OSError: when it cannot be read.
+    """
+    crc = 0
+    with open(path, "rb", buffering=0) as file:
+        while data := file.read(1 << 20):
+            crc = extend(crc, data)
+    return crc
+
+
+class RecordFile:
+    """A new file; buffers small pieces, checks every write, computes the file's CRC.
+
+    Args:
+        path: the file's path; an older file there is replaced. The folder must exist.
+        part: path of the file while it is written, if different.
+
+    Attributes:
+        size: number of bytes appended so far.
+        crc: CRC-32C of the bytes written so far; of all bytes once closed.
+
+    Raises:
+        SinkError: when the file cannot be created or written; names it and the reason.
+    """
+
+    BUFFER = 1 << 20
+    MOST_PARTS: Final = 1000  # IOV_MAX is 1,024
+
+    def __init__(self, path: str, part: str | None = None) -> None:
+        self.path = path
+        self.size = 0
+        self.crc = 0
+        self._parts: list[bytes] = []
+        self._pending = 0
+        self._where = part or path
+        with write_errors(path):
+            self._fd = os.open(self._where, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+
+    def write(self, parts: Iterable[bytes], size: int) -> None:
+        """Append parts of `size` bytes in total; those of a generator are written one by one."""
+        if not isinstance(parts, list):
+            for part in parts:
+                self.write([part], len(part))
+            return
+        self._parts += parts
+        self._pending += size
+        if self._pending >= self.BUFFER or len(self._parts) >= self.MOST_PARTS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write all buffered data to the operating system."""
+        scattered = len(self._parts) <= self.MOST_PARTS and self._pending > 512 * len(self._parts)
+        parts = self._parts if scattered else [b"".join(self._parts)]
+        crc = self.crc
+        for part in parts:
+            crc = extend(crc, part)
+        self.crc = crc
+        self.size += self._pending
+        with write_errors(self.path):
+            self._hand_over(parts, self._pending)
+        self._parts.clear()
+        self._pending = 0
+
+    def _hand_over(self, parts: Sequence[bytes], size: int) -> None:
+        written = os.writev(self._fd, parts)
+        if written < size:
+            write_all(lambda data: os.write(self._fd, data), memoryview(b"".join(parts))[written:])
+
+    @property
+    def pending(self) -> int:
+        """Bytes that are buffered."""
+        return self._pending
+
+    def cut(self, size: int) -> None:
+        """Remove all bytes from an offset on."""
+        self.flush()
+        with write_errors(self.path):
+            os.ftruncate(self._fd, size)
+            os.lseek(self._fd, size, os.SEEK_SET)
+        self.size, self.crc = size, crc32c_of_file(self._where)
+
+    def sync(self) -> None:
+        """Flush, and wait until the bytes are on the disk."""
+        self.flush()
+        with write_errors(self.path):
+            os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Flush and close."""
+        try:
+            self.flush()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close without writing buffered data."""
+        os.close(self._fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
+
+
+class WholeFile(RecordFile):
+    """A record file that appears at its path when it is closed, whole and on the disk; if abandoned, it is deleted.
+
+    Until then it has a hidden name beside that path.
+
+    Args:
+        path: the file's path; an existing file is replaced at closing. The folder must exist.
+        lasting: whether closing waits until file and name are on the disk.
+    """
+
+    def __init__(self, path: str, *, lasting: bool = True) -> None:
+        folder, base = os.path.split(path)
+        self._part = os.path.join(folder, f".{base}.{os.urandom(4).hex()}.part")
+        super().__init__(path, self._part)
+        self._lasting = lasting
+
+    def close(self) -> None:
+        """Flush, close and rename the file to its path."""
+        try:
+            if self._lasting:
+                self.sync()
+            else:
+                self.flush()
+            with write_errors(self.path):
+                os.replace(self._part, self.path)
+            self._part = ""
+        finally:
+            self.abandon()
+        if self._lasting:
+            sync(os.path.dirname(self.path))
+
+    def abandon(self) -> None:
+        """Close the file, and delete it unless it has been renamed."""
+        super().abandon()
+        if self._part:
+            with contextlib.suppress(OSError):
+                os.unlink(self._part)
+
+
+_O_DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
+_WORTH_IT: Final = 8 << 20
+
+
+def shard_file(path: str, size: int) -> RecordFile:
+    """Make a file for about `size` bytes that should reach the disk soon and need not stay in memory.
+
+    Raises:
+        SinkError: when it cannot be created.
+    """
+    return DirectFile(path) if _O_DIRECT and size >= _WORTH_IT else RecordFile(path)
+
+
+class DirectFile(RecordFile):
+    """A record file whose blocks go straight to the disk, one being written while the next is filled.
+
+    With O_DIRECT (open(2)) memory, offset and length of a write must be aligned, to at most a page on the file systems
+    of Linux; only the remainder at the end is written as usual. If a file system refuses it, everything is.
+    """
+
+    BUFFER = 1 << 18  # stays in the CPU cache between checksum and copy
+    BLOCK: Final = 2 << 20
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self._free: queue.SimpleQueue[mmap.mmap] = queue.SimpleQueue()
+        self._full: queue.SimpleQueue[mmap.mmap | None] = queue.SimpleQueue()
+        self._error: OSError | None = None
+        self._block = self._new_block()
+        self._free.put(self._new_block())
+        self._set_direct(True)
+        self._thread = threading.Thread(target=self._write_blocks, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write the remainder, and close."""
+        try:
+            self.flush()
+            self._stop()
+            if self._error:
+                raise self._error
+            size = self._block.tell()
+            aligned = size - size % mmap.PAGESIZE
+            block = memoryview(self._block)
+            write_all(self._take, block[:aligned])
+            self._set_direct(False)
+            write_all(self._take, block[aligned:size])
+        except OSError as error:
+            raise write_failed(self.path, error) from None
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close without writing the remainder."""
+        self._stop()
+        super().abandon()
+
+    def _hand_over(self, parts: Sequence[bytes], size: int) -> None:
+        for part in parts:
+            room = self.BLOCK - self._block.tell()
+            if len(part) <= room:
+                self._block.write(part)
+                continue
+            rest = memoryview(part)
+            while rest:
+                self._block.write(rest[:room])
+                rest = rest[room:]
+                room = self.BLOCK - self._block.tell() or self._next_block()
+
+    def _next_block(self) -> int:
+        """Hand over the full block to be written and begin another; return its size."""
+        self._full.put(self._block)
+        self._block = self._free.get()
+        self._block.seek(0)
+        if self._error:
+            raise self._error
+        return self.BLOCK
+
+    def _write_blocks(self) -> None:
+        while (block := self._full.get()) is not None:
+            try:
+                if not self._error:
+                    write_all(self._take, memoryview(block))
+            except OSError as error:
+                self._error = error
+            self._free.put(block)
+
+    def _take(self, data: memoryview) -> int:
+        """Write with one call; without O_DIRECT if the file system refuses it."""
+        try:
+            return os.write(self._fd, data)
+        except OSError as error:
+            if error.errno != errno.EINVAL or not self._set_direct(False):
+                raise
+            return os.write(self._fd, data)
+
+    def _set_direct(self, wanted: bool) -> bool:
+        """Turn O_DIRECT on or off if possible; return whether that changed anything."""
+        flags = fcntl.fcntl(self._fd, fcntl.F_GETFL)
+        new = flags | _O_DIRECT if wanted else flags & ~_O_DIRECT
+        try:
+            fcntl.fcntl(self._fd, fcntl.F_SETFL, new)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            return False
+        return new != flags
+
+    def _stop(self) -> None:
+        """Wait until the thread has written its blocks and ended."""
+        self._full.put(None)
+        self._thread.join()
+
+    def _new_block(self) -> mmap.mmap:
+        return mmap.mmap(-1, self.BLOCK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+class RecordStream:
+    """Buffers small pieces and writes them to an open binary file, which is flushed but not closed.
+
+    Args:
+        out: an object with `write(data)`, which may write less than all of it and then returns how much.
+        name: its name in errors.
+
+    Raises:
+        SinkError: when the file cannot be written.
+    """
+
+    BUFFER: Final = 1 << 20
+
+    def __init__(self, out: Any, name: str) -> None:
+        self._out = out
+        self._name = name
+        self._parts: list[bytes] = []
+        self._pending = 0
+
+    def write(self, parts: Iterable[bytes], size: int) -> None:
+        """Append parts of `size` bytes in total; those of a generator are written one by one."""
+        if not isinstance(parts, list):
+            for part in parts:
+                self.write([part], len(part))
+            return
+        self._parts += parts
+        self._pending += size
+        if self._pending >= self.BUFFER:
+            self._hand_over()
+
+    def flush(self) -> None:
+        """Write buffered data, and flush the file if it has `flush`."""
+        self._hand_over()
+        if callable(flush := getattr(self._out, "flush", None)):
+            self._attempt(flush)
+
+    def _hand_over(self) -> None:
+        data = b"".join(self._parts)
+        self._parts.clear()
+        self._pending = 0
+        self._attempt(write_all, self._write, data)
+
+    def _write(self, data: bytes) -> int | None:
+        """Return how much the file wrote; None if it wrote all and returned nothing, as many file-like objects do."""
+        taken: int | None = self._out.write(data)
+        return 0 if taken is None and isinstance(self._out, RawIOBase) else taken
+
+    def _attempt(self, action: Any, *arguments: Any) -> None:
+        try:
+            action(*arguments)
+        except BrokenPipeError:
+            raise ReaderGoneError(f"{self._name} was closed before everything was written") from None
+        except OSError as error:
+            raise write_failed(self._name, error) from None
+        except (ValueError, TypeError) as error:  # it is closed, or is a text file
+            raise SinkError(f"cannot be written: {error}", shard=self._name) from None

@@ -1,0 +1,254 @@
+"""Where records are made: what a cluster's answers mean, without a cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servers import QuietHandler, serving
+from shards import PHOTOS, tar2tf
+from tar2tf_cli import Events
+from tar2tf_cli.elsewhere import deploy
+from tar2tf_cli.elsewhere.settings import Settings
+from tar2tf_cli.elsewhere.source import where_records_are_made
+from tar2tf_cli.errors import RemoteError, SourceError, UsageError
+from tar2tf_cli.spec.conversion import Conversion
+from tar2tf_cli.stores import ObjectInfo, Source, open_source, retries
+from tar2tf_cli.stores.ais_etl import Transformers
+
+OBJECT = ObjectInfo("a.tar", 10_000_000, "1")
+
+
+class Cluster(QuietHandler):
+    """A proxy that gives the answers of a test, by method and path; each is asked for as often as it has to be."""
+
+    answers: dict[str, tuple[int, Any]]
+    asked: list[tuple[str, Any]]
+
+    def _answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        request = f"{self.command} {self.path}"
+        self.asked.append((request, json.loads(body) if body else None))
+        status, document = self.answers.get(request, (200, []))
+        if status >= 400:
+            document = {"message": document, "status": status}
+        data = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_PUT = do_DELETE = do_POST = _answer
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with serving(Cluster) as url:
+        yield url
+
+
+@pytest.fixture
+def cluster(server: str) -> type[Cluster]:
+    Cluster.answers, Cluster.asked = {}, []
+    return Cluster
+
+
+@pytest.fixture
+def source(server: str, cluster: type[Cluster]) -> Source:
+    return open_source("ais://b", endpoint=server, retry_for=0.0)
+
+
+class Noted(Events):
+    """Keeps what it is notified of, and refuses to make records here."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+    def not_remote(self, error: Exception) -> None:
+        raise error
+
+
+def spec(**options: Any) -> Conversion:
+    return Conversion("ais://b", "out/<>.record", **options)
+
+
+def chosen(source: Source, conversion: Conversion, events: Events | None = None) -> Source:
+    with where_records_are_made(conversion, source, [OBJECT], events or Noted()) as found:
+        return found
+
+
+REASONS = [
+    (501, "cannot use ETL in a build without ETL support", "was built without ETL"),
+    (400, "the operation requires Kubernetes", "does not run on Kubernetes"),
+    (400, "k8s client is not initialized (non-Kubernetes deployment?)", "does not run on Kubernetes"),
+    (401, "token expired", r"does not let you use transformers \(401\): token expired"),
+    (403, "no permission", r"does not let you use transformers \(403\)"),
+]
+
+
+@pytest.mark.parametrize(("status", "message", "reason"), REASONS)
+def test_a_cluster_without_transformers_says_why(
+    source: Source, cluster: type[Cluster], status: int, message: str, reason: str
+) -> None:
+    cluster.answers = {"GET /v1/etl": (status, message), "GET /v1/etl/photos": (status, message)}
+    for wanted in ({"remote_exec": True}, {"etl": "photos"}):
+        with pytest.raises(RemoteError, match=reason) as caught:
+            chosen(source, spec(**wanted))
+        assert caught.value.hint
+        with pytest.warns(UserWarning, match=reason):
+            assert chosen(source, spec(**wanted), Events()) is source
+    assert chosen(source, spec(), events := Noted()) is source
+    assert not events.notes
+
+
+def test_without_a_flag_one_request_finds_out(source: Source, cluster: type[Cluster]) -> None:
+    assert chosen(source, spec(), events := Noted()) is source
+    assert events.notes == ["note: the records are made here: the cluster has no running transformer of this spec"]
+    assert cluster.asked == [("GET /v1/etl", None)]
+    assert chosen(source, spec(remote_exec=False)) is source
+    assert chosen(source, spec(ops=["func:os:getcwd"])) is source
+    assert len(cluster.asked) == 1
+
+
+@pytest.mark.parametrize("stage", ["Running", "Aborted"])
+def test_without_a_flag_a_running_transformer_of_this_spec_is_used(
+    source: Source, cluster: type[Cluster], stage: str
+) -> None:
+    settings, events = Settings.of(spec()), Noted()
+    made_of = deploy.message(settings, init_seconds=60, seconds=10)
+    cluster.answers["GET /v1/etl"] = 200, [{"id": settings.name, "stage": stage}]
+    cluster.answers[f"GET /v1/etl/{settings.name}"] = 200, {"init_msg": made_of}
+    assert (chosen(source, spec(), events) is not source) == (stage == "Running")
+    (note,) = events.notes
+    assert (settings.name in note) == (stage == "Running")
+    assert ("are made here: the cluster has no running transformer of this spec" in note) == (stage == "Aborted")
+    assert {request.partition(" ")[0] for request, _ in cluster.asked} == {"GET"}
+
+
+def test_one_that_ended_is_deleted_before_it_is_made_and_at_the_end(source: Source, cluster: type[Cluster]) -> None:
+    name = Settings.of(spec()).name
+    cluster.answers["GET /v1/etl"] = 200, [{"id": name, "stage": "Aborted"}]
+    assert chosen(source, spec(remote_exec=True)) is not source
+    changes = [request for request, _ in cluster.asked if not request.startswith("GET")]
+    assert changes == [f"DELETE /v1/etl/{name}", "PUT /v1/etl", f"DELETE /v1/etl/{name}"]
+    (made_of,) = [body for request, body in cluster.asked if request == "PUT /v1/etl"]
+    assert made_of["obj_timeout"] == "125s"
+    assert deploy.settings_of(made_of) == Settings.of(spec()).text
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SourceError])
+def test_it_is_deleted_after_errors_too(source: Source, cluster: type[Cluster], error: Any) -> None:
+    with pytest.raises(error), where_records_are_made(spec(remote_exec=True), source, [OBJECT], Noted()):
+        raise error("stop")
+    assert cluster.asked[-1][0].startswith("DELETE")
+
+
+def test_one_that_another_process_makes_at_the_same_time_is_used(
+    source: Source, cluster: type[Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_of = deploy.message(Settings.of(spec()), init_seconds=60, seconds=10)
+    stages = iter([{}, {made_of["name"]: "Initializing"}, {made_of["name"]: "Running"}])
+    monkeypatch.setattr(Transformers, "stages", lambda self: next(stages))
+    monkeypatch.setattr(retries, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(deploy, "_LOOK_AGAIN", 0.01)
+    cluster.answers["PUT /v1/etl"] = 409, "etl job already exists"
+    transformers = source.transformers()
+    assert transformers
+    transformers.store.retry_for = 5
+    deploy.init(transformers, made_of)
+    assert [request for request, _ in cluster.asked] == ["PUT /v1/etl"]
+
+
+def test_ctrl_c_while_one_is_made_has_it_deleted(
+    source: Source, cluster: type[Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Transformers, "make", interrupted)
+    transformers = source.transformers()
+    assert transformers
+    with pytest.raises(KeyboardInterrupt):
+        deploy.init(transformers, deploy.message(Settings.of(spec()), init_seconds=60, seconds=10))
+    assert cluster.asked[-1][0] == f"DELETE /v1/etl/{Settings.of(spec()).name}"
+
+
+def test_a_pod_that_ends_shows_its_last_lines(source: Source, cluster: type[Cluster]) -> None:
+    state = 'pod_status="container: n, state: Terminated, reason: Error, message: no\\nspace left\\n, exitCode: 3"]'
+    cluster.answers["PUT /v1/etl"] = 400, f"[t[a],pod=n,{state} context canceled"
+    with pytest.raises(RemoteError, match="ended with 3: no; space left"):
+        chosen(source, spec(remote_exec=True))
+    cluster.answers["PUT /v1/etl"] = 400, 'pod_status="container: n, state: Waiting, reason: ImagePullBackOff"'
+    with pytest.raises(RemoteError, match=r"not ready in time; its state is Waiting \(ImagePullBackOff\)"):
+        chosen(source, spec(remote_exec=True))
+
+
+def test_a_transformer_of_a_name_has_to_be_of_this_spec(source: Source, cluster: type[Cluster]) -> None:
+    made_of = deploy.message(Settings.of(spec()), name="photos", init_seconds=60, seconds=10)
+    cluster.answers["GET /v1/etl/photos"] = 200, {"init_msg": made_of}
+    assert chosen(source, spec(etl="photos")) is not source
+    with pytest.raises(RemoteError, match="'photos' was made for another spec or version"):
+        chosen(source, spec(etl="photos", limit=3))
+    cluster.answers["GET /v1/etl/photos"] = 404, "photos does not exist"
+    cluster.answers["GET /v1/etl"] = 200, [{"id": "photos-2", "stage": "Running"}]
+    with pytest.raises(RemoteError, match="there is no transformer 'photos'; did you mean 'photos-2'"):
+        chosen(source, spec(etl="photos"))
+    cluster.answers["GET /v1/etl"] = 200, [{"id": "photos", "stage": "Aborted"}]
+    with pytest.raises(RemoteError, match="the transformer 'photos' is Aborted"):
+        chosen(source, spec(etl="photos"))
+
+
+@pytest.mark.parametrize("name", ["a#b.tar", "a?b.tar", "100%.tar"])
+def test_names_that_do_not_reach_a_transformer_with_hpush(source: Source, cluster: type[Cluster], name: str) -> None:
+    settings, odd = Settings.of(spec()), [OBJECT, OBJECT._replace(name=name)]
+    cluster.answers["GET /v1/etl"] = 200, [{"id": settings.name, "stage": "Running"}]
+    made_of = deploy.message(settings, init_seconds=60, seconds=10)
+    cluster.answers[f"GET /v1/etl/{settings.name}"] = 200, {"init_msg": made_of}
+    with where_records_are_made(spec(), source, odd, events := Noted()) as found:
+        assert found is source
+    assert f"the cluster's transformer cannot get the object {name!r}" in events.notes[0]
+    with (
+        pytest.raises(RemoteError, match="with hpush"),
+        where_records_are_made(spec(etl=settings.name), source, odd, Noted()),
+    ):
+        pass
+    cluster.answers["GET /v1/etl"] = 200, []
+    with where_records_are_made(spec(remote_exec=True), source, odd, Noted()) as found:
+        assert found is not source
+    (made_of,) = [body for request, body in cluster.asked if request == "PUT /v1/etl"]
+    assert made_of["communication"] == "hpull://"
+
+
+def test_only_a_cluster_makes_records(tmp_path: Path) -> None:
+    with pytest.raises(RemoteError, match="only an AIStore cluster"):
+        chosen(open_source(str(tmp_path)), spec(remote_exec=True))
+    done = tar2tf("convert", PHOTOS, "-o", tmp_path / "x.record", "--remote-exec", "--dry-run")
+    assert (done.returncode, "only an AIStore cluster" in done.stderr) == (2, True)
+    with pytest.raises(UsageError, match="leave out one of them"):
+        spec(etl="photos", remote_exec=False)
+
+
+@pytest.mark.parametrize("name", ["a", "Tar2tf-x", "tar2tf_x", "-abcdef", "a" * 33])
+def test_a_name_that_a_cluster_refuses_is_refused_before(name: str) -> None:
+    with pytest.raises(RemoteError, match="cannot be the name"):
+        deploy.message(Settings.of(spec()), name=name, init_seconds=60, seconds=1)
+
+
+def test_kubernetes_does_not_replace_what_looks_like_a_variable() -> None:
+    settings = Settings.of(spec(ops=["rename:$(HOME)=jpg"]))
+    made_of = deploy.message(settings, init_seconds=60, seconds=1)
+    assert "$(" not in json.dumps(made_of["runtime"])
+    assert deploy.settings_of(made_of) == settings.text
+    assert Settings.load(deploy.variables_of(made_of)["TAR2TF_ETL_SETTINGS"]) == settings
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("45s", 45), ("1m30s", 90), ("2h0m0.5s", 7200.5), ("500ms", 0.5)])
+def test_durations_are_read_as_go_writes_them(text: str, seconds: float) -> None:
+    assert deploy.seconds_of(text) == seconds

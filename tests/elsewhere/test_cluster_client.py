@@ -1,0 +1,233 @@
+"""The command line with a real cluster: transformers come and go, records are made there, and kills leave no trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from checked import Ran
+from etl import EtlCluster
+from makers import tar_of
+from shards import PHOTOS, samples, tree, write_tar
+from tar2tf_cli import Dataset
+from tar2tf_cli.cli import main
+from tar2tf_cli.elsewhere import deploy
+from tar2tf_cli.elsewhere.source import RemoteSource
+from tar2tf_cli.ops import Convert, Decode, Resize
+from tar2tf_cli.sinks.objects import ObjectSink
+from tar2tf_cli.spec.version import __version__
+from tar2tf_cli.stores import retries
+
+BUCKET = "ais://client"
+
+
+@pytest.fixture(scope="module")
+def shards(etl_cluster: EtlCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtlCluster]:
+    """A bucket with four shards, and a fifth one in a folder whose third sample is faulty."""
+    folder = tmp_path_factory.mktemp("client")
+    made = {f"{n}.tar": write_tar(folder / f"{n}.tar", samples(40, first=40 * n)).read_bytes() for n in range(4)}
+    entries = [("0.cls", b"1"), ("0.jpg", b"x"), ("1.cls", b"2"), ("2.cls", b"three"), ("3.cls", b"4")]
+    with etl_cluster.network():
+        etl_cluster.bucket("client", {**made, "faulty/größe.tar": tar_of(entries)})
+    return etl_cluster
+
+
+@pytest.fixture
+def run(
+    etl: EtlCluster, shards: EtlCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Ran]:
+    """The command line in this process and the cluster's network."""
+    monkeypatch.setenv("AIS_ENDPOINT", etl.endpoint)
+    monkeypatch.setenv("TAR2TF_NUM_WORKERS", "1")
+    monkeypatch.setattr(deploy, "INIT_SECONDS", 60)  # the cluster looks 64 times in it, but at most once a second
+
+    def call(*words: object) -> Ran:
+        with pytest.raises(SystemExit) as ended:
+            main([*map(str, words)])
+        assert isinstance(ended.value.code, int)
+        return Ran(ended.value.code, *capsys.readouterr())
+
+    return call
+
+
+def stages(run: Callable[..., Ran]) -> dict[str, str]:
+    document = json.loads(run("etl", "list", "--json").out)
+    return {each["name"]: each["stage"] for each in document["transformers"] if each["name"].startswith("client")}
+
+
+def test_a_transformer_is_made_used_stopped_made_again_and_deleted(run: Callable[..., Ran], tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(f"input: {{bucket: '{BUCKET}', template: '{{0..3}}.tar'}}\noutput: {{path: {tmp_path}/a.record}}\n")
+    assert run("etl", "init", "--spec", spec, "--name", "client-x").out == "client-x\n"
+    assert stages(run) == {"client-x": "Running"}
+    again = run("etl", "init", "--spec", spec, "--name", "client-x")
+    assert (again.code, "already exists" in again.err) == (2, True)
+    used = run("convert", "--spec", spec, "--etl", "client-x")
+    assert (used.code, "with its transformer client-x" in used.err) == (0, True)
+    assert "faulty" not in run("etl", "logs", "client-x").err
+    assert run("etl", "stop", "client-x").code == 0
+    assert stages(run) == {"client-x": "Aborted"}
+    assert "'client-x' is Aborted" in run("etl", "logs", "client-x").err
+    assert run("convert", "--spec", spec, "--etl", "client-x", "--overwrite").code == 2
+    made = json.loads(run("etl", "init", "--spec", spec, "--name", "client-x", "--comm", "hpull", "--json").out)
+    assert made == {"name": "client-x", "image": f"tar2tf:{__version__}", "init_seconds": 60, "object_seconds": 120}
+    pulled = run("convert", "--spec", spec, "--etl", "client-x", "--overwrite")
+    assert pulled.code == 0, pulled.err
+    assert run("etl", "delete", "client-x", "--json").out == '{\n "name": "client-x",\n "stage": null\n}\n'
+    assert stages(run) == {}
+
+
+def test_errors_are_those_of_a_run_here_and_nothing_is_left(run: Callable[..., Ran], tmp_path: Path) -> None:
+    words = ["convert", f"{BUCKET}/faulty", "--type", "cls=int64", "-o", tmp_path / "a.record"]
+    here, there = (run(*words, how) for how in ("--no-remote-exec", "--remote-exec"))
+    said = [line for line in there.err.splitlines() if "with its transformer" not in line]
+    assert (here.code, here.err.splitlines()) == (there.code, said)
+    assert here.code == 3
+    assert tree(tmp_path) == {}
+    assert '"name": "tar2tf-' not in run("etl", "list", "--json").out
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_run_that_is_killed_is_continued_and_its_transformer_deleted(
+    run: Callable[..., Ran], etl: EtlCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["convert", BUCKET, "{0..3}.tar", "--records-per-shard", "40", "--remote-exec", "-o"]
+    words.append(str(tmp_path / "there" / "<>.record"))
+    fetch, asked = RemoteSource._fetch, []
+    if not (child := os.fork()):
+        monkeypatch.setattr(RemoteSource, "_finished", lambda *_: asked.append(1) or len(asked) < 3 or os._exit(9))
+        main(words)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert '"name": "tar2tf-' in run("etl", "list", "--json").out
+    monkeypatch.setattr(RemoteSource, "_fetch", lambda *given: asked.append(given) or fetch(*given))
+    ran = run(*words)
+    assert (ran.code, len(asked)) == (0, 2), ran.err
+    assert '"name": "tar2tf-' not in run("etl", "list", "--json").out
+    words[-3:] = ["--no-remote-exec", "-o", str(tmp_path / "here" / "<>.record")]
+    assert run(*words).code == 0
+    assert tree(tmp_path / "there") == tree(tmp_path / "here")
+
+
+def test_a_transformer_that_stays_away_names_its_log(
+    run: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "FIRST_PAUSE", 0.01)
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(f"input: {{bucket: '{BUCKET}', template: '{{0..3}}.tar'}}\noutput: {{path: {tmp_path}/a.record}}\n")
+    name = run("etl", "init", "--spec", spec).out.strip()
+    fetch, lock = RemoteSource._fetch, threading.Lock()
+
+    def delete_and_fetch(source: Any, item: Any, *part: str) -> Any:
+        with lock:
+            if source._transformers.stages().get(name):
+                source._transformers.delete(name)
+        return fetch(source, item, *part)
+
+    monkeypatch.setattr(RemoteSource, "_fetch", delete_and_fetch)
+    ran = run("convert", "--spec", spec, "--retry-for", "0.1")
+    assert ran.code == 3
+    assert f"the transformer {name} is not running" in ran.err
+    assert f"tar2tf etl logs {name}" in ran.err
+    monkeypatch.undo()
+
+
+def objects(etl: EtlCluster, bucket: str) -> dict[str, bytes]:
+    """The objects of a bucket by name."""
+    found = etl.sdk.bucket(bucket)
+    return {each.name: found.object(each.name).get_reader().read_all() for each in found.list_all_objects()}
+
+
+def test_from_bucket_to_bucket_the_cluster_stores_the_shards(
+    run: Callable[..., Ran], etl: EtlCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [
+        "convert",
+        BUCKET,
+        "**/*.tar",
+        "--on-error",
+        "skip",
+        "--type",
+        "cls=int64",
+        "--errors",
+        tmp_path / "errors",
+    ]
+    upload, results = ObjectSink._upload, []
+
+    def only_the_manifest(sink: ObjectSink, part: str, path: str) -> None:
+        assert path.endswith("manifest.json")
+        upload(sink, part, path)
+
+    for how in ("--no-remote-exec", "--remote-exec"):
+        etl.bucket("placed")
+        if how == "--remote-exec":
+            monkeypatch.setattr(ObjectSink, "_upload", only_the_manifest)
+        ran = run(*words, "-o", "ais://placed/of/<input>.record", how)
+        assert ran.code == 1, ran.err
+        results.append({**objects(etl, "placed"), "errors": (tmp_path / "errors").read_bytes()})
+    assert results[1] == results[0]
+    assert len(results[0]) == 7
+    assert run(*words, "-o", "ais://placed/of/<input>.record", "--remote-exec").err.startswith("up to date")
+    etl.sdk.bucket("placed").object("of/manifest.json").delete()
+    refused = run(*words, "-o", "ais://placed/of/<input>.record", "--remote-exec")
+    assert (refused.code, "no manifest of this conversion lists it" in refused.err) == (2, True)
+
+
+def elements(data: Any) -> list[Any]:
+    return [tf.nest.map_structure(lambda value: tf.io.serialize_tensor(value).numpy(), element) for element in data]
+
+
+def test_datasets_have_the_elements_and_the_records_made_there(
+    run: Callable[..., Ran], etl: EtlCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_exit: list[Callable[[], None]] = []
+    monkeypatch.setattr("atexit.register", at_exit.append)
+    etl.bucket("photos", {path.name: path.read_bytes() for path in PHOTOS.glob("photos-*")})
+    conversions = [Decode("jpg", channels=3), Convert("jpg", "float32"), Resize("jpg", (24, 32))]
+    data = Dataset("photos", etl.endpoint, conversions, [["jpg", "cls"], {"key": "__key__"}])
+    load = partial(data.load, num_workers=2)
+    here, there = load(), load(remote_exec=True)
+    assert there.element_spec == here.element_spec
+    expected = elements(here)
+    assert len(expected) > 10
+    assert [elements(there), elements(there)] == [expected, expected]
+    assert '"name": "tar2tf-' in run("etl", "list", "--json").out
+    paths = [load(path=str(tmp_path / str(how) / "x.record"), remote_exec=how) for how in (False, True)]
+    assert len({Path(path).read_bytes() for (path,) in paths}) == 1
+    for end in at_exit:
+        end()
+    assert '"name": "tar2tf-' not in run("etl", "list", "--json").out
+
+
+def test_pods_and_a_target_that_are_killed_are_started_again_and_no_byte_changes(
+    run: Callable[..., Ran], etl: EtlCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("convert", BUCKET, "{0..3}.tar", "-o", tmp_path / "here" / "<>.record", "--no-remote-exec").code == 0
+    (with_object,) = etl.folder.glob("data/*/*/@ais/client/%ob/2.tar")
+    victims = {"1.tar": "serve", "2.tar": f"-daemon_id=target211{with_object.parents[3].name}0"}
+    fetch, asked, one_by_one = RemoteSource._fetch, [], threading.Lock()
+
+    def kill_and_fetch(source: Any, item: Any, *part: str) -> Any:
+        asked.append(item.name)
+        with one_by_one:
+            if victim := victims.pop(item.name, None):
+                etl.kill(victim)
+                while victim == "serve" and source._transformers.stages().get(source._made_of["name"]) != "Aborted":
+                    time.sleep(0.1)  # until then, targets try for half a minute to reach the pods
+            return fetch(source, item, *part)
+
+    monkeypatch.setattr(RemoteSource, "_fetch", kill_and_fetch)
+    monkeypatch.setattr(retries, "LONGEST_PAUSE", 0.5)
+    words = ["convert", BUCKET, "{0..3}.tar", "-o", tmp_path / "there" / "<>.record", "--remote-exec"]
+    ran = run(*words, "--retry-for", "100")
+    assert ran.code == 0, ran.err
+    assert min(asked.count("1.tar"), asked.count("2.tar")) > 1
+    assert tree(tmp_path / "there") == tree(tmp_path / "here")

@@ -1,0 +1,214 @@
+"""Answers that end too early, and those of which a cluster stores the records and gives the end record later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from checked import a_tar, some_members
+from tar2tf_cli.elsewhere import source
+from tar2tf_cli.elsewhere.server import Transform
+from tar2tf_cli.elsewhere.settings import Asked, Settings
+from tar2tf_cli.elsewhere.source import RemoteReading, RemoteSource
+from tar2tf_cli.elsewhere.stream import StreamReader
+from tar2tf_cli.errors import DamagedShardError, SinkError, SourceError
+from tar2tf_cli.formats.checksums import crc32c
+from tar2tf_cli.formats.tfrecord import RecordReader
+from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.spec.conversion import Conversion
+from tar2tf_cli.stores import ObjectInfo
+from tar2tf_cli.stores.ais_etl import _held_back
+from tar2tf_cli.stores.retries import Transient
+from tar2tf_cli.stores.transfer import hasher
+
+SETTINGS = Settings.of(Conversion("ais://b", "-"))
+
+
+class Trickle:
+    """A response of these bytes, at most 10,000 at a time."""
+
+    server = "target"
+
+    def __init__(self, data: bytes) -> None:
+        self._file = BytesIO(data)
+
+    def read(self, size: int) -> bytes:
+        return self._file.read(min(size, 10_000))
+
+
+def everything(data: bytes, size: int | None) -> bytes:
+    read = _held_back(Trickle(data), size)  # type: ignore[arg-type]
+    return b"".join(iter(lambda: read(1 << 18), b""))
+
+
+@pytest.mark.parametrize("length", [0, 1, 65_536, 65_537, 300_000])
+def test_a_whole_answer_is_read_to_its_end(length: int) -> None:
+    data = bytes(range(256)) * (length // 256 + 1)
+    assert everything(data[:length], length) == data[:length]
+    assert everything(data[:length], None) == data[:length]
+
+
+def test_what_a_cluster_appends_to_an_answer_that_broke_off_is_not_given() -> None:
+    whole = bytes(range(256)) * 1000
+    read = _held_back(Trickle(whole[:200_000] + b'{"message": "ETL error"}'), len(whole))  # type: ignore[arg-type]
+    given = b"".join(read(10_000) for _ in range(13))
+    assert len(given) > 100_000
+    assert whole.startswith(given)
+    with pytest.raises(Transient, match="ended after 200,024 of 256,000 bytes"):
+        list(iter(lambda: read(1 << 18), b""))
+
+
+@pytest.fixture
+def answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Have a transformer answer for one tar."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "a.tar").write_bytes(a_tar(some_members(30)))
+
+    def answer(part: Any = "") -> bytes:
+        Transform(SETTINGS)(str(tmp_path / "a.tar"), "/b/a.tar", Asked(part=part), str(tmp_path / "x"), lambda: None)
+        return (tmp_path / "x").read_bytes()
+
+    return answer
+
+
+@pytest.mark.parametrize("before", [(), ("records",)])
+def test_the_records_and_the_end_record_are_answered_apart(
+    answered: Any, before: tuple[str, ...], tmp_path: Path
+) -> None:
+    whole = answered()
+    records = answered("records")
+    if not before:
+        answered("end")  # which takes the kept one, so that the next is made again
+    end = answered("end")
+    assert whole.startswith(records)
+    made = StreamReader(BytesIO(end), "ais://b/a.tar", SETTINGS.digest).end()
+    assert (made["bytes"], made["crc32c"], made["records"]) == (len(records), crc32c(records), 30)
+    digest = hasher("xxhash2")
+    assert digest is not None
+    digest.update(records)
+    assert made["xxh64"] == digest.hexdigest()
+    assert made["first"] == len(next(iter(RecordReader(BytesIO(records), "x")))[1]) + 16
+    assert list(tmp_path.glob("tar2tf-end-*")) == []
+
+
+def test_only_an_end_record_of_these_settings_is_taken(answered: Any) -> None:
+    with pytest.raises(DamagedShardError, match="not an end record"):
+        StreamReader(BytesIO(answered()), "ais://b/a.tar", SETTINGS.digest).end()
+    with pytest.raises(SourceError, match="other settings"):
+        StreamReader(BytesIO(answered("end")), "ais://b/a.tar", "0123").end()
+
+
+# --- What is asked of the shards that a cluster stored ---
+
+RECORDS = b"the framed records"
+END: dict[str, Any] = {
+    "bytes": len(RECORDS),
+    "crc32c": crc32c(RECORDS),
+    "xxh64": "00000000000000ab",
+    "first": 8,
+    "size": 100,
+    "report": InputReport().to_json(),
+}
+INPUT = ObjectInfo("a.tar", 100, "v1")
+
+
+class Stored:
+    """A bucket in which an object is what a test says."""
+
+    bucket, retry_for = "b", 0.0
+
+    def __init__(self, found: ObjectInfo | None, data: bytes = RECORDS) -> None:
+        self.found, self.data = found, data
+        self.removed: list[str] = []
+
+    def persist(self, action: Callable[[], Any], **_: Any) -> Any:
+        return action()
+
+    def head(self, name: str) -> ObjectInfo | None:
+        return self.found
+
+    def remove(self, name: str) -> None:
+        self.removed.append(name)
+
+    def open(self, item: ObjectInfo) -> BytesIO:
+        return BytesIO(self.data)
+
+    def locate(self, name: str) -> str:
+        return f"ais://b/{name}"
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Have a shard stored in a bucket whose end record is a given one, from an input that is found afterwards."""
+
+    def placed(target: Stored, end: dict[str, Any] = END, now: ObjectInfo | None = INPUT) -> Any:
+        monkeypatch.setattr(RemoteSource, "_store_as", lambda *_: None)
+        monkeypatch.setattr(RemoteSource, "_stream", lambda *_: BytesIO())
+        monkeypatch.setattr(source, "StreamReader", lambda *_: SimpleNamespace(end=lambda: end))
+        transformers: Any = SimpleNamespace(store=Stored(now))
+        return RemoteSource(transformers, SETTINGS, {}, INPUT).place(INPUT, target, "x")  # type: ignore[arg-type]
+
+    return placed
+
+
+@pytest.mark.parametrize("checksum", [("xxhash2", "00000000000000AB"), ("crc32c", f"{END['crc32c']:08x}"), None])
+def test_a_shard_is_taken_that_has_the_size_and_the_checksum_of_its_end_record(
+    place: Callable[..., Any], checksum: tuple[str, str] | None
+) -> None:
+    target = Stored(ObjectInfo("x", len(RECORDS), "1", checksum))
+    report, sizes, crc = place(target)
+    assert (report.placed, sizes, crc) == (True, [8, len(RECORDS) - 8], END["crc32c"])
+    assert target.removed == []
+
+
+@pytest.mark.parametrize(
+    ("found", "data"),
+    [
+        (None, RECORDS),
+        (ObjectInfo("x", len(RECORDS) + 1, "1", ("crc32c", f"{END['crc32c']:08x}")), RECORDS),
+        (ObjectInfo("x", len(RECORDS), "1", ("crc32c", "00000000")), RECORDS),
+        (ObjectInfo("x", len(RECORDS), "1", ("md5", "00")), RECORDS[::-1]),
+        (ObjectInfo("x", len(RECORDS), "1"), RECORDS[::-1]),
+    ],
+)
+def test_a_shard_of_other_bytes_is_removed(place: Callable[..., Any], found: ObjectInfo | None, data: bytes) -> None:
+    target = Stored(found, data)
+    with pytest.raises(SinkError, match="stored other bytes than its transformer sent") as caught:
+        place(target)
+    assert (caught.value.shard, target.removed) == ("ais://b/x", ["x"])
+
+
+def test_a_shard_without_records_is_removed(place: Callable[..., Any]) -> None:
+    target = Stored(ObjectInfo("x", 0, "1"), b"")
+    _, sizes, _ = place(target, {**END, "bytes": 0, "first": 0, "crc32c": 0})
+    assert (sizes, target.removed) == ([], ["x"])
+
+
+@pytest.mark.parametrize("now", [None, ObjectInfo("a.tar", 100, "v2")])
+def test_an_input_that_changed_meanwhile_is_an_error(place: Callable[..., Any], now: ObjectInfo | None) -> None:
+    with pytest.raises(SourceError, match="changed while it was being read"):
+        place(Stored(ObjectInfo("x", len(RECORDS), "1")), now=now)
+
+
+def test_an_input_of_another_size_than_was_read_is_an_error(place: Callable[..., Any]) -> None:
+    with pytest.raises(SourceError, match="changed while it was being read"):
+        place(Stored(ObjectInfo("x", len(RECORDS), "1")), {**END, "size": 99})
+
+
+def test_an_answer_is_read_to_its_end_even_if_not_all_records_are_wanted() -> None:
+    given: list[int] = []
+
+    def records() -> Iterator[tuple[str, list[bytes], int]]:
+        for number in range(5):
+            given.append(number)
+            yield "a", [b"record"], 6
+
+    reader: Any = SimpleNamespace(records=records)
+    with RemoteReading(BytesIO(), reader, lambda: given.append(-1)) as reading:
+        next(iter(reading.records()))
+    assert given == [0, 1, 2, 3, 4, -1]

@@ -1,0 +1,101 @@
+"""The settings of a transformer: equal where the records of an input are, and valid wherever they come from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tar2tf_cli.elsewhere.settings import Settings
+from tar2tf_cli.errors import UsageError
+from tar2tf_cli.ops.func import Func
+from tar2tf_cli.spec.conversion import Conversion, Input
+
+
+def of(**options: Any) -> Settings:
+    output = options.pop("output", "out/<>.record")
+    return Settings.of(Conversion(options.pop("input", "ais://b"), output, **options))
+
+
+def test_settings_survive_the_environment() -> None:
+    made = of(ops=["decode:jpg", "resize:jpg,224x224"], types=["cls=int64"], on_error="skip", limit=7)
+    loaded = Settings.load(made.text)
+    assert loaded == made
+    assert loaded.name == made.name
+    assert Settings.of(loaded.conversion()) == made
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"output": "elsewhere/all.record"},
+        {"input": "ais://other"},
+        {"input": Input("ais://b", "x-{0..3}.tar")},
+        {"max_errors": 3},
+        {"shuffle": True},
+        {"shuffle": True, "limit": 3},
+    ],
+)
+def test_what_does_not_concern_one_input_makes_no_difference(options: dict[str, Any]) -> None:
+    assert of(**options).name == of().name
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"input": Input("ais://b", key_split="last")},
+        {"input": Input("ais://b", ignore_missing_end=True)},
+        {"ops": ["rename:a=b"]},
+        {"ops": ["decode:jpg"], "max_pixels": 100},
+        {"select": "jpg"},
+        {"preset": "webdataset"},
+        {"seed": 1},
+        {"limit": 3},
+        {"on_error": "skip"},
+        {"max_entry_size": "1MB"},
+        {"split": "a=0.5,b=0.5", "output": "<split>.record"},
+    ],
+)
+def test_what_changes_records_changes_the_name(options: dict[str, Any]) -> None:
+    assert of(**options).name != of().name
+
+
+def test_keys_are_sent_for_a_split_only() -> None:
+    assert of(split="a=0.5,b=0.5", output="<split>.record").keys
+    assert of(split="a=0.5,b=0.5", output="<split>.record").name == of(split="c=1", output="<split>.record").name
+    assert not of().keys
+
+
+def test_the_name_is_one_that_a_cluster_takes() -> None:
+    assert of().name.startswith("tar2tf-")
+    assert len(of().name) == 23
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"ops": [Func(lambda sample: sample)]}, {"record_to_example": lambda sample: None}, {"ops": ["func:os:getcwd"]}],
+)
+def test_python_of_the_user_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="a cluster does not run your Python code"):
+        of(**options)
+
+
+def test_only_tars_are_converted_there(tmp_path: Any) -> None:
+    with pytest.raises(UsageError, match="a cluster converts only tars"):
+        of(input=Input(tmp_path, kind="imagefolder"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "TAR2TF_ETL_SETTINGS does not hold the settings of a transformer"),
+        ("[1]", "TAR2TF_ETL_SETTINGS does not hold the settings of a transformer"),
+        ('{"version":"0.0.1","spec":{},"keys":false}', "the settings were made by tar2tf 0.0.1, but this is "),
+        (of().text.replace('"spec":{}', '"spec":{"opps":[]}'), "there is no key 'opps'; did you mean 'ops'"),
+        (of().text.replace('"spec":{}', '"spec":{"ops":[{"func":"no_such:module"}]}'), "does not run your Python code"),
+        (of().text.replace('"spec":{}', '"spec":{"ops":["func:no_such:module"]}'), "does not run your Python code"),
+    ],
+)
+def test_invalid_settings_are_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Settings.load(text)
