@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from compileall import compile_dir
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -52,97 +51,15 @@ gc.disable()  # until all tests are collected: next to nothing of it becomes gar
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background starts without
 
 
-GROUPS = {
-    "s3 and python": (
-        "tests/stores/test_s3.py",
-        "tests/stores/test_versitygw.py",
-        "tests/stores/test_secrets.py",
-        "tests/sinks/test_sinks.py::TestS3",
-        "tests/sinks/test_sinks.py::test_a_process",
-        "tests/checking/test_verify_remote.py::TestS3",
-        "tests/compat/pipeline/test_shards.py::test_shards_go_from_bucket_to_bucket",
-        "tests/docs/",
-        "tests/whole/test_readme.py",
-        "tests/compat/recorder/test_recorder.py::test_the_documented",
-        "tests/datasets/test_streams.py::test_memory",
-    ),
-    "aistore": ("tests/stores/test_ais.py",),
-    "etl": ("tests/elsewhere/test_cluster", "tests/conversion/test_golden.py::test_conversions_in_a_cluster"),
-    "killed": (
-        "tests/conversion/test_resume.py::test_a_run_killed_at_random",
-        "tests/conversion/test_resume.py::test_what",
-        "tests/conversion/test_resume.py::test_a_full",
-        "tests/conversion/test_resume.py::test_a_killed",
-        "tests/conversion/test_resume.py::test_ctrl_c",
-        "tests/compat/pipeline/test_shards_again.py",
-    ),
-    "gcs": (
-        "tests/stores/test_gcs.py",
-        "tests/sinks/test_sinks.py::TestGcs",
-        "tests/checking/test_verify_remote.py::TestGcs",
-    ),
-    "memory": ("tests/whole/test_memory.py",),
-    "kernel": (
-        "tests/formats/test_kernel.py",
-        "tests/flow/test_kernel.py",
-        "tests/conversion/test_golden.py",
-    ),
-    "aistore, with tokens": ("tests/stores/test_ais_tokens.py",),
-    "aistore, two clusters": ("tests/datasets/test_aistore.py",),
-    "azure": (
-        "tests/stores/test_azure.py",
-        "tests/sinks/test_sinks.py::TestAzure",
-        "tests/checking/test_verify_remote.py::TestAzure",
-    ),
-    "ray": ("tests/elsewhere/test_ray.py",),
-    "readers": ("tests/datasets/test_readers.py", "tests/datasets/test_tfds.py"),
-    "terminal": ("tests/cli/test_terminals.py", "tests/cli/test_completion.py::test_the_tab_key"),
-    "packages": ("tests/whole/test_packaging.py",),
-}
-"""Tests that run one after another in one process, by what their ids begin with: they share what takes long to make,
-such as a server, or disturb others. Those that take longest come first."""
+LONGEST = ("s3", "aistore", "transformers", "killed", "gcs", "memory", "kernel", "azure", "ray", "readers")
+"""Groups of tests (`pytest.mark.xdist_group`) that begin first, as they take longest."""
 
-SERVERS = {
-    "moto": "s3 and python",
-    "gcs": "gcs",
-    "azure": "azure",
-    "clusters": "aistore, two clusters",
-    "etl_cluster": "etl",
-}
-"""Fixtures that start a server, and the group of the tests that use it."""
-
-
-SPREAD = (
-    "tests/whole/",
-    "tests/conversion/test_resume.py",
-    "tests/formats/test_example_usual.py",
-    "tests/checking/test_verify_remote.py",
-    "tests/conversion/test_convert.py",
-    "tests/datasets/test_streams.py",
-    "tests/features/test_feature_map.py",
-    "tests/formats/test_example",
-    "tests/formats/test_image_pixels.py",
-    "tests/compat/pipeline/test_shards.py",
-    "tests/compat/recorder/",
-    "tests/sinks/",
-)
-"""Files that would keep one process busy for long; the tests of any other file run in one, which makes their fixtures
-once."""
+SERVERS = {"moto": "s3", "gcs": "gcs", "azure": "azure", "clusters": "two clusters", "etl_cluster": "transformers"}
+"""Fixtures that start a server, and the group of the tests that use it: one process starts it."""
 
 
 MEMORY, MOST_BYTES = "/dev/shm", 4 << 30
 """Where folders of tests lie if there is room: a disk would take an eighth of all time."""
-
-ON_DISK = (
-    "tests/conversion/test_resume.py::test_a_full",
-    "tests/conversion/test_resume.py::test_a_run_killed_at_random",
-    "tests/conversion/test_resume.py::test_what",
-    "tests/formats/test_record_file.py",
-    "tests/compat/pipeline/test_shards_again.py",
-    "tests/stores/test_directory.py",
-    "tests/whole/",
-)
-"""Tests whose folders lie on the disk nevertheless: of files that are written past the cache, killed runs, memory."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -156,11 +73,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.args = [*places[first:], *places[:first], *map(str, Path(__file__).parent.glob("test_*.py"))]
 
 
-@cache
-def group_of(nodeid: str) -> str:
-    """The group of a test."""
-    group = next((group for group, begins in GROUPS.items() if nodeid.startswith(begins)), "")
-    return group or (nodeid if nodeid.startswith(SPREAD) else nodeid.partition("::")[0])
+def group_of(item: pytest.Item) -> str:
+    """The tests that run one after another in one process: those of a server, or of a file; empty for a test alone."""
+    if mark := item.get_closest_marker("xdist_group"):
+        return str(mark.args[0])
+    used = SERVERS.keys() & set(getattr(item, "fixturenames", ()))
+    alone = "" if item.get_closest_marker("spread") else item.nodeid.partition("::")[0]
+    return next((SERVERS[fixture] for fixture in SERVERS if fixture in used), alone)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -182,39 +101,33 @@ def pytest_xdist_setupnodes(specs: list[Any]) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Give whichever process is free the next group of tests, in the order of the tests."""
-    from xdist.scheduler import LoadScopeScheduling
+    from xdist.scheduler import LoadGroupScheduling
 
-    class Grouped(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return group_of(nodeid)
-
+    class InOrder(LoadGroupScheduling):
         def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
             nodeid = self.registered_collections[node][item_index]
-            unit = self.assigned_work[node][group_of(nodeid)]
+            scope = self._split_scope(nodeid)
+            unit = self.assigned_work[node][scope]
             unit[nodeid] = True
             if all(unit.values()):  # or it would be counted again after each test
-                del self.assigned_work[node][group_of(nodeid)]
+                del self.assigned_work[node][scope]
             self._reschedule(node)
 
     config.option.loadscopereorder = False
-    return Grouped(config, log)
+    return InOrder(config, log)
 
 
-def place_in_line(item: pytest.Item) -> tuple[int, str]:
-    """Where a test stands: first groups, then files, then single tests, so that all processes end at the same time."""
-    places = [*GROUPS, "", *SPREAD]
-    begin = next((begin for begin in SPREAD if item.nodeid.startswith(begin)), "")
-    group = group_of(item.nodeid)
-    return places.index(group if group in places else begin), item.nodeid.partition("::")[0]
-
-
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes long, and see that each server is started by one process only."""
-    items.sort(key=place_in_line)
+    """Begin with groups that take long, then files, then single tests, so that all processes end at the same time."""
+    groups = {item: group_of(item) for item in items}
+    places = {group: place for place, group in enumerate(LONGEST)}
+    items.sort(
+        key=lambda item: (places.get(groups[item], len(LONGEST) + (not groups[item])), item.nodeid.partition("::")[0])
+    )
     for item in items:
-        for fixture in SERVERS.keys() & set(getattr(item, "fixturenames", ())):
-            if group_of(item.nodeid) != SERVERS[fixture]:
-                raise pytest.UsageError(f"{item.nodeid} uses {fixture}: name it in GROUPS of tests/conftest.py")
+        if groups[item]:
+            item.add_marker(pytest.mark.xdist_group(groups[item]), append=False)
 
 
 @pytest.hookimpl(trylast=True)
@@ -227,7 +140,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture
 def tmp_path(request: pytest.FixtureRequest) -> Iterator[Path]:
     """An empty folder."""
-    if not request.node.nodeid.startswith(ON_DISK):
+    if not request.node.get_closest_marker("on_disk"):
         yield request.getfixturevalue("tmp_path")
         return
     with tempfile.TemporaryDirectory(prefix="test-", ignore_cleanup_errors=True) as folder:

@@ -16,6 +16,8 @@ from manifest_suite import (
 )
 from servers import FaultyServer, faulty_server
 
+pytestmark = pytest.mark.spread
+
 
 class TestS3(WritableManifestSuite):
     @pytest.fixture

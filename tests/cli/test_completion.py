@@ -107,6 +107,7 @@ def shell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     shell.close()
 
 
+@pytest.mark.xdist_group("terminal")
 @pytest.mark.parametrize(
     ("line", "completed"),
     [

@@ -28,6 +28,8 @@ from shards import (
     write_tar,
 )
 
+pytestmark = pytest.mark.xdist_group("terminal")
+
 # --- Terminals ---
 
 

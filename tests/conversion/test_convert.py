@@ -23,6 +23,8 @@ from shards import (
     write_tar,
 )
 
+pytestmark = pytest.mark.spread
+
 # --- 1. The same bytes for any number of workers ---
 
 LAYOUTS = {

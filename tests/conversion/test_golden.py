@@ -234,6 +234,7 @@ SHARDED_HERE = {"max-shard-size", "records-per-shard", "shuffle"}
 """Layouts with the transformer of "one file": what is done with records once they are here, one bucket shows."""
 
 
+@pytest.mark.xdist_group("transformers")
 @pytest.mark.parametrize(
     ("bucket", "layout"), [case for case in CASES if case[0] == "mixed" or case[1] not in SHARDED_HERE]
 )

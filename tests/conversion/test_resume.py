@@ -42,6 +42,8 @@ from shards import (
 from tar2tf_cli.conversion.run import convert as run_conversion
 from tar2tf_cli.spec.conversion import Conversion, Output
 
+pytestmark = pytest.mark.spread
+
 
 def assert_whole(found: dict[str, bytes], expected: dict[str, bytes]) -> None:
     """Whatever stands under a final name is as it has to be, and the manifest comes last."""
@@ -55,6 +57,8 @@ def assert_whole(found: dict[str, bytes], expected: dict[str, bytes]) -> None:
 # --- 6. Atomicity ---
 
 
+@pytest.mark.on_disk
+@pytest.mark.xdist_group("killed")
 @pytest.mark.parametrize("way", WAYS)
 def test_whatever_stands_under_a_final_name_is_whole_and_never_changes(
     way: str, bucket: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path
@@ -94,6 +98,8 @@ def test_whatever_stands_under_a_final_name_is_whole_and_never_changes(
     assert tree(out) == expected
 
 
+@pytest.mark.on_disk
+@pytest.mark.xdist_group("killed")
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_full_disk_is_told_and_the_same_command_continues(
@@ -112,6 +118,8 @@ def test_a_full_disk_is_told_and_the_same_command_continues(
     assert tree(tmp_path) == undisturbed(way)
 
 
+@pytest.mark.on_disk
+@pytest.mark.xdist_group("killed")
 def test_a_full_standard_output_is_told(small: Path) -> None:
     with open("/dev/full", "w") as full:
         done = tar2tf("convert", small, "-o", "-", capture_output=False, stdout=full, stderr=subprocess.PIPE)
@@ -189,6 +197,8 @@ def test_a_run_killed_or_out_of_space_at_any_call_continues_to_the_same_bytes(sc
 # --- 7. SIGKILL ---
 
 
+@pytest.mark.on_disk
+@pytest.mark.xdist_group("killed")
 @pytest.mark.parametrize("kill", ["kill all", "kill"])
 @pytest.mark.parametrize("way", ["direct", "spooled"])
 def test_a_run_killed_at_random_moments_continues_to_the_same_bytes(
@@ -224,6 +234,8 @@ def test_a_run_killed_at_random_moments_continues_to_the_same_bytes(
     assert resumed, "at least one kill hit a run that had published some of its shards"
 
 
+@pytest.mark.on_disk
+@pytest.mark.xdist_group("killed")
 def test_what_an_interrupted_run_published_is_kept(bucket: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = ["convert", bucket, "-o", out / "train-<>.record", "-j", "2", "--max-shard-size", "200kB"]
@@ -237,6 +249,7 @@ def test_what_an_interrupted_run_published_is_kept(bucket: Path, tmp_path: Path)
     assert {name: (out / name).stat().st_ino for name in before} == before
 
 
+@pytest.mark.xdist_group("killed")
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_killed_worker_ends_the_run_with_a_clear_message(which: int, tmp_path: Path) -> None:
     tar = write_tar(tmp_path / "in.tar", samples(100))
@@ -263,6 +276,7 @@ main(sys.argv[1:])
 """
 
 
+@pytest.mark.xdist_group("killed")
 @pytest.mark.parametrize("at", ["spool", "shard-"])
 def test_a_killed_worker_names_the_shard_it_was_at(at: str, bucket: Path, tmp_path: Path) -> None:
     """At the records of an input, or at a shard that is written from them."""
@@ -285,6 +299,7 @@ def test_workers_that_wait_for_input_end_with_their_parent(tmp_path: Path) -> No
 # --- Ctrl-C ---
 
 
+@pytest.mark.xdist_group("killed")
 def test_ctrl_c_while_waiting_for_input_ends_with_130_and_one_clear_line(tmp_path: Path) -> None:
     tar = write_tar(tmp_path / "in.tar", samples(100))
     for workers in ("1", "2"):
@@ -298,6 +313,7 @@ def test_ctrl_c_while_waiting_for_input_ends_with_130_and_one_clear_line(tmp_pat
         assert not list((tmp_path / workers).glob("[!.]*"))
 
 
+@pytest.mark.xdist_group("killed")
 @pytest.mark.parametrize("workers", ["1", "3"])
 def test_ctrl_c_during_work_ends_with_130_and_the_same_command_continues(
     workers: str, bucket: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path

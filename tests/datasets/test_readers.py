@@ -19,7 +19,10 @@ import pytest
 from shards import PHOTOS
 from tar2tf_cli import Conversion, Input, Output, Records, convert, open_records
 
-pytestmark = pytest.mark.filterwarnings("default")  # other people's code warns of what it likes
+pytestmark = [
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.xdist_group("readers"),
+]  # other people's code warns of what it likes
 
 
 @pytest.fixture(scope="module")

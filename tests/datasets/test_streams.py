@@ -24,6 +24,8 @@ from tar2tf_cli.ops import (
     SelectJSON,
 )
 
+pytestmark = pytest.mark.spread
+
 # --- Types and shapes ---
 
 
@@ -186,6 +188,7 @@ def test_the_first_element_alone_decides_types(tmp_path: Path, monkeypatch: pyte
     assert len(read) < 20
 
 
+@pytest.mark.xdist_group("s3")
 def test_memory_does_not_grow_with_the_shard(tmp_path: Path) -> None:
 
     write_tar(tmp_path / "a.tar", [(f"{n:03d}", {"bin": bytes(1_000_000)}) for n in range(150)])
@@ -256,6 +259,7 @@ def test_gray_photos_among_others_batch_with_a_number_of_channels_and_without_ar
         list(mixed.batch(8))
 
 
+@pytest.mark.xdist_group("s3")
 def test_memory_of_samples_is_used_again_in_a_process_of_tensorflow(tmp_path: Path) -> None:
     data = tf.io.encode_jpeg(np.full((500, 700, 3), 90, np.uint8)).numpy()
     write_tar(tmp_path / "a.tar", [(f"{number:03}", {"jpg": data, "cls": b"1"}) for number in range(60)])

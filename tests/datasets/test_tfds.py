@@ -17,7 +17,10 @@ from tar2tf_cli.datasets.tfds import export_tfds
 from tar2tf_cli.errors import OutputExistsError, UsageError
 from tar2tf_cli.ops import Func
 
-pytestmark = pytest.mark.filterwarnings("default")  # other people's code warns of what it likes
+pytestmark = [
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.xdist_group("readers"),
+]  # other people's code warns of what it likes
 
 
 def ran(*arguments: Any) -> Ran:

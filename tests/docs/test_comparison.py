@@ -18,6 +18,8 @@ import tensorflow as tf
 
 from checked import Ran, a_tar, an_example, flipped, framed, some_examples, some_members, write
 
+pytestmark = pytest.mark.xdist_group("s3")
+
 PAGE = Path(__file__).parents[2] / "README.md"
 JPEG = tf.io.encode_jpeg(np.zeros((40, 40, 3), np.uint8)).numpy()
 RECORDS = [framed(record) for record in some_examples(10)]

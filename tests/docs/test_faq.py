@@ -15,6 +15,8 @@ import pytest
 
 from shards import PHOTOS, samples, tar2tf, write_members, write_tar
 
+pytestmark = pytest.mark.xdist_group("s3")
+
 PAGE = Path(__file__).parents[2] / "docs" / "faq.md"
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHELLS = re.compile(r"-o [^' ]*<| \| ")

@@ -14,6 +14,8 @@ import pytest
 from shards import samples, write_tar
 from tar2tf_cli import open_records, verify
 
+pytestmark = pytest.mark.xdist_group("s3")
+
 RECIPES = Path(__file__).parents[2] / "docs" / "recipes.md"
 
 

@@ -22,6 +22,8 @@ from tar2tf_cli.features.presets import PRESETS
 from tar2tf_cli.ops import OPS
 from tar2tf_cli.stores.cloud import AzureStore, GcsStore, S3Store
 
+pytestmark = pytest.mark.xdist_group("s3")
+
 DOCS = Path(__file__).parents[2] / "docs"
 REFERENCE = DOCS / "reference"
 PHOTOS = DOCS.parent / "tests" / "data"

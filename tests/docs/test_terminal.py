@@ -7,6 +7,10 @@ import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.xdist_group("s3")
+
 ROOT = Path(__file__).parents[2]
 _spec = importlib.util.spec_from_file_location("terminal", ROOT / "docs" / "terminal.py")
 assert _spec

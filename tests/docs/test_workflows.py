@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+pytestmark = pytest.mark.xdist_group("s3")
+
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 

@@ -18,6 +18,8 @@ from tar2tf_cli.elsewhere.stream import StreamReader, error_of
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.spec.conversion import Conversion
 
+pytestmark = pytest.mark.xdist_group("transformers")
+
 PHOTO_TAR = (PHOTOS / "photos-0.tar").read_bytes()
 OPTIONS: dict[str, Any] = {"ops": ["decode:jpg", "resize:jpg,16x16"], "types": ["cls=int64"]}
 SETTINGS = Settings.of(Conversion("ais://b", "-", **OPTIONS))

@@ -27,6 +27,8 @@ from tar2tf_cli.sinks.objects import ObjectSink
 from tar2tf_cli.spec.version import __version__
 from tar2tf_cli.stores import retries
 
+pytestmark = pytest.mark.xdist_group("transformers")
+
 BUCKET = "ais://client"
 
 

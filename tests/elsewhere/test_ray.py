@@ -17,9 +17,12 @@ from resuming import END, kill_once_published
 from servers import moto_server, read_aws_models_once
 from shards import SECONDS, convert, end, large_shards, mixed_shards, start, tar2tf, tree
 
-pytestmark = pytest.mark.skipif(
-    RAY is None or importlib.util.find_spec("ray") is None, reason="no Ray: pip install 'tar2tf-cli[ray]'"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        RAY is None or importlib.util.find_spec("ray") is None, reason="no Ray: pip install 'tar2tf-cli[ray]'"
+    ),
+    pytest.mark.xdist_group("ray"),
+]
 
 
 @pytest.fixture(scope="module")

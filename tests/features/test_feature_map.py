@@ -30,6 +30,8 @@ from tar2tf_cli.formats.example import bytes_list, float_list, int64_list, scala
 from tar2tf_cli.ops import Func
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
+pytestmark = pytest.mark.spread
+
 Made = Sequence[dict[str, Any]]
 
 

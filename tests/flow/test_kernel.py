@@ -25,7 +25,7 @@ from tar2tf_cli.samples.plain import PlainSamples
 from tar2tf_cli.spec.conversion import Conversion, Input
 from tar2tf_cli.stores import open_source
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.xdist_group("kernel")]
 
 
 def outcome(

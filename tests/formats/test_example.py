@@ -18,6 +18,8 @@ from tar2tf_cli.formats.example_parser import decode
 from tar2tf_cli.formats.tfrecord import MAX_RECORD
 from wire import MESSAGE, comparable, encoded, features_of_any_kind, float32s, names, parsed, proto, values
 
+pytestmark = pytest.mark.spread
+
 
 @example_count(150)
 @given(features_of_any_kind)

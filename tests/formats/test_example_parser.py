@@ -16,6 +16,8 @@ from tar2tf_cli.formats.example import Encoder, varint
 from tar2tf_cli.formats.example_parser import decode, parse_features
 from wire import MESSAGE, comparable, encoded, features_of_any_kind, hand_encoded_examples, parsed
 
+pytestmark = pytest.mark.spread
+
 
 @example_count(200)
 @given(features_of_any_kind)

@@ -11,6 +11,8 @@ from properties import example_count
 from tar2tf_cli.formats.example_parser import parse, strict_parse
 from wire import encoded, features_of_any_kind, hand_encoded_examples, in_bytes, tensorflow_parses
 
+pytestmark = pytest.mark.spread
+
 NAME = in_bytes(0x0A, b"x")
 INTS = in_bytes(0x1A, in_bytes(0x0A, b"\x05"))
 TEXT = in_bytes(0x0A, in_bytes(0x0A, b"hi"))

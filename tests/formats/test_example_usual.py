@@ -12,6 +12,8 @@ from tar2tf_cli.formats.example_parser import parse
 from tar2tf_cli.formats.example_usual import _features, parse_usual
 from wire import MESSAGE, encoded, features_of_any_kind, hand_encoded_examples
 
+pytestmark = pytest.mark.spread
+
 
 def outcome(parser: Any, message: bytes) -> Any:
     """Names, kinds and values in order, or the error."""

@@ -22,6 +22,8 @@ from tar2tf_cli.errors import ImageError
 from tar2tf_cli.formats import image as kernels
 from tar2tf_cli.formats.image import pixels
 
+pytestmark = pytest.mark.spread
+
 
 def assert_same(ours: np.ndarray, theirs: tf.Tensor) -> None:
     assert ours.dtype == theirs.numpy().dtype

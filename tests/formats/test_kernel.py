@@ -22,6 +22,8 @@ from shards import records, tar2tf
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.kernel.build import build
 
+pytestmark = pytest.mark.xdist_group("kernel")
+
 
 @needs_compiler
 @given(

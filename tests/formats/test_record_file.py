@@ -20,6 +20,8 @@ from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.formats.files import DirectFile, RecordFile, WholeFile, shard_file, write_all, write_whole
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
+pytestmark = pytest.mark.on_disk
+
 needs_direct = pytest.mark.skipif(not hasattr(os, "O_DIRECT"), reason="there is no O_DIRECT on this system")
 KINDS = [RecordFile, pytest.param(DirectFile, marks=needs_direct)]
 PAGE = os.sysconf("SC_PAGESIZE")

@@ -17,6 +17,8 @@ from sources import tar_of
 from tar2tf_cli.errors import SinkError, Tar2tfError, UsageError
 from tar2tf_cli.sinks import open_sink
 
+pytestmark = pytest.mark.spread
+
 
 class TestDirectorySink(SinkSuite):
     @pytest.fixture
@@ -82,6 +84,7 @@ obstore.store.S3Store = Counted
 """
 
 
+@pytest.mark.xdist_group("s3")
 @pytest.mark.parametrize("way", ["from", "to", "from and to", "verify"])
 def test_a_process_opens_one_client_for_all_objects_of_a_bucket_and_one_for_uploads(
     way: str,

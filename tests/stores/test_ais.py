@@ -40,6 +40,8 @@ from tar2tf_cli.stores import ObjectInfo, open_source, open_store, retries, tran
 from tar2tf_cli.stores.ais import AisStore
 from tar2tf_cli.stores.objects import ObjectSource
 
+pytestmark = pytest.mark.xdist_group("aistore")
+
 NODES: list[Node] = []
 """The nodes of the cluster, if it is one of our own."""
 

@@ -19,6 +19,8 @@ from starting import started
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.stores import open_source, open_store
 
+pytestmark = pytest.mark.xdist_group("aistore, with tokens")
+
 KEY = "a key of thirty-two bytes or more, for HS256"
 READ_ONLY = 1 << 0 | 1 << 1 | 1 << 8 | 1 << 9  # GET and HEAD objects, HEAD and list buckets: api/apc/access.go
 

@@ -11,6 +11,8 @@ from sources import SourceSuite
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.stores import open_source, open_store
 
+pytestmark = pytest.mark.xdist_group("azure")
+
 
 class TestAzure(SourceSuite):
     @pytest.fixture

@@ -19,6 +19,8 @@ from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.stores import ObjectInfo, open_source
 from tar2tf_cli.stores.directory import DirectorySource
 
+pytestmark = pytest.mark.on_disk
+
 
 class TestDirectory(SourceSuite):
     @pytest.fixture

@@ -11,6 +11,8 @@ from tar2tf_cli.stores import open_source
 from tar2tf_cli.stores.cloud import raise_as_ours
 from tar2tf_cli.stores.retries import Transient
 
+pytestmark = pytest.mark.xdist_group("gcs")
+
 TOKEN = "Generic GCS error: Error performing token request: Error performing POST https://tokens.example/t in 1ms - "
 UNREACHABLE = (
     'HTTP error: error sending request\n\nDebug source:\nHttp(HttpError { kind: Connect, error: "dns: unknown" })'

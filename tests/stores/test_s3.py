@@ -25,6 +25,8 @@ from tar2tf_cli.stores import cloud as obstore_module
 from tar2tf_cli.stores import retries as network
 from tar2tf_cli.stores.cloud import S3Store
 
+pytestmark = pytest.mark.xdist_group("s3")
+
 
 def anonymous_memory() -> int:
     """Bytes of this process that are not pages of files."""

@@ -13,6 +13,8 @@ from tar2tf_cli.errors import UsageError
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores import open_source
 
+pytestmark = pytest.mark.xdist_group("s3")
+
 SECRETS = [
     "s3://user:secret@bucket/folder",
     "s3://KEY:sec/secret+@bucket/folder",

@@ -21,6 +21,8 @@ from tar2tf_cli.stores import cloud, open_source, open_store, retries
 from tar2tf_cli.stores import retries as network
 from tar2tf_cli.stores.cloud import S3Store
 
+pytestmark = pytest.mark.xdist_group("s3")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -16,6 +16,8 @@ from tar2tf_cli.cli.options import GROUPS
 from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS
 from tar2tf_cli.ops import OPS, parse_op
 
+pytestmark = [pytest.mark.spread, pytest.mark.on_disk]
+
 
 def generator():
     spec = importlib.util.spec_from_file_location("generate", ROOT / "man" / "generate.py")

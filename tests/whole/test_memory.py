@@ -17,7 +17,11 @@ from shards import COMMAND, SECONDS
 from tar2tf_cli.formats.example import Encoder
 from tar2tf_cli.formats.tfrecord import frame
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+pytestmark = [
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc"),
+    pytest.mark.xdist_group("memory"),
+    pytest.mark.on_disk,
+]
 
 MOST = 40e6  # of a process that maps no files of its own
 MOST_WITH_FILES = 55e6

@@ -20,6 +20,8 @@ from shards import PHOTOS
 from tar2tf_cli import __version__
 from tar2tf_cli.cli import all_commands
 
+pytestmark = [pytest.mark.xdist_group("packages"), pytest.mark.on_disk]
+
 COMMANDS = [name.replace(" ", "-") for name in all_commands()]
 
 

@@ -17,6 +17,8 @@ import forked
 from readme import README, ROOT
 from shards import PHOTOS, shards_in, write_members
 
+pytestmark = [pytest.mark.xdist_group("s3"), pytest.mark.on_disk]
+
 BLOCK = re.compile(r"(?:<!-- (\w+) -->\n)?```(\w+)\n(.*?)```", re.DOTALL)
 SAVED = "photos.yaml"
 """The spec file, with the name that the text before it gives."""

@@ -11,6 +11,8 @@ import pytest
 from readme import block
 from shards import PHOTOS, examples, shards_in, tar2tf, tree
 
+pytestmark = [pytest.mark.spread, pytest.mark.on_disk]
+
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from shards import PHOTOS, convert, shards_in
+
+pytestmark = [pytest.mark.spread, pytest.mark.on_disk]
 
 
 def test_keras_learns_the_classes_of_the_sample_photos(tmp_path: Path) -> None:

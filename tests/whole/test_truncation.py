@@ -23,6 +23,8 @@ from tar2tf_cli.formats.tar import BLOCK, TarReader
 from tar2tf_cli.samples.grouping import Grouper
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
+pytestmark = [pytest.mark.spread, pytest.mark.on_disk]
+
 Cut = Callable[[bytes], Iterable[int]]
 
 

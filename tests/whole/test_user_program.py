@@ -13,6 +13,8 @@ import tar2tf_cli
 import user_program
 from shards import PHOTOS
 
+pytestmark = [pytest.mark.spread, pytest.mark.on_disk]
+
 ROOT = Path(tar2tf_cli.__file__).parent
 
 

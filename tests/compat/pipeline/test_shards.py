@@ -45,6 +45,8 @@ from tar2tf_cli.pipeline import (
     select,
 )
 
+pytestmark = pytest.mark.spread
+
 
 def without_odd(sample: dict[str, Any]) -> dict[str, Any] | None:
     return sample if int(sample["cls"]) % 2 == 0 else None

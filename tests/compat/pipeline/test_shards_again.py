@@ -35,6 +35,8 @@ from tar2tf_cli.pipeline import (
     select,
 )
 
+pytestmark = [pytest.mark.xdist_group("killed"), pytest.mark.on_disk]
+
 
 @pytest.mark.parametrize("own", [False, True])
 def test_a_finished_run_is_a_no_op_until_inputs_or_stages_change(tmp_path: Path, own: bool) -> None:

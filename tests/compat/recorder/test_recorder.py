@@ -21,6 +21,8 @@ from tar2tf_cli.recorder import (
     get_tfrecord_filepaths,
 )
 
+pytestmark = pytest.mark.spread
+
 
 def chunks_of(row: list[str], data: Path) -> list[tuple[int, np.ndarray]]:
     """What the toy example of a row comes to, as plain numpy has it."""
@@ -91,6 +93,7 @@ def test_a_row_is_loaded_only_where_it_is_stored(toys, tmp_path):
     assert tar2tf("verify", tmp_path / "out" / "t-manifest.json").returncode == 0
 
 
+@pytest.mark.xdist_group("s3")
 def test_the_documented_example_runs_as_a_script(toys, tmp_path):
     from readme import block
 

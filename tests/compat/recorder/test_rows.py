@@ -15,6 +15,8 @@ from shards import convert, examples, python, tar2tf, tree
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.recorder import generate_and_save_train_eval_test_tfrecords_files
 
+pytestmark = pytest.mark.spread
+
 FICKLE = f"{recorded.__file__}:Fickle"
 
 

@@ -18,6 +18,8 @@ from tar2tf_cli.recorder import (
     tfrecordable,
 )
 
+pytestmark = pytest.mark.spread
+
 # --- Types and datasets ---
 
 
