@@ -24,11 +24,10 @@ from tar2tf_cli.formats.tfrecord import record_length, unframed
 from tar2tf_cli.inputs.open_shard import sniff
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import Source
-from tar2tf_cli.stores.ranges import Ranges
+from tar2tf_cli.stores.base import Ranges
 
 if TYPE_CHECKING:
     from tar2tf_cli.formats.record_index import Index
-    from tar2tf_cli.stores.ranges import Ranges
 
 
 _HEAD: Final = 512

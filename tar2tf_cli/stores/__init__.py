@@ -5,12 +5,12 @@ sends one request per call.
 
 | bucket | files |
 |---|---|
-| a directory, a tar file, `-` | `directory`, `stdin` |
-| `http(s)://` | `http`, over `web` (the client), `curl` (requests under way) and `responses` (statuses, ranges) |
-| `ais://` | `ais`, `ais_login`, `ais_etl` (transformers) and `ais_source`, over the same |
-| `s3://`, `gs://`, `az://` | `cloud`, `cloud_credentials` and `cloud_errors`, over obstore |
-| all URLs | `store`: what a `Store` is; `objects`: their `Source`; `retries`; `transfer` and `parallel`: downloads |
-| all of them | `object_info`; `base`: what a `Source` is; `ranges`: random access |
+| a directory, a tar file, `-` | `directory` |
+| `http(s)://` | `web`, over `curl` (requests under way) |
+| `ais://` | `ais`, over the same; `ais_etl`: its transformers |
+| `s3://`, `gs://`, `az://` | `cloud`, over obstore |
+| all URLs | `store`: what a `Store` is; `objects`: their `Source`; `retries`: failures; `transfer`: downloads |
+| all of them | `base`: what a `Source` is |
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.errors import RemoteError, SourceError, Tar2tfError, meant
 from tar2tf_cli.stores.ais import LOGIN, message_of, parsed
-from tar2tf_cli.stores.responses import text_of
 from tar2tf_cli.stores.retries import Transient
 from tar2tf_cli.stores.transfer import Body, ObjectInfo
+from tar2tf_cli.stores.web import text_of
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.ais import AisStore

@@ -1,4 +1,4 @@
-"""The interface of every kind of source."""
+"""The interface of every kind of source, and of random access to its inputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tar2tf_cli.stores.transfer import ObjectInfo
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.ais_etl import Transformers
-    from tar2tf_cli.stores.ranges import Ranges
     from tar2tf_cli.stores.store import Store
 
 
@@ -28,6 +27,25 @@ OnBytes: TypeAlias = "Callable[[int], None] | None"
 
 OnFault: TypeAlias = Callable[[Any], None]
 """Called with the error of each faulty sample; when it returns, the sample is skipped."""
+
+
+class Ranges(Protocol):
+    """Reads ranges of a bucket's inputs, for one process and all its threads.
+
+    Attributes:
+        gap: how many bytes between two ranges cost less to read than another call.
+        parallel: how many calls at once are worth it.
+    """
+
+    gap: int
+    parallel: int
+
+    def read(self, item: ObjectInfo, start: int, size: int) -> bytes:
+        """Return `size` bytes of an input from an offset on; fewer only at its end.
+
+        Raises:
+            SourceError: when they cannot be read, or the input is not the version that was listed.
+        """
 
 
 class Source(Protocol):

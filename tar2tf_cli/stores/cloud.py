@@ -29,8 +29,7 @@ from urllib.parse import urlsplit
 from tar2tf_cli.errors import SourceError, Tar2tfError, UsageError, changed
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores import retries as network
-from tar2tf_cli.stores.responses import HTTP_TO_HTTPS, check_status
-from tar2tf_cli.stores.retries import NoSuchObject, Transient, wrong_scheme
+from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, NoSuchObject, Transient, check_status, wrong_scheme
 from tar2tf_cli.stores.store import Store
 from tar2tf_cli.stores.transfer import Body, ObjectInfo, ResumingStream
 

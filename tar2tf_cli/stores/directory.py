@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from io import FileIO
-from typing import TYPE_CHECKING
+from typing import Any, Final
 
 from tar2tf_cli.errors import SourceError, UsageError, changed, read_failed
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.spec.templates import resolve
-from tar2tf_cli.stores.base import Source
+from tar2tf_cli.stores.base import Ranges, Source
 from tar2tf_cli.stores.transfer import ObjectInfo
-
-if TYPE_CHECKING:
-    from tar2tf_cli.stores.ranges import FileRanges
 
 
 class DirectorySource(Source):
@@ -84,8 +82,6 @@ class DirectorySource(Source):
 
     def ranges(self) -> FileRanges:
         """Return a reader of ranges of the files."""
-        from tar2tf_cli.stores.ranges import FileRanges
-
         return FileRanges(self.open, self.locate)
 
     def find(self, names: Sequence[str]) -> dict[str, ObjectInfo]:
@@ -223,6 +219,56 @@ def _state(status: os.stat_result) -> tuple[int, int, int, int]:
 def _version(status: os.stat_result) -> str:
     seconds, nanoseconds = divmod(status.st_mtime_ns, 1_000_000_000)
     return f"{seconds}.{nanoseconds:09d}"
+
+
+class FileRanges(Ranges):
+    """Ranges of files, a bounded number of which stay open.
+
+    Args:
+        open_file: opens a file.
+        locate: returns a file's path.
+    """
+
+    MOST_OPEN: Final = 128
+
+    gap = 1 << 12
+    parallel = 1
+
+    def __init__(self, open_file: Callable[[ObjectInfo], Any], locate: Callable[[str], str]) -> None:
+        self._open = open_file
+        self._locate = locate
+        self._files: dict[str, _File] = {}
+        self._opening = threading.Lock()
+
+    def read(self, item: ObjectInfo, start: int, size: int) -> bytes:
+        """Read with `pread`, so that threads and forked processes do not disturb each other."""
+        file = self._files.get(item.name) or self._opened(item)
+        try:
+            data = os.pread(file.descriptor, size, start)
+            while len(data) < size and (more := os.pread(file.descriptor, size - len(data), start + len(data))):
+                data += more
+        except OSError as error:
+            raise read_failed(self._locate(item.name), error) from None
+        return data
+
+    def _opened(self, item: ObjectInfo) -> _File:
+        with self._opening:
+            if item.name not in self._files:
+                if len(self._files) >= self.MOST_OPEN:
+                    del self._files[next(iter(self._files))]
+                self._files[item.name] = _File(self._open(item))
+            return self._files[item.name]
+
+
+class _File:
+    """An open file, which is closed when nobody reads it any more."""
+
+    def __init__(self, stream: Any) -> None:
+        with closing(stream):
+            self.descriptor = os.dup(stream.fileno())
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
 
 
 class StdinSource(Source):

@@ -1,4 +1,4 @@
-"""Retries for every store: which failures a retry may fix, how long to pause, and when to give up.
+"""Failures for every store: what a status means, which failures a retry may fix, how long to pause, when to give up.
 
 A store raises `Transient` for a failure that a retry may fix. `persist` retries single requests, and `ResumingStream`
 downloads; `Patience` is the one policy for both.
@@ -7,6 +7,7 @@ downloads; `Patience` is the one policy for both.
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -91,6 +92,55 @@ class Transient(Exception):
 
 class NoSuchObject(SourceError):
     """The bucket exists, but has no object of that name."""
+
+
+HTTP_TO_HTTPS: Final = re.compile("HTTP request to an HTTPS server|plain HTTP request was sent to HTTPS port")
+"""What servers written in Go, and nginx, answer to HTTP where they speak HTTPS."""
+
+TRANSIENT: Final = (408, 425, 429, *(status for status in range(500, 600) if status not in (501, 505)))
+"""Statuses of failures that a retry may fix."""
+
+_MEANING: Final = {
+    401: "the server requires credentials, or rejected these (401)",
+    403: "permission denied (403)",
+    404: "no such object (404)",
+    410: "no such object (410)",
+}
+
+
+def check_status(
+    status: int,
+    message: str,
+    where: str,
+    hint: str | None = None,
+    *,
+    server: str = "",
+    after: float = 0,
+) -> None:
+    """Raise the error for an HTTP status; return if it is a success.
+
+    Args:
+        status: the HTTP status.
+        message: the server's own words, if any.
+        where: the object or bucket.
+        hint: what to do when the server refuses.
+        server: the server, if the object's URL does not name it.
+        after: how many seconds the server asks to wait before the next request.
+
+    Raises:
+        Transient: for failures that a retry may fix.
+        NoSuchObject: for an object that does not exist.
+        SourceError: for the rest.
+    """
+    if status < 400:
+        return
+    words = f": {message}" if message else ""
+    if status in TRANSIENT:
+        raise Transient(f"the server answered {status}{words}", server, after)
+    if status == 400 and HTTP_TO_HTTPS.search(message):
+        raise wrong_scheme(server or where, "https")
+    kind = NoSuchObject if status in (404, 410) else SourceError
+    raise kind(f"{_MEANING.get(status, f'the server answered {status}')}{words}", shard=where, hint=hint)
 
 
 class Patience:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import re
 import sys
 import time
 from abc import abstractmethod
@@ -17,7 +19,7 @@ from urllib.parse import quote, unquote, urlsplit
 from tar2tf_cli.errors import UsageError, changed
 from tar2tf_cli.spec.urls import server_of, without_secrets
 from tar2tf_cli.stores import retries as network
-from tar2tf_cli.stores.responses import HTTP_TO_HTTPS, TRANSIENT, body_of, byte_range, check_status, crc32c_of, text_of
+from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, TRANSIENT, Transient, check_status
 from tar2tf_cli.stores.store import SMALL, Store
 from tar2tf_cli.stores.transfer import Body, ObjectInfo
 
@@ -198,6 +200,44 @@ class Window:
         elif self._waited > _SLOW:
             self.size = min(2 * self.size, self._most)
         self._waited, self._before, self._left = 0.0, self._waited, self.size
+
+
+_MOST_TEXT: Final = 1 << 16
+
+
+def text_of(response: Response) -> str:
+    """Return the beginning of a response's body as text, and release its connection."""
+    text = response.read(_MOST_TEXT)
+    response.close()
+    return text.decode("utf-8", "replace")
+
+
+def byte_range(start: int, size: int | None = None) -> dict[str, str]:
+    """Return the header of a request for a part of an object; none for all of it (RFC 9110, 14.2)."""
+    if size is not None:
+        return {"Range": f"bytes={start}-{start + size - 1}"}
+    return {"Range": f"bytes={start}-"} if start else {}
+
+
+def body_of(raw: Response, start: int, version: str | None, checksum: tuple[str, str] | None = None) -> Body:
+    """Wrap a server's response to a request for an object from an offset on."""
+    length = raw.headers.get("Content-Length")
+    size = int(length) if length is not None and length.isdecimal() else None
+    begins = 0
+    if raw.status == 206:
+        match = re.match(r"bytes (\d+)-\d+/(\d+|\*)", raw.headers.get("Content-Range", ""))
+        if not match:
+            raise Transient("the server returned a range without saying which")
+        begins = int(match[1])
+        size = int(match[2]) if match[2] != "*" else None
+
+    return Body(raw.read, raw.close, begins, size, version, checksum)
+
+
+def crc32c_of(goog_hash: str) -> tuple[str, str] | None:
+    """Return the CRC-32C in an `x-goog-hash` header, which Google Cloud Storage also sends over plain HTTP."""
+    match = re.search(r"crc32c=([\w+/=]+)", goog_hash)
+    return ("crc32c", base64.b64decode(match[1]).hex()) if match else None
 
 
 class WebStore(Store):

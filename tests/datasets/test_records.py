@@ -26,7 +26,7 @@ from shards import PHOTOS, tar2tf
 from tar2tf_cli import Records, load_dataset, open_records
 from tar2tf_cli.datasets.records import Indexes
 from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError, UsageError
-from tar2tf_cli.stores.ranges import FileRanges
+from tar2tf_cli.stores.directory import FileRanges
 
 COUNTS = [5, 0, 7, 1]
 
