@@ -43,9 +43,9 @@ def small(bench: Bench) -> None:
         [
             convert(bench, data),
             Peer("without the kernel", [["env", "TAR2TF_PURE=1", *convert_command(bench, data.directory)]]),
-            *go_tfdata(bench, data, 3 if kernel.native() else 1.3),
+            *go_tfdata(bench, data, 3 if kernel.native() else None),
             Peer("cat", [cat(bench, data)], None, data.bytes),
-            script(bench, data, "tarfile_script", Target(30 if kernel.native() else 14, as_fast=True)),
+            script(bench, data, "tarfile_script", Target(30 if kernel.native() else 6, as_fast=True)),
             script(bench, data, "webdataset_script"),
         ],
         data,
@@ -150,7 +150,7 @@ def convert_command(bench: Bench, bucket: Path, *templates: str) -> Command:
     return tar2tf("convert", bucket, *templates, "-o", bench.out / "train-<>.record", *limits)
 
 
-def go_tfdata(bench: Bench, data: Dataset, as_fast: float) -> list[Peer]:
+def go_tfdata(bench: Bench, data: Dataset, as_fast: float | None) -> list[Peer]:
     """The program with two goroutines; none if it cannot be built, which is said aloud."""
     try:
         program = go_peer.build(bench.store.root / "go-tfdata")
@@ -158,9 +158,10 @@ def go_tfdata(bench: Bench, data: Dataset, as_fast: float) -> list[Peer]:
         print(f"\nWITHOUT go-tfdata {go_peer.VERSION}, which cannot be built: {reason}")
         return []
     command: Command = [program, bench.out, *data.files]
+    target = Target(as_fast, as_fast=True) if as_fast else None
     flushed = shell('"$@" && sync "$out"/*.record', bench.out, [program, bench.out, *data.files])
     return [
-        Peer("go-tfdata, two goroutines", [command], Target(as_fast, as_fast=True), data.payload),
+        Peer("go-tfdata, two goroutines", [command], target, data.payload),
         Peer("go-tfdata, then sync FILES", [flushed], None, data.payload),
     ]
 

@@ -118,7 +118,7 @@ class Terminal(Events):
 
     Args:
         quiet: print errors only.
-        verbose: also print each shard.
+        verbose: also print each shard, and that the kernel is missing, where it is.
         progress: whether to show a bar; None for a bar on a terminal and lines elsewhere.
         errors_path: the file to which the errors of faulty samples are written, one JSON document per line.
         others: options of the command that do not concern it.
@@ -150,6 +150,11 @@ class Terminal(Events):
     def planned(self, inputs: int, size: int | None) -> None:
         """Start the bar and open the list of errors; a run with nothing to do leaves an older list unchanged."""
         self._total = size
+        if self._shards_wanted:
+            from tar2tf_cli.formats import kernel
+
+            if not kernel.native():
+                self.note(f"note: {kernel.described()}")
         if self._errors_path:
             with write_errors(self._errors_path):
                 self._errors = open(self._errors_path, "w", encoding="utf-8")  # noqa: SIM115 - closed in __exit__

@@ -184,11 +184,12 @@ class Spool:
         self._index.cut(lengths)
 
     @property
-    def take(self) -> Callable[[Batch], None] | None:
-        """Appends a batch of records; None where each record is handled by itself."""
-        return None if self._has_lanes or self._block_size is not None else self._append_batch
+    def takes_batches(self) -> bool:
+        """Whether records may be added many at a time, as none is handled by itself."""
+        return not self._has_lanes and self._block_size is None
 
-    def _append_batch(self, batch: Batch) -> None:
+    def add_batch(self, batch: Batch) -> None:
+        """Append a batch of records."""
         index = self._index
         self._file.write([batch.data], len(batch.data))
         index.sizes.frombytes(batch.sizes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import re
@@ -22,7 +21,6 @@ from tar2tf_cli.conversion.working_folder import entry_of, line_of
 from tar2tf_cli.errors import NotAdjacentError, OutputExistsError, SourceError, Tar2tfError, WorkerError, changed
 from tar2tf_cli.features.schema import Schema
 from tar2tf_cli.flow.reading import Making, Reading
-from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.formats.files import RecordFile, WholeFile, crc32c_of_file, shard_file, sync, write_whole
 from tar2tf_cli.inputs.report import InputReport
@@ -336,8 +334,12 @@ def _append(worker: Worker, number: int, spool: Spool) -> InputReport:
         try:
             with worker.read(number, on_bytes=worker.on_bytes, regroup=regroup, **options) as reading:
                 spool.begin(item.name)
-                for key, parts, size in islice(reading.records(spool.take if most is None else None), most):
-                    spool.add(key, parts, size)
+                if most is None and spool.takes_batches:
+                    for made in reading.records_and_batches():
+                        spool.add_batch(made) if isinstance(made, Batch) else spool.add(*made)
+                else:
+                    for record in islice(reading.records(), most):
+                        spool.add(*record)
                 spool.finish()
         except Tar2tfError:
             spool.go_back(mark)
@@ -387,7 +389,7 @@ class WriteShard(NamedTuple):
         if not (output.compresses_shards or output.index) and (report := self._taken_over(worker, path)):
             return report
         with shard_file(path, self.shard.size) if worker.direct else RecordFile(path) as file:
-            chunks = copied(worker, self.shard, file)
+            chunks = copied(worker, self.shard)
             for parts, size in gzip_stream(chunks) if output.compresses_shards else chunks:
                 file.write(parts, size)
         if output.index:
@@ -414,8 +416,8 @@ class WriteShard(NamedTuple):
         return ShardReport(first.size, self.shard.records, group.spool_crc)
 
 
-def copied(worker: Worker, shard: Shard, file: RecordFile) -> Iterator[Chunk]:
-    """The bytes of a shard, read from spools or directly from inputs, of which batches go to the file at once."""
+def copied(worker: Worker, shard: Shard) -> Iterator[Chunk]:
+    """The bytes of a shard, read from spools or directly from inputs."""
     with _Spools(worker) as spools:
         for piece in shard.pieces:
             if worker.conversion.shuffle:
@@ -423,7 +425,7 @@ def copied(worker: Worker, shard: Shard, file: RecordFile) -> Iterator[Chunk]:
             elif piece.spooled:
                 yield from from_spool(spools[piece.group], piece)
             else:
-                yield from _from_input(worker, piece, file)
+                yield from _from_input(worker, piece)
 
 
 class _Spools:
@@ -503,27 +505,22 @@ def from_spool(descriptor: int, piece: Piece) -> Iterator[Chunk]:
         yield [data], len(data)
 
 
-class _Enough(Exception):
-    """A piece is complete, and nothing behind it may be read."""
-
-
-def _from_input(worker: Worker, piece: Piece, file: RecordFile) -> Iterator[Chunk]:
+def _from_input(worker: Worker, piece: Piece) -> Iterator[Chunk]:
+    """The bytes of a piece, made from its input a second time."""
     units, left = piece.units, piece.size
-
-    def take(batch: Batch) -> None:
-        nonlocal units, left
-        data = batch.first_records(units)
-        file.write([data], len(data))
-        units, left = units - len(batch), left - len(data)
-        if units <= 0:
-            raise _Enough
-
-    with worker.read(piece.group, on_bytes=worker.on_bytes, trusted=True) as reading, contextlib.suppress(_Enough):
+    with worker.read(piece.group, on_bytes=worker.on_bytes, trusted=True) as reading:
         reading.seek(piece.start)
-        for _, parts, size in reading.records(take if kernel.native() else None):
-            units, left = units - 1, left - size
-            yield parts, size
-            if not units:
+        for made in reading.records_and_batches():
+            if isinstance(made, Batch):
+                data = made.first_records(units)
+                chunk: Chunk = [data], len(data)
+                units -= len(made)
+            else:
+                chunk = made[1:]
+                units -= 1
+            left -= chunk[1]
+            yield chunk
+            if units <= 0:  # nothing behind the piece may be read
                 break
     if left:
         raise changed(reading.name)

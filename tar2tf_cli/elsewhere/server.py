@@ -57,6 +57,7 @@ from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.files import RecordFile, write_whole
 from tar2tf_cli.inputs.tar_samples import put_together
+from tar2tf_cli.samples.grouping import Batch
 from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.directory import DirectorySource
 
@@ -223,10 +224,10 @@ class Transform:
         with RecordFile(answer) as file:
             writer = StreamWriter(file, keys=self._settings.keys, settings=self._settings.digest)
             with Reading(self._conversion, source, item, on_bytes=lambda _: check(), **how) as reading:
-                take = None if self._settings.keys or most is not None else writer.take
-                for key, parts, size in islice(reading.records(take), most):
+                one_by_one = self._settings.keys or most is not None
+                for made in islice(reading.records() if one_by_one else reading.records_and_batches(), most):
                     check()
-                    writer.add(key, parts, size)
+                    writer.add_batch(made) if isinstance(made, Batch) else writer.add(*made)
             return writer.finish(reading.report, item.size)
 
 

@@ -20,7 +20,6 @@ from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.report import InputReport
-from tar2tf_cli.samples.grouping import Batch
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.ais_etl import NotRunning, Transformers
@@ -222,10 +221,12 @@ class RemoteReading:
         """What the transformer read; complete once the reading is closed."""
         return self._reader.report
 
-    def records(self, take: Callable[[Batch], None] | None = None) -> Iterator[tuple[str, Iterable[bytes], int]]:
+    def records(self) -> Iterator[tuple[str, Iterable[bytes], int]]:
         """The framed record of each example."""
         self._records = self._reader.records()
         return self._records
+
+    records_and_batches = records
 
     def __enter__(self) -> RemoteReading:
         return self

@@ -70,7 +70,7 @@ class StreamWriter:
             self._file.write(frame([data], len(data)), len(data) + FRAMING)
         self._file.write(parts, size)
 
-    def take(self, batch: Batch) -> None:
+    def add_batch(self, batch: Batch) -> None:
         """Append a batch of records, where no keys are sent."""
         self._first = self._first or int.from_bytes(batch.sizes[:8], sys.byteorder)
         self._file.write([batch.data], len(batch.data))

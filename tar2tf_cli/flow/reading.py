@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import DamagedShardError, SampleError
@@ -76,6 +75,11 @@ class MissingFeatures:
 
 
 T = TypeVar("T")
+
+
+def _framed(key: str, parts: list[Part], size: int) -> Record:
+    return key, frame(parts, size), size + FRAMING
+
 
 _AHEAD: Final = 32 << 20
 """How much of a compressed or remote tar is looked at, before its samples are used at once."""
@@ -210,13 +214,17 @@ class Reading:
         assert self._tar
         self._tar.seek(offset)
 
-    def samples(self) -> Iterator[Sample]:
-        """The samples; if faults are skipped, also those that follow damage to the shard itself."""
+    def samples(self, *, batches: bool = False) -> Iterator[Any]:
+        """The samples; if faults are skipped, also those that follow damage to the shard itself.
+
+        Args:
+            batches: give plain samples as batches of their records, as far as the kernel makes them.
+        """
         reads_on = True
         while reads_on:
             reads_on = False
             try:
-                yield from self._tar.samples() if self._tar else self._of_list()
+                yield from self._tar.samples(batches=batches) if self._tar else self._of_list()
                 if self._tar:
                     self._tar.check_end()
             except DamagedShardError as error:
@@ -238,21 +246,13 @@ class Reading:
                 continue
             yield sample
 
-    def records(self, take: Callable[[Batch], None] | None = None) -> Iterator[Record]:
-        """The framed record of each example; those that come in batches go to `take`, in order between the others.
+    def records(self) -> Iterator[Record]:
+        """The framed record of each example."""
+        return self._flow(_framed)
 
-        Args:
-            take: called with each batch, if any are made: where entries are stored as they are, and nothing needs to
-                be known of each sample.
-        """
-        if take and self._tar and self._plain and self._threads == 1:
-            self._tar.grouper.take = partial(self._taken, take)
-        return self._flow(lambda key, parts, size: (key, frame(parts, size), size + FRAMING))
-
-    def _taken(self, take: Callable[[Batch], None], batch: Batch) -> None:
-        self.report.samples += len(batch)
-        self.report.schema.signatures.update({(KEY, *names): count for names, count in batch.names()})
-        take(batch)
+    def records_and_batches(self) -> Iterator[Record | Batch]:
+        """The same, but many at a time where entries are stored as they are, and the kernel finds samples plain."""
+        return self._flow(_framed, batches=self._plain and self._threads == 1)
 
     def sizes(self) -> Iterator[int]:
         """The size of each record in bytes; with `sizes_only`, computed from the tar's headers."""
@@ -270,12 +270,15 @@ class Reading:
             report.samples += 1
             yield size
 
-    def _flow(self, give: Callable[[str, list[Part], int], T]) -> Iterator[T]:
+    def _flow(self, give: Callable[[str, list[Part], int], T], *, batches: bool = False) -> Iterator[Any]:
         """The result of `give` for each example; it is called with the key, the encoded parts and their total size."""
         encode, note, report = self._encoder.encode, self._note, self.report
         missing = self._missing
 
-        def encoded(key: str, features: Features) -> T:
+        def encoded(key: str, features: Features | Batch) -> T | Batch:
+            if isinstance(features, Batch):
+                self._count(features)
+                return features
             if type(features) is TFExample and (found := unfit(features)):
                 raise SampleError(f"the example has {found}")
             if missing and missing.held:
@@ -286,8 +289,14 @@ class Reading:
             return give(key, parts, size)
 
         on_fault = missing or self._on_fault
-        made = flow(self.samples(), self._make, on_fault, where=self.where, finish=encoded, threads=self._threads)
+        made = flow(
+            self.samples(batches=batches), self._make, on_fault, where=self.where, finish=encoded, threads=self._threads
+        )
         return missing.watched(made) if missing else made
+
+    def _count(self, batch: Batch) -> None:
+        self.report.samples += len(batch)
+        self.report.schema.signatures.update({(KEY, *names): count for names, count in batch.names()})
 
     def __enter__(self) -> Reading:
         return self

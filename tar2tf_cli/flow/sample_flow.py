@@ -24,6 +24,7 @@ from tar2tf_cli.features.tf_example import TFExample, transform
 from tar2tf_cli.formats.example import Feature
 from tar2tf_cli.formats.stored import whole_sample
 from tar2tf_cli.ops.base import Op, OpContext, apply_ops
+from tar2tf_cli.samples.grouping import Batch
 from tar2tf_cli.samples.names import KEY, Sample, key_of
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores.base import OnFault
@@ -217,7 +218,8 @@ def flow(
     """Apply steps to samples and yield the results in input order, whatever the number of threads.
 
     Args:
-        items: samples or examples; with several threads, a few are read ahead.
+        items: samples or examples; with several threads, a few are read ahead. With one, also batches of samples whose
+            records are made already, which skip the steps.
         steps: called with each item, in any thread; returns its results. Usually `Steps`.
         on_fault: called in input order with the error of each faulty item, which names its key and place. If it
             returns, the item is skipped.
@@ -241,6 +243,9 @@ def flow(
                 on_fault(error.at(key=key, **place))
         return
     for item in items:
+        if type(item) is Batch:
+            yield finish(item.last, item)
+            continue
         key = item[KEY] if type(item) is dict else key_of(item) or ""
         results: Iterator[Any] | None = None
         left = True

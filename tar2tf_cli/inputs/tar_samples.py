@@ -7,18 +7,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from io import BytesIO
-from typing import IO, Final, NamedTuple, TypeAlias, TypeVar
+from typing import IO, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import DamagedShardError, LinkError, NotAdjacentError, SourceError, write_errors
+from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.bytestream import ByteStream, Peeked, Readable
 from tar2tf_cli.formats.compression import PlainStream, open_stream
 from tar2tf_cli.formats.files import write_all
 from tar2tf_cli.formats.stored import LARGE, MAX_ENTRY_SIZE, LargeEntries, StoredBytes
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import MAX_RECORD
-from tar2tf_cli.samples.grouping import Grouper, Runs, no_samples
+from tar2tf_cli.samples.grouping import Grouper, PlainSamples, Runs, no_samples
 from tar2tf_cli.samples.names import KeySplit, Sample
-from tar2tf_cli.samples.plain import with_batches
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.base import OnBytes, OnFault, Source
 
@@ -370,8 +370,11 @@ class TarSamples:
         """Start at a sample's offset instead of the beginning."""
         self._tar.start_at(offset)
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self, *, batches: bool = False) -> Iterator[Any]:
         """The samples, in the order of their first members.
+
+        Args:
+            batches: give plain samples as batches of their records, as far as the kernel makes them.
 
         Raises:
             NotAdjacentError: at a key that appears again, if the caller can begin again.
@@ -379,8 +382,9 @@ class TarSamples:
         """
         if self._regrouped:
             return self._regrouped.samples(self._members)
-        grouper = self.grouper
-        return grouper.samples(with_batches(self._tar, grouper) if grouper.take else self._tar)
+        native = kernel.native() if batches else None
+        plain = PlainSamples(native, self._tar, self.grouper.key_split) if native else None
+        return self.grouper.samples(self._tar, plain)
 
     def check_end(self) -> None:
         """At the end of the samples, refuse a tar that has none."""

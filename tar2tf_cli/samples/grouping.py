@@ -6,6 +6,8 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
+from types import ModuleType
 from typing import Any, Final
 
 from tar2tf_cli.errors import AGAIN, DamagedShardError, LinkError, NotAdjacentError, SampleError
@@ -27,8 +29,7 @@ class Batch:
         signatures: the names of the entries in their order, each followed by a NUL, and how many samples have them.
         kind: which of the signatures the last sample has.
         offset: offset of the header of the last sample's first member.
-        end: position in the buffer at which the next sample begins.
-        taken: set to true if the batch is used; otherwise its members follow one by one.
+        end: offset at which the next sample begins.
     """
 
     data: bytes
@@ -41,7 +42,6 @@ class Batch:
     kind: int
     offset: int
     end: int
-    taken: bool = False
 
     def __len__(self) -> int:
         return len(self.sizes) // 8
@@ -58,13 +58,13 @@ class Batch:
 
     def common(self, names: set[str] | None) -> set[str] | None:
         """The names that all samples have, among those given; None stands for any name."""
-        for found, _ in self.names():
-            names = set(found) if names is None else names & set(found)
+        for of_some, _ in self.names():
+            names = set(of_some) if names is None else names & set(of_some)
         return names
 
     def all_names(self) -> set[str]:
         """The names that any sample has."""
-        return {name for found, _ in self.names() for name in found}
+        return {name for names, _ in self.names() for name in names}
 
     def last_names(self) -> set[str]:
         """The names of the entries of the last sample."""
@@ -75,6 +75,66 @@ class Batch:
         size = array("Q", self.sizes[-8:])[0]
         signatures = [(names, count - (kind == self.kind)) for kind, (names, count) in enumerate(self.signatures)]
         return replace(self, data=self.data[:-size], sizes=self.sizes[:-8], signatures=signatures)
+
+
+_MOST_PAUSE: Final = 256
+
+
+class PlainSamples:
+    """Makes batches of the plain samples of a tar with the kernel.
+
+    The kernel stops at the first member that is not plain, so that every rule has its full form in Python only: headers
+    in formats/tar.py, keys in `Grouper`. While members are not plain, it is tried again, but less and less often.
+
+    Args:
+        native: the kernel.
+        tar: reads the members; a batch begins at its next header.
+        key_split: where a name is split into key and extension.
+
+    Attributes:
+        pause: how many members to read one by one where there was no batch.
+    """
+
+    def __init__(self, native: ModuleType, tar: TarReader, key_split: KeySplit) -> None:
+        self._records = native.records
+        self._tar = tar
+        self._last_dot = key_split == "last"
+        self._start = 0  # offset in the tar of what was buffered last
+        self._next_pause = self.pause = 1
+
+    def batch(self, previous: str, differs: bool) -> Batch | None:
+        """The plain samples that come next; None if members are to be read one by one, as many as `pause` says.
+
+        Args:
+            previous: the name of the last member that was read by itself, to whose sample the next ones may belong.
+            differs: whether names may be split that the other key rule would split differently.
+        """
+        before = previous.encode("utf-8", "surrogateescape")
+        more = True
+        while more:
+            data, position = self._tar.buffered
+            made = self._records(data, position, self._last_dot, differs, before)
+            more = made is True and self._tar.read_ahead()
+        if type(made) is tuple:
+            self._start = self._tar.offset - position
+            batch = Batch(*made)
+            batch.offset += self._start
+            batch.end += self._start
+            return batch
+        if made is None:  # it is of the same sample as `previous`, and the one behind it may be plain
+            self.pause = 1
+        else:
+            self.wait()
+        return None
+
+    def take(self, batch: Batch) -> None:
+        """Go on behind a batch."""
+        self._tar.go_on(batch.end - self._start)
+        self._next_pause = 1
+
+    def wait(self) -> None:
+        """Let members come one by one, and each time more of them than before."""
+        self.pause, self._next_pause = self._next_pause, min(2 * self._next_pause, _MOST_PAUSE)
 
 
 _UNREAD: Final = "may lack members that were in the part of the shard that was not read"
@@ -102,7 +162,6 @@ class Grouper:
         ends_last: whether the shard's last member belongs to the last sample; otherwise a cut did not shorten it.
         may_lack: whether a last sample that lacks what all others have is not faulty, as the tar has a proper end.
         lacking: the note, which says what it lacks.
-        take: called with each batch, in order between the samples; None if there must be none.
     """
 
     def __init__(
@@ -133,16 +192,11 @@ class Grouper:
         self.required: frozenset[str] = frozenset()
         self.ends_last = True
         self.lacking: str | None = None
-        self.take: Callable[[Batch], None] | None = None
 
     def resume(self, member: str | None) -> None:
         """After damage, skip what is left of the member's sample, or of the next sample if no member is known."""
         self._cut = self.split(member)[0] if member else ""
         self._faulty = True
-
-    def takes_batches(self) -> bool:
-        """Whether the next samples may come as a batch, as nothing depends on single ones."""
-        return bool(self.take) and self._cut is None and not (self._broken or self.required)
 
     def wants(self, name: str) -> bool:
         """Whether a member of this name is an entry of a sample."""
@@ -160,8 +214,12 @@ class Grouper:
         self._faulty = True
         self._broken.add(key)
 
-    def samples(self, members: Iterable[Member]) -> Iterator[Sample]:
+    def samples(self, members: Iterable[Member], plain: PlainSamples | None = None) -> Iterator[Any]:
         """The samples of a shard's members, in the order of their first members.
+
+        Args:
+            members: the members.
+            plain: makes batches of those samples of the same tar that are plain, which are given among the others.
 
         Raises:
             SampleError: through `report`, for a key that appears again, a member that appears twice and a last sample
@@ -169,53 +227,53 @@ class Grouper:
             NotAdjacentError: at a key that appears again, unless it is reported.
             DamagedShardError: when the tar is damaged; names the sample that lost members to the damage, if any did.
         """
-        groups = self._grouped(members)
+        groups = self._grouped(iter(members), plain)
         if self.required:
             groups = self._complete(groups)
-        return self._without_batches(groups) if self._trusted else self._whole(groups)
+        return groups if self._trusted else self._whole(groups)
 
-    def _grouped(self, members: Iterable[tuple[str, Any, int, int]]) -> Iterator[Any]:
+    def _grouped(self, members: Iterator[Member], plain: PlainSamples | None) -> Iterator[Any]:
         seen, sizes_only, trusted, extensions = self._seen, self._sizes_only, self._trusted, self._extensions
         broken = self._broken
         sample: Sample = {}
         current, prefix, first, good = "", "\0", 0, True
+        name: str | None = ""
         try:
-            for name, data, size, offset in members:
-                if name.startswith(prefix) and (known := extensions.get(name[len(prefix) :])):
-                    key, extension = current, known
-                elif type(data) is Batch:
-                    data.taken = data.first != current and seen.add_all(data)
-                    if data.taken:
-                        if sample and good:
-                            self.offset = first
-                            yield sample
-                        sample, current, prefix, self.begin = {}, "", "\0", offset
-                        self.offset = data.offset
-                        yield data
-                    continue
-                else:
-                    key, extension = self.split(name)
-                    if not key:
-                        continue
-                if key != current:
-                    if sample and good and not (broken and current in broken):
+            while name is not None:
+                while plain and (batch := self._batch(plain, current, name)):
+                    if sample and good:
                         self.offset = first
                         yield sample
-                    cut, self._cut = self._cut in ("", key), None
-                    good = (trusted or seen.add(key)) and not cut
-                    current, prefix, sample, first = key, key + ".", {KEY: key}, offset
-                    self.begin = offset
-                    if cut and key != self._lost:
-                        self._fault(_UNREAD, None, offset, AGAIN, key=key)
-                    elif not (cut or good):
-                        self._again(key, name, offset)
-                    if extension == KEY:
+                    sample, current, prefix, name = {}, "", "\0", ""
+                    self.begin, self.offset = batch.end, batch.offset
+                    yield batch
+                name = None
+                for name, data, size, offset in islice(members, plain.pause) if plain else members:
+                    if name.startswith(prefix) and (known := extensions.get(name[len(prefix) :])):
+                        key, extension = current, known
+                    else:
+                        key, extension = self.split(name)
+                        if not key:
+                            continue
+                    if key != current:
+                        if sample and good and not (broken and current in broken):
+                            self.offset = first
+                            yield sample
+                        cut, self._cut = self._cut in ("", key), None
+                        good = (trusted or seen.add(key)) and not cut
+                        current, prefix, sample, first = key, key + ".", {KEY: key}, offset
+                        self.begin = offset
+                        if cut and key != self._lost:
+                            self._fault(_UNREAD, None, offset, AGAIN, key=key)
+                        elif not (cut or good):
+                            self._again(key, name, offset)
+                        if extension == KEY:
+                            good = False
+                            self._taken(name, extension, offset)
+                    elif extension in sample:
                         good = False
                         self._taken(name, extension, offset)
-                elif extension in sample:
-                    good = False
-                    self._taken(name, extension, offset)
-                sample[extension] = size if sizes_only else data
+                    sample[extension] = size if sizes_only else data
         except DamagedShardError as error:
             key = split_name(error.member, self.key_split)[0] if error.member else ""
             if key not in ("", current) and sample and good and not (broken and current in broken):
@@ -228,6 +286,17 @@ class Grouper:
             self.offset = first
             yield sample
 
+    def _batch(self, plain: PlainSamples, current: str, previous: str) -> Batch | None:
+        """The batch of samples that comes next; None where members must come one by one."""
+        depends_on_single_ones = self._cut is not None or self._broken or self.required
+        batch = None if depends_on_single_ones else plain.batch(previous, self.split_differs is not None)
+        if batch and batch.first != current and self._seen.add_all(batch):
+            plain.take(batch)
+            return batch
+        if batch or depends_on_single_ones:
+            plain.wait()
+        return None
+
     def _complete(self, samples: Iterator[Sample]) -> Iterator[Sample]:
         """The samples that have all required entries."""
         for sample in samples:
@@ -238,14 +307,7 @@ class Grouper:
             message = f"lacks {', '.join(missing)}, which may have been in the part of the shard that was not read"
             self._fault(message, None, self.offset, AGAIN, key=sample[KEY])
 
-    def _without_batches(self, samples: Iterator[Any]) -> Iterator[Sample]:
-        for sample in samples:
-            if type(sample) is Batch:
-                self._take(sample)
-            else:
-                yield sample
-
-    def _whole(self, samples: Iterator[Any]) -> Iterator[Sample]:
+    def _whole(self, samples: Iterator[Any]) -> Iterator[Any]:
         """Hold each sample or batch back by one, to compare the last sample with what all others have in common."""
         common: set[str] | None = None
         known: set[str] = set()
@@ -254,11 +316,10 @@ class Grouper:
         held_offset = 0
         try:
             for sample in samples:
-                if type(held) is Batch:
-                    common, known = held.common(common), known | held.all_names()
-                    self._take(held)
-                elif held is not None:
-                    if tuple(held) != names:
+                if held is not None:
+                    if type(held) is Batch:
+                        common, known = held.common(common), known | held.all_names()
+                    elif tuple(held) != names:
                         names = tuple(held)
                         common = set(names) if common is None else common & set(names)
                         known.update(names)
@@ -267,9 +328,7 @@ class Grouper:
                     self.offset = offset
                 held, held_offset = sample, self.offset
         except DamagedShardError:  # another sample began behind the one held, so it is whole
-            if type(held) is Batch:
-                self._take(held)
-            elif held is not None:
+            if held is not None:
                 self.offset = held_offset
                 yield held
             raise
@@ -278,7 +337,7 @@ class Grouper:
         elif type(held) is Batch:
             others = held.without_last()
             missing = _missing(held.last_names(), others.common(common), known | others.all_names())
-            self._take(others if self._is_short(held.last, missing, held.offset) else held)
+            yield others if self._is_short(held.last, missing, held.offset) else held
         else:
             self.offset = held_offset
             common = common if self.ends_last else None
@@ -308,10 +367,6 @@ class Grouper:
         elif name.endswith(extension):
             self._extensions[extension] = extension
         return key, extension
-
-    def _take(self, batch: Batch) -> None:
-        assert self.take
-        self.take(batch)
 
     def _again(self, key: str, member: str, offset: int) -> None:
         message = f"the key {key!r} appears again; its members are not adjacent"

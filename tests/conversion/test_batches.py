@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shards import samples, tree, write_members, write_tar
+from makers import END, member
+from shards import keys, samples, tree, write_members, write_tar
 from tar2tf_cli.cli import main
 from tar2tf_cli.samples.grouping import Batch
 
@@ -48,3 +49,17 @@ def test_large_samples_come_in_batches_that_end_where_their_shards_end(
             main(["convert", str(tmp_path / "in"), "-o", output, *limit, "-j", "1", "-q"])
         assert sum(taken) == 0 if pure == "1" else sum(taken) > 30
     assert tree(tmp_path / "0") == tree(tmp_path / "1")
+
+
+@pytest.mark.parametrize("options", [(), ("--op", "keep:txt"), ("--on-error", "skip")])
+@pytest.mark.usefixtures("with_kernel")
+def test_a_member_without_a_name_ends_nothing(
+    options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [b"a.txt", b"b.txt", b"README", b"", b"c.txt", b"d.txt"]
+    (tmp_path / "x.tar").write_bytes(b"".join(member(name, b"1") for name in names) + END)
+    for pure in ("0", "1"):
+        monkeypatch.setenv("TAR2TF_PURE", pure)
+        with pytest.raises(SystemExit, match="0"):
+            main(["convert", str(tmp_path / "x.tar"), "-o", str(tmp_path / f"{pure}.record"), *options])
+        assert keys(tmp_path / f"{pure}.record") == ["a", "b", "c", "d"]

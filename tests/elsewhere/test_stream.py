@@ -76,7 +76,7 @@ def test_batches_arrive_as_records(tmp_path: Path) -> None:
     sizes = array("Q", (len(record) + FRAMING for _, record in RECORDS)).tobytes()
     with RecordFile(str(tmp_path / "stream")) as file:
         writer = StreamWriter(file, keys=False, settings="5e77")
-        writer.take(Batch(data, sizes, b"", "", "", True, [], 0, 0, 0))
+        writer.add_batch(Batch(data, sizes, b"", "", "", True, [], 0, 0, 0))
         writer.finish(InputReport(samples=3), None)
     _, records = read((tmp_path / "stream").read_bytes())
     assert b"".join(record for _, record, _ in records) == data

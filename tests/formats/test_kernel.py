@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from checked import an_example, framed
 from kernels import SOURCE, built, needs_compiler
 from makers import files_of, member, tar_of
-from shards import records, tar2tf
+from shards import records, samples, tar2tf, write_tar
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.kernel.build import build
 
@@ -113,7 +113,15 @@ def test_the_environment_turns_it_off(with_kernel: ModuleType, monkeypatch: pyte
     for value, used in {"1": False, "yes": False, "0": True, "": True}.items():
         monkeypatch.setenv("TAR2TF_PURE", value)
         assert (kernel.native() is not None) == used
-    assert "TAR2TF_PURE" in tar2tf("--version", env={"TAR2TF_PURE": "1"}).stdout
+
+
+def test_version_and_verbose_runs_say_that_it_is_missing_and_what_that_costs(tmp_path: Path) -> None:
+    shard = write_tar(tmp_path / "a.tar", samples(3))
+    env = {"TAR2TF_PURE": "1"}
+    said = "kernel in C turned off by TAR2TF_PURE: Python instead, which is slower"
+    assert said in tar2tf("--version", env=env).stdout
+    assert said in tar2tf("convert", shard, "-o", tmp_path / "x.record", "-v", env=env).stderr
+    assert "kernel" not in tar2tf("convert", shard, "-o", tmp_path / "y.record", env=env).stderr
 
 
 def test_one_that_was_built_from_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

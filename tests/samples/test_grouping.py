@@ -436,22 +436,6 @@ def test_the_begin_is_that_of_the_sample_that_is_being_put_together():
     assert begins == [1000, 1000, 1002, 1002, 1004, 1004]
 
 
-def test_batches_are_taken_only_while_nothing_depends_on_single_samples():
-    grouper = Grouper("x.tar", fail)
-    assert not grouper.takes_batches()
-    grouper.take = print
-    assert grouper.takes_batches()
-    grouper.required = frozenset(["jpg"])
-    assert not grouper.takes_batches()
-    grouper.required = frozenset()
-    grouper.resume("a.jpg")
-    assert not grouper.takes_batches()
-    grouper = Grouper("x.tar", fail)
-    grouper.take = print
-    grouper.skip("a")
-    assert not grouper.takes_batches()
-
-
 def test_entries_may_be_sizes():
     grouper = Grouper("x.tar", fail, sizes_only=True)
     assert list(grouper.samples([("a.jpg", b"", 700, 0), ("a.cls", b"", 1, 1536)])) == [

@@ -1,6 +1,7 @@
 """The kernel, an optional extension in C: the plain part of reading tars and TFRecords, many samples at a time.
 
-Python does the same where it was not built, and where the environment variable TAR2TF_PURE is neither empty nor 0.
+It stops at what is not plain, and the Python code that reads everything goes on; that code is its reference in tests.
+Python does all of it, more slowly, where the kernel was not built, and where TAR2TF_PURE is neither empty nor 0.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ def native() -> ModuleType | None:
 
 
 def described() -> str:
-    """Say for `--version` whether the kernel is used, or Python."""
+    """Say for `--version` and `-v` whether the kernel is used."""
     found = native()
     if found:
         return "kernel in C" + (", CRC-32C in hardware" if found.hardware else "")
-    return "kernel in C turned off by TAR2TF_PURE" if _unwanted() else "kernel in C not built, Python instead"
+    return f"kernel in C {'turned off by TAR2TF_PURE' if _unwanted() else 'not built'}: Python instead, which is slower"
 
 
 def _unwanted() -> bool:

@@ -1,9 +1,8 @@
 /* The plain part of reading tars and TFRecords, where Python takes most of its time for small samples.
 
    Each function stops at the first thing that is not plain, and Python goes on from there. So nothing is reported here,
-   and every rule has its full form in Python only: headers in formats/tar_header.py, keys in samples/grouping.py,
-   messages in formats/example.py and example_strict.py, framing in formats/tfrecord.py. Only the limited API of Python
-   3.10 is used. */
+   and every rule has its full form in Python only: headers in formats/tar.py, keys and batches in samples/grouping.py,
+   messages in formats/example_parser.py, framing in formats/tfrecord.py. Only the limited API of Python 3.10 is used. */
 
 #define Py_LIMITED_API 0x030A0000
 #define PY_SSIZE_T_CLEAN
@@ -333,7 +332,7 @@ static int add_sample(Batch *batch, const Member *members, int count) {
 
 PyDoc_STRVAR(records_doc, "records(data, position, last_dot, differs, previous)\n--\n\n"
 "Make the framed records of the whole samples from a tar header at a position on, as long as they are plain.\n\n"
-"Returns the arguments of a `Batch` (samples/batches.py); None if the header may belong to the same sample as\n"
+"Returns the arguments of a `Batch` (samples/grouping.py); None if the header may belong to the same sample as\n"
 "`previous`, a member's name; or else, without any record, whether more bytes are needed to tell. `last_dot` is the\n"
 "key rule, and `differs` says whether names may be split in which the two rules differ.");
 
