@@ -21,8 +21,9 @@ from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.formats.example_parser import decode
 from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.formats.tfrecord import RecordReader
+from tar2tf_cli.inputs.named import paths_source
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.inputs.stages import PathsSource, TarsSource, are_paths
+from tar2tf_cli.inputs.stages import TarsSource
 from tar2tf_cli.inputs.tar_samples import TarRules, put_together
 from tar2tf_cli.samples.names import KEY
 from tar2tf_cli.spec.conversion import Conversion
@@ -95,8 +96,7 @@ def _plan(manifest: Manifest, bucket: str, templates: Sequence[str], reach: Reac
     if own is not None:
         given["template"] = tuple(own)
     spec = overlaid(manifest.spec, {"input": given, "retry_for": reach.get("retry_for")})
-    paths = PathsSource((bucket, *templates), every=False) if are_paths(bucket, templates) else None
-    return make_plan(build(spec), endpoint=reach.get("endpoint"), source=paths)
+    return make_plan(build(spec), endpoint=reach.get("endpoint"), source=paths_source(bucket, templates))
 
 
 def _own(manifest: Manifest, bucket: str) -> Sequence[str] | None:

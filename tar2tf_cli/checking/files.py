@@ -1,17 +1,73 @@
-"""Reads many files with workers: the context that tasks share, and the results in order."""
+"""The files that a check or an inspection reads: opened as the user named them, and read by workers, in order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tar2tf_cli.engines import cpu_count, make_engine
 from tar2tf_cli.engines.base import Outcome, Schedule, Task, run_tasks
-from tar2tf_cli.errors import Tar2tfError
+from tar2tf_cli.errors import SourceError, Tar2tfError, few
 from tar2tf_cli.events import Events
+from tar2tf_cli.inputs.named import Named, resolve
+from tar2tf_cli.inputs.stages import Tar, TarsSource, unreadable_input
 from tar2tf_cli.inputs.tar_samples import TarRules
+from tar2tf_cli.ops.rules import accepted, text
 from tar2tf_cli.stores import ObjectInfo, Source
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from tar2tf_cli.spec.conversion import PathText
+    from tar2tf_cli.spec.urls import Reach
+
+
+def as_texts(bucket: PathText, templates: PathText | Sequence[PathText]) -> tuple[str, Sequence[str]]:
+    """Return a bucket, or a path, and one template or several as text.
+
+    Raises:
+        UsageError: when something else was given.
+    """
+    several = [templates] if isinstance(templates, (str, os.PathLike)) else templates
+    return accepted(text, bucket, "bucket"), [accepted(text, name, "each template") for name in several]
+
+
+def open_shards(bucket: str, templates: Sequence[str], *, paths: bool, **reach: Unpack[Reach]) -> Named:
+    """Return what was named, as `resolve` does, with the shards that manifests list as its source.
+
+    One that does not exist, and one of several manifests that cannot be read, are inputs that cannot be opened.
+
+    Raises:
+        SourceError: when the only manifest does not exist or cannot be read.
+    """
+    named = resolve(bucket, templates, paths=paths, **reach)
+    if not named.manifests:
+        return named
+    several = len(named.manifests) > 1
+    source = TarsSource([tar for path in named.manifests for tar in _shards_of(path, several, **reach)])
+    source.bucket = few(named.manifests, 1)
+    return named._replace(source=source, templates=())
+
+
+def _shards_of(path: str, anyway: bool, **reach: Unpack[Reach]) -> Iterator[Tar]:
+    """The shards of a manifest; with `anyway`, one that stands for a manifest that cannot be read."""
+    from tar2tf_cli.conversion.manifest import read_document
+
+    try:
+        document = read_document(path, **reach)
+    except SourceError as error:
+        if not anyway:
+            raise
+        yield unreadable_input(path, error)
+        return
+    found = {item.name: item for item in document.there()}
+    for shard in document.manifest.shards:
+        if shard.path in found:
+            yield document.folder, found[shard.path]
+        else:
+            yield unreadable_input(document.folder.locate(shard.path), document.missing(shard))
 
 
 @dataclass(slots=True, eq=False, repr=False)

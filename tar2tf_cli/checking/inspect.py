@@ -14,16 +14,16 @@ from math import prod
 from typing import TYPE_CHECKING, Final
 
 from tar2tf_cli.checking.contents import STEPS, Contents, ShardContents, Stats
-from tar2tf_cli.checking.files import FileContext, FileTask, read_files
+from tar2tf_cli.checking.files import FileContext, FileTask, as_texts, open_shards, read_files
 from tar2tf_cli.checking.look import Look, example_of, look_at, shortened
-from tar2tf_cli.checking.manifests import as_texts, open_shards
 from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.example_parser import ParsedFeature, parse, parse_lists
 from tar2tf_cli.formats.magic import foreign
 from tar2tf_cli.formats.record_shortened import ShorteningReader
 from tar2tf_cli.formats.stored import StoredBytes
-from tar2tf_cli.inputs.open_shard import OpenShard, list_files, nothing_found
+from tar2tf_cli.inputs.named import nothing_found
+from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules, put_together
 from tar2tf_cli.ops.rules import workers as number_of
 from tar2tf_cli.samples.names import KEY, Sample
@@ -31,6 +31,7 @@ from tar2tf_cli.stores import ObjectInfo
 
 if TYPE_CHECKING:
     from tar2tf_cli.spec.conversion import PathText
+    from tar2tf_cli.spec.urls import Reach
 
 
 _LOOKS: Final = 100
@@ -72,10 +73,9 @@ def inspect(
         SourceError: when there is nothing to inspect, or a shard is damaged or cannot be read.
     """
     bucket, templates = as_texts(bucket, templates)
-    source, templates = open_shards(
-        bucket, templates, paths=paths, endpoint=endpoint, retry_for=retry_for, no_sign_request=no_sign_request
-    )
-    inputs = list_files(source, templates)
+    reach: Reach = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
+    named = open_shards(bucket, templates, paths=paths, **reach)
+    source, templates, inputs = named.source, named.templates, named.files()
     looks = -(-_LOOKS // max(len(inputs), 1))
     tasks = [FileTask(item, partial(_inspect_shard, looks, damaged)) for item in inputs]
     contents = Contents(bucket=source.bucket)

@@ -23,9 +23,8 @@ from humanfriendly import format_size
 
 from tar2tf_cli.checking.contents import Contents
 from tar2tf_cli.checking.faults import Report
-from tar2tf_cli.checking.files import FileContext, FileTask, read_files
+from tar2tf_cli.checking.files import FileContext, FileTask, open_shards, read_files
 from tar2tf_cli.checking.look import shortened
-from tar2tf_cli.checking.manifests import open_shards
 from tar2tf_cli.checking.raw_samples import contents_of, values_of
 from tar2tf_cli.checking.record_digests import digest_of
 from tar2tf_cli.errors import ImageError, SourceError
@@ -36,7 +35,7 @@ from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.formats.magic import sniff
 from tar2tf_cli.formats.stored import StoredBytes
 from tar2tf_cli.formats.tfrecord import RecordReader
-from tar2tf_cli.inputs.open_shard import OpenShard, list_files
+from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.samples.names import KEY, Sample, key_of
 from tar2tf_cli.spec.urls import Reach
@@ -108,8 +107,8 @@ def read_pages(
     Raises:
         SourceError: when there is nothing to read.
     """
-    source, templates = open_shards(bucket, templates, paths=paths, **reach)
-    items = list_files(source, templates)
+    named = open_shards(bucket, templates, paths=paths, **reach)
+    source, items = named.source, named.files()
     every = max(len(items) // MOST_PICTURES, 1)
     each = -(-MOST_PICTURES // max(len(items), 1))
     tasks = [FileTask(item, partial(_read_page, 0 if place % every else each)) for place, item in enumerate(items)]

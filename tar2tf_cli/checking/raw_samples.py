@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.checking.contents import ShardContents, Stats
+from tar2tf_cli.checking.files import open_shards
 from tar2tf_cli.checking.inspect import add_record, add_sample, not_a_shard
-from tar2tf_cli.checking.manifests import open_shards
 from tar2tf_cli.errors import NothingFoundError, OutputExistsError, SourceError, UsageError, write_errors
 from tar2tf_cli.formats.example_parser import ParsedFeature, parse
 from tar2tf_cli.formats.files import WholeFile
 from tar2tf_cli.formats.magic import foreign
 from tar2tf_cli.formats.stored import StoredBytes
 from tar2tf_cli.formats.tfrecord import RecordReader
-from tar2tf_cli.inputs.open_shard import OpenShard, list_files, nothing_found
+from tar2tf_cli.inputs.named import nothing_found
+from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.samples.names import KEY, Sample, key_of
 
@@ -102,10 +103,11 @@ def read_samples(
     Raises:
         SourceError: when there is no shard, or one is damaged.
     """
-    source, templates = open_shards(bucket, templates, paths=paths, **reach)
+    named = open_shards(bucket, templates, paths=paths, **reach)
+    source, templates = named.source, named.templates
     rules = rules or TarRules()
     found = False
-    for item in list_files(source, templates):
+    for item in named.files():
         try:
             with OpenShard(source, item) as shard:
                 read = contents_of(shard, rules, heads_only=heads_only)

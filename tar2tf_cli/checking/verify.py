@@ -9,16 +9,15 @@ from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING
 
 from tar2tf_cli.checking.faults import FileReport, Report, unreadable
-from tar2tf_cli.checking.manifests import as_texts, is_manifest, manifests_in, names_manifest
+from tar2tf_cli.checking.files import as_texts
 from tar2tf_cli.checking.verify_bucket import verify_bucket
 from tar2tf_cli.checking.verify_file import CheckRun
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.events import Events
-from tar2tf_cli.inputs.stages import PathsSource, are_paths
+from tar2tf_cli.inputs.named import names_manifest, resolve
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.ops.rules import workers as number_of
 from tar2tf_cli.spec.urls import Reach
-from tar2tf_cli.stores import open_source
 
 if TYPE_CHECKING:
     from tar2tf_cli.checking.against import Origin
@@ -84,9 +83,9 @@ def verify(
 
 
 def _verify_against(run: CheckRun, bucket: str, templates: Sequence[str], reach: Reach, against: str) -> Report:
-    manifests = manifests_in(bucket, [name for name in templates if names_manifest(name)], **reach)
+    named = resolve(bucket, [name for name in templates if names_manifest(name)], **reach)
+    manifests = named.manifests or [path for path in [named.manifest_among(named.files())] if path]
     if not manifests:
-        open_source(bucket, **reach)  # which says so if there is nothing
         hint = "name the manifest beside the shards, such as out/train-manifest.json"
         raise UsageError("--against needs a manifest, whose spec says how samples become records", hint=hint)
     shards = [name for name in templates if not names_manifest(name)]
@@ -94,13 +93,10 @@ def _verify_against(run: CheckRun, bucket: str, templates: Sequence[str], reach:
 
 
 def _verify(run: CheckRun, bucket: str, templates: Sequence[str], reach: Reach, *, paths: bool) -> Report:
-    if manifests := manifests_in(bucket, templates, **reach):
-        return _verify_documents(run, manifests, reach)
-    if paths and are_paths(bucket, templates):
-        return verify_bucket(run, PathsSource((bucket, *templates), every=True), (), by_folder=True)
-    if is_manifest(bucket):
-        raise UsageError("a manifest lists its shards, so it takes no template, only further manifests")
-    return verify_bucket(run, open_source(bucket, **reach), templates)
+    named = resolve(bucket, templates, paths=paths, **reach)
+    if named.manifests:
+        return _verify_documents(run, named.manifests, reach)
+    return verify_bucket(run, named.source, named.templates, by_folder=named.paths)
 
 
 def _verify_documents(run: CheckRun, paths: Sequence[str], reach: Reach, against: Origin | None = None) -> Report:

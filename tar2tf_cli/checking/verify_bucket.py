@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.checking.faults import Fault, FileReport, Report
 from tar2tf_cli.checking.verify_file import CheckRun
-from tar2tf_cli.inputs.open_shard import list_files, nothing_found
+from tar2tf_cli.inputs.named import list_files, nothing_found
 from tar2tf_cli.spec.templates import TAR_SUFFIXES, is_glob, is_numbered
 from tar2tf_cli.stores import Source
 

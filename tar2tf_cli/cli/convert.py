@@ -402,9 +402,9 @@ def _paths(conversion: Conversion) -> Source | None:
     spec = conversion.input
     if spec.kind != "tar" or not spec.template:
         return None
-    from tar2tf_cli.inputs.stages import PathsSource, are_paths
+    from tar2tf_cli.inputs.named import paths_source
 
-    return PathsSource((spec.bucket, *spec.template), every=False) if are_paths(spec.bucket, spec.template) else None
+    return paths_source(spec.bucket, spec.template)
 
 
 def _check_errors_path(path: str, conversion: Conversion, spec_path: str | None) -> None:

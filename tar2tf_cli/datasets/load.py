@@ -46,8 +46,9 @@ def load_dataset(
     an error. For local shards, `tf.train.Checkpoint(iterator=iter(dataset))` saves how far they are read.
 
     Args:
-        manifest: the manifest's path or URL, or a template such as `"out/part*-manifest.json"`; or a list of these,
-            which together are one dataset, as when several machines converted a part each.
+        manifest: the path or URL of a manifest, of the folder that holds it, or a template such as
+            `"out/part*-manifest.json"`; or a list of these, which together are one dataset, as when several machines
+            converted a part each.
         more: further ones.
         split: load only the shards of this split.
         shuffle: number of examples in the buffer from which the next one is drawn; shards are then read in random
@@ -63,8 +64,9 @@ def load_dataset(
         no_sign_request: whether a cloud bucket is read without credentials, as public ones may be.
 
     Raises:
-        SourceError: when the manifest does not exist.
-        UsageError: when there is no such split, a number is impossible, or manifests differ in the kind of a feature.
+        SourceError: when there is nothing at a path.
+        UsageError: when shards have no manifest, there is no such split, a number is impossible, or manifests differ in
+            the kind of a feature.
     """
     hosts, host = _checked(shuffle, batch, shard)
     reach = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}

@@ -13,8 +13,7 @@ from tar2tf_cli.conversion.manifest import Document, ShardEntry, read_document
 from tar2tf_cli.datasets.parse import Decoder
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError
 from tar2tf_cli.features.schema import Schema
-from tar2tf_cli.inputs.open_shard import list_files
-from tar2tf_cli.spec.templates import split_template
+from tar2tf_cli.inputs.named import resolve_path
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import Folder, ObjectInfo, open_source
 
@@ -97,43 +96,25 @@ class _Folders:
         self.raw = Decoder()
         self.read: list[Document] = []
 
+    def look_at(self, path: str) -> tuple[Sequence[str], Sequence[ObjectInfo], Any]:
+        """The manifests that a path stands for, or its files and their source; a folder stands for its manifest."""
+        named = resolve_path(path, self.open)
+        if named.manifests:
+            return named.manifests, (), named.source
+        items = named.files()
+        manifest = named.manifest_among(items)
+        return [manifest] if manifest else [], items, named.source
+
 
 def _shards_at(path: str, split: str | None, folders: _Folders) -> Iterator[Shard]:
-    if without_secrets(path).endswith(".json"):
-        yield from (shard for manifest in _expanded(path, folders) for shard in _of_manifest(manifest, split, folders))
-        return
-    bucket, template = split_template(path)
-    if os.path.isfile(path):
-        bucket, template = os.path.split(path)
-        source, manifests = folders.open(bucket or "."), []
-        items: Sequence[ObjectInfo] = list(source.find([template]).values())
-    else:
-        source = folders.open(bucket)
-        items = list_files(source, [template] if template else [])
-        names = [item.name for item in items if item.name.endswith("manifest.json") and not template]
-        manifests = [_below(path, name) for name in names]
-    if len(manifests) > 1:
-        shown = ", ".join(sorted(map(os.path.basename, manifests))[:3])
-        hint = f"name the one to read, or a template of shards: {shown}"
-        raise UsageError(f"has {len(manifests)} manifests", shard=without_secrets(path), hint=hint)
+    manifests, items, source = folders.look_at(path)
+    for manifest in manifests:
+        yield from _of_manifest(manifest, split, folders)
     if manifests:
-        yield from _of_manifest(manifests[0], split, folders)
-    elif split is not None:
+        return
+    if split is not None:
         raise UsageError(f"there is no manifest, so there is no split {split!r}", shard=without_secrets(path))
-    else:
-        yield from (Shard(source, item, folders.raw) for item in items)
-
-
-def _below(folder: str, name: str) -> str:
-    """Return the path or URL of a name in a folder."""
-    address, mark, query = folder.partition("?") if is_remote(folder) else (folder, "", "")
-    return f"{address.rstrip('/')}/{name}{mark}{query}"
-
-
-def _expanded(path: str, folders: _Folders) -> list[str]:
-    """Return the manifests that a template stands for, or the path itself."""
-    bucket, template = split_template(path)
-    return [_below(bucket, item.name) for item in list_files(folders.open(bucket), [template])] if template else [path]
+    yield from (Shard(source, item, folders.raw) for item in items)
 
 
 def _of_manifest(path: str, split: str | None, folders: _Folders) -> Iterator[Shard]:
@@ -158,16 +139,24 @@ def _of_manifest(path: str, split: str | None, folders: _Folders) -> Iterator[Sh
 
 
 def read_manifests(paths: Sequence[str], **reach: Any) -> list[Document]:
-    """Read manifests, each given by its path, its URL or a template.
+    """Read manifests, each given by its path, its URL, its folder or a template.
 
     Raises:
         SourceError: when there is none, or it cannot be read.
-        UsageError: when no manifest is given.
+        UsageError: when no manifest is given, or a folder has several.
     """
     if not paths:
         raise UsageError("there is no manifest: name one or several")
     folders = _Folders(reach)
-    return [read_document(manifest, **reach) for path in paths for manifest in _expanded(path, folders)]
+    return [read_document(manifest, **reach) for path in paths for manifest in _manifests_at(path, folders)]
+
+
+def _manifests_at(path: str, folders: _Folders) -> Sequence[str]:
+    manifests, _, _ = folders.look_at(path)
+    if not manifests:
+        hint = "tar2tf convert writes it beside the shards; tar2tf inspect --code prints a parser for those without one"
+        raise UsageError("has no manifest, which says how to parse its records", shard=without_secrets(path), hint=hint)
+    return manifests
 
 
 def listed(read: Sequence[Document], split: str | None) -> list[tuple[Document, ShardEntry]]:

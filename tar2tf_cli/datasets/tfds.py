@@ -15,6 +15,7 @@ from typing import Any, Final
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.datasets.parse import is_optional
 from tar2tf_cli.datasets.records import open_records
+from tar2tf_cli.datasets.shards import read_manifests
 from tar2tf_cli.errors import ImageError, OutputExistsError, UsageError
 from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.formats.image.headers import header
@@ -62,11 +63,13 @@ def export_tfds(
         SourceError: when there is no manifest, or a shard cannot be read.
         UsageError: when TensorFlow Datasets cannot read shards of these names or compression, or an argument is wrong.
     """
-    path = _manifest_at(os.fspath(manifest))
-    folder = os.path.dirname(path)
-    document = Manifest.load(path)
-    if document is None:
-        raise UsageError("there is no such manifest", shard=path)
+    given = os.fspath(manifest)
+    if is_remote(given):
+        raise UsageError("the files are written beside the shards in a folder, not in a bucket", shard=given)
+    found, *others = read_manifests([given])
+    if others:
+        raise UsageError("TensorFlow Datasets reads the shards of one manifest", shard=given, hint="name one of them")
+    path, document, folder = found.path, found.manifest, os.path.dirname(found.path)
     if document.compressed:
         raise UsageError(_GZIP, shard=path, hint="convert without --compression")
     classes = _classes(document, folder, labels or {})
@@ -93,16 +96,6 @@ def check_output(output: Output, name: str) -> None:
     template = output.template
     if "input" in template.fields or (template.start is not None and (template.start, template.width) != (0, 5)):
         raise UsageError(f"TensorFlow Datasets does not find shards that are named {output.path}", hint=_NAMED)
-
-
-def _manifest_at(path: str) -> str:
-    if not os.path.isdir(path):
-        return path
-    found = sorted(name for name in os.listdir(path) if name.endswith("manifest.json"))
-    if len(found) != 1:
-        what = f"has {len(found)} manifests" if found else "has no manifest"
-        raise UsageError(what, shard=path, hint=f"name one: {', '.join(found[:3])}" if found else "see tar2tf convert")
-    return os.path.join(path, found[0])
 
 
 def _name_and_version(text: str | None, folder: str) -> tuple[str, str]:

@@ -1,67 +1,21 @@
-"""Shards of any kind for `verify` and `inspect`: finding them in a bucket, and detecting their format by content."""
+"""An open shard of any kind, whose format is detected by its content."""
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, Literal, TypeAlias
 
-from tar2tf_cli.errors import DamagedShardError, NoShardsError, NothingFoundError, SourceError, UsageError
+from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.bytestream import ByteStream, Peeked, read_into
 from tar2tf_cli.formats.compression import PlainStream, open_stream
 from tar2tf_cli.formats.tar import BLOCK, is_header
 from tar2tf_cli.formats.tfrecord import begins_record, stored_crc
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
-from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.base import OnBytes, OnFault
 
 Format: TypeAlias = Literal["tar", "tfrecord", "manifest"]
-
-
-def list_files(source: Source, templates: Sequence[str]) -> Sequence[ObjectInfo]:
-    """Expand templates, without index files; if there are none, list every file of a directory that is not hidden.
-
-    Raises:
-        NothingFoundError: when nothing matches.
-    """
-    if templates or source.templates or not is_folder(source.bucket):
-        found = source.list_anyway(templates)
-        names = {item.name for item in found}
-        return [item for item in found if not (item.name.endswith(".idx") and item.name[:-4] in names)]
-    try:
-        found = source.list_anyway(("*",))
-    except NothingFoundError:
-        if not is_remote(source.bucket):
-            raise nothing_found(source.bucket) from None
-        return _at_url(source)
-    except (SourceError, UsageError):
-        if is_remote(source.bucket):
-            return _at_url(source)
-        raise
-    return [item for item in found if not item.name.endswith(".idx")]
-
-
-def _at_url(source: Source) -> Sequence[ObjectInfo]:
-    """The object at a URL, or that of a store that cannot be listed."""
-    try:
-        return source.list(())
-    except NoShardsError:
-        raise nothing_found(source.bucket) from None
-
-
-def is_folder(bucket: str) -> bool:
-    """Whether a bucket can hold more than one shard."""
-    return os.path.isdir(bucket) or is_remote(bucket)
-
-
-def nothing_found(bucket: str) -> NoShardsError:
-    """The error for a bucket without shards."""
-    hint = "name shards in folders below with a template such as '**/*'"
-    if bucket.startswith(("http://", "https://")):
-        hint = "name its shards with braces, such as 'train-{0000..0146}.tar'"
-    return NoShardsError("holds no tar or TFRecord", shard=without_secrets(bucket), hint=hint)
 
 
 class OpenShard:

@@ -213,7 +213,7 @@ def test_against_needs_a_manifest_and_data(tmp_path: Path, run: Callable[..., Ra
     assert (ran.code, "needs a manifest" in ran.err) == (2, True)
     assert run(source, "--against", source, "--fast").code == 2
     ran = run(tmp_path / "gone-manifest.json", "--against", source)
-    assert (ran.code, "gone-manifest.json: no such" in ran.err) == (3, True)
+    assert (ran.code, "gone-manifest.json: the manifest does not exist" in ran.err) == (3, True)
 
 
 def digests(folder: Path, name: str, files: list[list[int]]) -> list[str]:

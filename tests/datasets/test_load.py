@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from reading import assert_same
 from servers import FaultyServer
 from shards import tar2tf, write_tar
-from tar2tf_cli import load_dataset
-from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli import load_dataset, open_records
+from tar2tf_cli.errors import UsageError
 
 COUNT = 50
 
@@ -104,11 +105,20 @@ def test_impossible_numbers_are_refused(manifest: Path, options: dict[str, Any],
         load_dataset(manifest, **options)
 
 
-def test_what_is_not_a_manifest_is_an_error_that_says_which_file_is_one(manifest: Path) -> None:
-    with pytest.raises(SourceError, match="is a folder, not a manifest; name the manifest in it"):
-        load_dataset(manifest.parent)
-    with pytest.raises(SourceError, match="is not a tar2tf manifest; convert writes it beside the shards"):
-        load_dataset(manifest.parent / "00000.record")
+def test_a_folder_stands_for_its_manifest_as_it_does_for_open_records(manifest: Path, web: FaultyServer) -> None:
+    for path in manifest.parent.iterdir():
+        web.objects[f"out/{path.name}"] = path.read_bytes()
+    whole = list(load_dataset(manifest).as_numpy_iterator())
+    for place in (manifest.parent, f"{manifest.parent}/", f"{web.url}/out/manifest.json"):
+        for one, other, record in zip(load_dataset(place).as_numpy_iterator(), whole, open_records(place), strict=True):
+            assert_same(one, other)
+            assert_same(record, other)
+
+
+def test_shards_without_a_manifest_are_an_error_that_says_what_there_is_for_them(manifest: Path) -> None:
+    for path in (manifest.parent / "00000.record", manifest.parent / "*.record"):
+        with pytest.raises(UsageError, match=r"has no manifest, .*; tar2tf convert writes .*--code"):
+            load_dataset(path)
 
 
 def test_shards_in_a_bucket_are_shuffled_and_parted_alike(manifest: Path, web: FaultyServer) -> None:

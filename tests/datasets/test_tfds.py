@@ -241,6 +241,7 @@ def test_there_has_to_be_one_manifest(photos: Path, tmp_path: Path) -> None:
     (photos / "b-manifest.json").write_bytes((photos / "manifest.json").read_bytes())
     with pytest.raises(UsageError, match=r"has 2 manifests; name one: b-manifest\.json, manifest\.json"):
         export_tfds(photos)
+    (tmp_path / "a.record").touch()
     with pytest.raises(UsageError, match="has no manifest"):
         export_tfds(tmp_path)
 

@@ -12,7 +12,7 @@ import pytest
 
 from shards import tar2tf
 from tar2tf_cli.errors import NoShardsError, NothingFoundError, SourceError
-from tar2tf_cli.inputs.open_shard import list_files
+from tar2tf_cli.inputs.named import list_files
 from tar2tf_cli.stores import ObjectInfo, Source, open_source, open_store, read_with_folder
 
 BIG = os.urandom(1 << 20) * 5 + b"the end"

@@ -19,7 +19,7 @@ from servers import FaultyServer, faulty_server, nobody_listens, self_signed
 from shards import tar2tf, wait_until
 from sources import BIG, SourceSuite, read_all, tar_of
 from tar2tf_cli.errors import SourceError, UsageError
-from tar2tf_cli.inputs.open_shard import list_files
+from tar2tf_cli.inputs.named import list_files
 from tar2tf_cli.stores import ObjectInfo, Source, curl, open_source, retries, transfer
 from tar2tf_cli.stores import retries as network
 
