@@ -7,7 +7,7 @@ sends one request per call.
 |---|---|
 | a directory, a tar file, `-` | `directory` |
 | `http(s)://` | `web`, over `curl` (requests under way) |
-| `ais://` | `ais`, over the same; `ais_etl`: its transformers |
+| `ais://` | `ais`, over the same; `ais_etl`: its transformers; `control`: calls that are not about bytes |
 | `s3://`, `gs://`, `az://` | `cloud`, over obstore |
 | all URLs | `store`: what a `Store` is; `objects`: their `Source`; `retries`: failures; `transfer`: downloads |
 | all of them | `base`: what a `Source` is |

@@ -15,6 +15,7 @@ from tar2tf_cli.errors import SourceError, UsageError, changed
 from tar2tf_cli.spec.templates import from_aistore
 from tar2tf_cli.spec.urls import seconds_in, server_of, without_secrets
 from tar2tf_cli.stores import retries as network
+from tar2tf_cli.stores.control import Answer, ask
 from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, NoSuchObject, Transient, check_status, wrong_scheme
 from tar2tf_cli.stores.transfer import Body, ObjectInfo
 from tar2tf_cli.stores.web import WebClient, WebStore, body_of, byte_range, text_of
@@ -177,7 +178,26 @@ class AisStore(WebStore):
         version = self._about("smap").get("version")
         return None if version is None else str(version)
 
+    def control(self, method: str, path: str, message: Mapping[str, Any] | None = None, *, wait: float = 0) -> Answer:
+        """Send a control call to the proxy; the caller looks at its status.
+
+        Args:
+            method: the HTTP method.
+            path: what follows the version of the API in the URL.
+            message: sent as JSON.
+            wait: seconds that the cluster may take, if they are more than usual.
+
+        Raises:
+            Transient: when the cluster is not reached or does not answer.
+            SourceError: when its certificate is rejected, or it speaks HTTP instead of HTTPS or the reverse.
+        """
+        (verify, cert), (connect, read) = tls(), timeouts()
+        token = {} if self.unsigned else credentials()
+        how: dict[str, Any] = {"headers": token, "verify": verify, "cert": cert, "tls_hint": TLS_HINT}
+        return ask(method, f"{self.endpoint}/v1/{path}", message, timeout=(connect, max(read, wait)), **how)
+
     def _about(self, what: str) -> Mapping[str, Any]:
+        """Ask about the cluster, over the connection for bytes: each worker does so before its first object."""
         response = self.client.send("GET", f"{self.endpoint}/v1/daemon?what={what}")
         return parsed(response.read().decode("utf-8", "replace"))
 
@@ -221,6 +241,8 @@ class AisStore(WebStore):
         target = response.headers.get("Location")
         if not target:
             raise self._no_cluster("it does not redirect uploads")
+        if server_of(target) != self.proxy:
+            length |= {"Authorization": ""}  # a target trusts what the proxy has signed
         with open(path, "rb") as file:
             response = self.client.send("PUT", target, length, file)
         self.checked(response, where).drain()
@@ -279,7 +301,7 @@ class AisStore(WebStore):
             self.refuse(response, text_of(response), where)
         return response
 
-    def refuse(self, response: Response, text: str, where: str) -> None:
+    def refuse(self, response: Response | Answer, text: str, where: str) -> None:
         """Raise the error of a response whose body is `text`."""
         text = text or response.headers.get("Hdr-Error", "")  # which an answer to HEAD has
         status, document, node = response.status, parsed(text), response.server

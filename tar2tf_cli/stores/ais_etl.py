@@ -19,6 +19,7 @@ from tar2tf_cli.stores.web import text_of
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.ais import AisStore
+    from tar2tf_cli.stores.control import Answer
     from tar2tf_cli.stores.curl import Response
 
 
@@ -78,19 +79,19 @@ class Transformers:
         Raises:
             RemoteError: when it cannot be made; with the last lines of a pod that ended.
         """
-        self._ask("PUT", "", message, wait=seconds + _SLACK).drain()
+        self._ask("PUT", "", message, wait=seconds + _SLACK)
 
     def start(self, name: str) -> None:
         """Start a transformer that was stopped, or whose pod ended."""
-        self._ask("POST", f"/{name}/start", wait=_SLOW).drain()
+        self._ask("POST", f"/{name}/start", wait=_SLOW)
 
     def stop(self, name: str) -> None:
         """End the pods of a transformer; it can be started again."""
-        self._ask("POST", f"/{name}/stop", wait=_SLOW).drain()
+        self._ask("POST", f"/{name}/stop", wait=_SLOW)
 
     def delete(self, name: str) -> None:
         """Delete a transformer, and end its pods."""
-        self._ask("DELETE", f"/{name}", wait=_SLOW).drain()
+        self._ask("DELETE", f"/{name}", wait=_SLOW)
 
     def logs(self, name: str) -> dict[str, str]:
         """Return what the pod of each target has written, by the target's name."""
@@ -158,23 +159,25 @@ class Transformers:
             raise
 
     def _get(self, path: str) -> Any:
-        text = self._ask("GET", path, wait=_SLOW).read()
+        """Ask over the connection for bytes, as each conversion does that reads from a cluster."""
+        response = self.store.client.send("GET", f"{self.store.endpoint}/v1/etl{path}", wait=_SLOW)
+        text = response.read().decode("utf-8", "replace")
+        self._check(response, text, path)
         try:
             return json.loads(text)
         except ValueError as error:
             raise SourceError(f"the endpoint is not an AIStore cluster: {error}", shard=self.where) from None
 
-    def _ask(self, method: str, path: str, message: Mapping[str, Any] | None = None, wait: float = 0) -> Response:
-        """Send a request about transformers to the proxy."""
-        body = json.dumps(message).encode() if message is not None else None
-        headers = {"Content-Type": "application/json"} if body else {}
-        url = f"{self.store.endpoint}/v1/etl{path}"
-        response: Response = self.store.client.send(method, url, headers, body, wait=wait)
-        if response.status >= 400:
-            text = text_of(response)
-            self._refuse(response.status, message_of(parsed(text)), path.split("/")[1] if path else "")
-            self.store.refuse(response, text, self.where)
-        return response
+    def _ask(self, method: str, path: str, message: Mapping[str, Any] | None = None, wait: float = 0) -> None:
+        """Begin or end a transformer."""
+        answer = self.store.control(method, f"etl{path}", message, wait=wait)
+        self._check(answer, answer.text, path)
+
+    def _check(self, answer: Response | Answer, text: str, path: str) -> None:
+        """Raise the error of an answer that is not a success."""
+        if answer.status >= 400:
+            self._refuse(answer.status, message_of(parsed(text)), path.split("/")[1] if path else "")
+            self.store.refuse(answer, text, self.where)
 
     def _refuse(self, status: int, message: str, name: str) -> None:
         """Raise the error of an answer about transformers, where it says more than the status does."""

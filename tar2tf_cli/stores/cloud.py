@@ -29,6 +29,7 @@ from urllib.parse import urlsplit
 from tar2tf_cli.errors import SourceError, Tar2tfError, UsageError, changed
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores import retries as network
+from tar2tf_cli.stores.control import ask
 from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, NoSuchObject, Transient, check_status, wrong_scheme
 from tar2tf_cli.stores.store import Store
 from tar2tf_cli.stores.transfer import Body, ObjectInfo, ResumingStream
@@ -308,11 +309,9 @@ def anonymous() -> dict[str, Any]:
 
 def region_of(bucket: str) -> dict[str, str]:
     """Look up the region of a bucket, which Amazon makes public; nothing when it cannot be reached."""
-    from tar2tf_cli.stores.web import WebClient
-
+    seconds = network.CONNECT_SECONDS, network.READ_SECONDS
     with contextlib.suppress(Transient, Tar2tfError):
-        answer = WebClient().send("HEAD", f"{AMAZON}/{bucket}", follow=False)
-        answer.close()
+        answer = ask("HEAD", f"{AMAZON}/{bucket}", timeout=seconds, follow=False)
         if region := answer.headers.get("x-amz-bucket-region"):
             return {"region": region}
     return {}

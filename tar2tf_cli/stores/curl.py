@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final, NoReturn
 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.spec.urls import server_of
-from tar2tf_cli.stores.retries import LEAST, Transient, wrong_scheme
+from tar2tf_cli.stores.retries import LEAST, NOT_TLS, Transient, wrong_scheme
 
 
 def _imported() -> Any:
@@ -40,7 +40,6 @@ _TLS: Final = (
     pycurl.E_SSL_CACERT_BADFILE,
     pycurl.E_SSL_CERTPROBLEM,
 )
-_NOT_TLS: Final = re.compile("wrong version number|record layer failure|unknown protocol|http request|packet length")
 _BROKEN_OFF: Final = (
     pycurl.E_GOT_NOTHING,
     pycurl.E_PARTIAL_FILE,
@@ -71,7 +70,7 @@ def raise_as_ours(code: int, text: str, number: int, server: str, tls_hint: str,
         SourceError: for the rest.
     """
     number *= code == pycurl.E_COULDNT_CONNECT or number not in _UNREACHED  # which another address of it was
-    if code in _TLS and _NOT_TLS.search(text.lower()):
+    if code in _TLS and NOT_TLS.search(text.lower()):
         raise wrong_scheme(server, "http")
     if code in _TLS and not number:
         raise SourceError(f"TLS failed: {text}", shard=server, hint=tls_hint)

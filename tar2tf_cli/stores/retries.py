@@ -56,6 +56,14 @@ def first_file(variables: Iterable[str]) -> str | None:
     return next(filter(None, map(file_of, variables)), None)
 
 
+_CA: Final = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
+
+
+def authorities() -> str:
+    """Return the path of the CA certificates to trust: those in the environment, else certifi's."""
+    return first_file(_CA) or own_bundle()
+
+
 def own_bundle() -> str:
     """Return the path of certifi's CA certificates, which `certifi.where` gives after imports of 8 ms."""
     certifi = find_spec("certifi")
@@ -93,6 +101,9 @@ class Transient(Exception):
 class NoSuchObject(SourceError):
     """The bucket exists, but has no object of that name."""
 
+
+NOT_TLS: Final = re.compile("wrong version number|record layer failure|unknown protocol|http request|packet length")
+"""What OpenSSL says of a server that speaks HTTP where HTTPS was expected."""
 
 HTTP_TO_HTTPS: Final = re.compile("HTTP request to an HTTPS server|plain HTTP request was sent to HTTPS port")
 """What servers written in Go, and nginx, answer to HTTP where they speak HTTPS."""

@@ -34,7 +34,6 @@ _LONGER: Final = 1.5  # times as long for twice as many: the server is busy, not
 _REDIRECTS: Final = 20
 _SUPPRESS_CONNECT_HEADERS: Final = 265  # CURLOPT_SUPPRESS_CONNECT_HEADERS, for which pycurl has no name
 _BUFFER: Final = 1 << 18  # bytes that libcurl receives or sends at once
-_CA: Final = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 
 
 class WebClient:
@@ -43,7 +42,7 @@ class WebClient:
     libcurl follows redirects, and finds proxies in the environment and logins in .netrc by itself.
 
     Args:
-        headers: sent with each request, to every server; credentials of .netrc or a URL only to their own.
+        headers: sent with each request; where its server redirects to another one, without `Authorization`.
         verify: whether certificates are checked, or the path of the CA certificates.
         cert: paths of the client's certificate and key.
         timeout: seconds for connecting, and seconds without data.
@@ -79,13 +78,13 @@ class WebClient:
             pycurl.CONNECTTIMEOUT_MS: int(connect * 1000),
             pycurl.MAXREDIRS: _REDIRECTS,
             pycurl.REDIR_PROTOCOLS: pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS,
-            pycurl.UNRESTRICTED_AUTH: int(logged_in),
+            pycurl.UNRESTRICTED_AUTH: 0,
             pycurl.NETRC: pycurl.NETRC_IGNORED if logged_in else pycurl.NETRC_OPTIONAL,
             pycurl.NETRC_FILE: os.path.expanduser(os.environ.get("NETRC", "~/.netrc")),
             **dict(zip((pycurl.SSLCERT, pycurl.SSLKEY), cert or (), strict=False)),
         }
         if verify:
-            bundle = verify if isinstance(verify, str) else network.first_file(_CA) or network.own_bundle()
+            bundle = verify if isinstance(verify, str) else network.authorities()
             self._options[pycurl.CAPATH if os.path.isdir(bundle) else pycurl.CAINFO] = bundle
         else:
             self._options |= {pycurl.SSL_VERIFYPEER: 0, pycurl.SSL_VERIFYHOST: 0}

@@ -1,0 +1,135 @@
+"""Control calls over `requests`: what a cluster or a cloud is asked about itself, where speed does not decide.
+
+Bytes go through libcurl and obstore, with less than half of its CPU time. Importing it takes longer than converting a
+small bucket does, so it is imported with the first call.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+
+from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.spec.urls import server_of
+from tar2tf_cli.stores.retries import NOT_TLS, Transient, authorities, wrong_scheme
+
+if TYPE_CHECKING:
+    import requests
+
+_TLS_ALERT: Final = "\\x15\\x03"
+"""What a server that speaks HTTPS answers in the place of a status line, as exceptions quote it."""
+
+
+class Answer(NamedTuple):
+    """The answer to a control call, received whole.
+
+    Attributes:
+        status: the HTTP status.
+        headers: the headers by name, which is not case-sensitive.
+        text: the body.
+        server: the URL of the server that answered.
+        retry_after: how many seconds the server asks to wait; 0 if it does not say.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    text: str
+    server: str
+    retry_after: int
+
+
+def ask(
+    method: str,
+    url: str,
+    message: Mapping[str, Any] | None = None,
+    *,
+    timeout: tuple[float, float],
+    headers: Mapping[str, str] | None = None,
+    verify: bool | str = True,
+    cert: tuple[str, str] | None = None,
+    tls_hint: str = "",
+    follow: bool = True,
+) -> Answer:
+    """Send one request, whose headers do not leave the server that they are for.
+
+    Args:
+        method: the HTTP method.
+        url: where it goes.
+        message: sent as JSON.
+        timeout: seconds for connecting, and seconds without data.
+        headers: those of the request; they replace a login in .netrc.
+        verify: whether certificates are checked, or the path of the CA certificates.
+        cert: paths of the client's certificate and key.
+        tls_hint: what to do when a certificate is rejected.
+        follow: whether to go where the server redirects to.
+
+    Raises:
+        Transient: when the server is not reached or does not answer.
+        SourceError: when its certificate is rejected, it speaks HTTP instead of HTTPS or the reverse, or it redirects
+            in a loop.
+        UsageError: when the URL or a header is not valid.
+    """
+    import requests
+
+    def log_in(request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers.update(headers or {})
+        return request
+
+    if verify is False:  # as the user has asked
+        requests.packages.urllib3.disable_warnings()  # type: ignore[attr-defined]
+    options: dict[str, Any] = {"verify": authorities() if verify is True else verify, "cert": cert}
+    try:
+        found = requests.request(
+            method, url, json=message, auth=log_in, timeout=timeout, allow_redirects=follow, **options
+        )
+    except (requests.RequestException, UnicodeError) as error:
+        _raise_as_ours(error, server_of(url), tls_hint)
+    after = found.headers.get("Retry-After", "")
+    seconds = int(after) if after.isdecimal() else 0
+    return Answer(found.status_code, found.headers, found.text, server_of(found.url), seconds)
+
+
+def _raise_as_ours(error: Exception, server: str, tls_hint: str) -> NoReturn:
+    """Raise our error for an exception of requests.
+
+    Raises:
+        Transient: for failures that a retry may fix.
+        UsageError: for a URL or a header that is not valid.
+        SourceError: for the rest.
+    """
+    from requests import exceptions
+
+    if isinstance(error, ValueError):  # as exceptions for invalid URLs and headers are
+        hint = "check the endpoint, and the token or password"
+        raise UsageError("the address or a header of the request is not valid", hint=hint) from None
+    if isinstance(error, exceptions.TooManyRedirects):
+        raise SourceError("the server redirects in a loop", shard=server) from None
+    if isinstance(error, exceptions.SSLError):
+        if NOT_TLS.search(str(error).lower()):
+            raise wrong_scheme(server, "http") from None
+        raise SourceError(f"TLS failed: {_reason(error)}", shard=server, hint=tls_hint) from None
+    if isinstance(error, exceptions.Timeout):
+        raise Transient("no answer in time", server) from None
+    if _TLS_ALERT in str(error):
+        raise wrong_scheme(server, "https") from None
+    proxy = "the proxy: " if isinstance(error, exceptions.ProxyError) else ""
+    raise Transient(f"{proxy}{_reason(error)}", server) from None
+
+
+def _reason(error: Exception) -> str:
+    """Return the system's words for what failed, which exceptions of three libraries enclose."""
+    for cause in _causes(error):
+        if words := getattr(cause, "verify_message", ""):
+            return str(words)
+        if isinstance(cause, OSError) and cause.errno and cause.strerror:
+            return os.strerror(cause.errno) if cause.errno > 0 else cause.strerror
+    return "the connection broke off"
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and those that it encloses, as reasons, arguments or causes."""
+    yield error
+    inside = (getattr(error, "reason", None), *error.args, error.__cause__, error.__context__)
+    if following := next((each for each in inside if isinstance(each, BaseException)), None):
+        yield from _causes(following)
