@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = [
-    "AGAIN",
     "DamagedShardError",
     "ImageError",
     "Interrupted",
@@ -39,7 +38,6 @@ __all__ = [
     "NotAdjacentError",
     "NothingFoundError",
     "OutputExistsError",
-    "Problem",
     "ProblemsError",
     "RemoteError",
     "SampleError",
@@ -49,14 +47,6 @@ __all__ = [
     "Tar2tfError",
     "UsageError",
     "WorkerError",
-    "changed",
-    "count",
-    "few",
-    "meant",
-    "not_installed",
-    "read_failed",
-    "write_errors",
-    "write_failed",
 ]
 
 Problem: TypeAlias = "tuple[tuple[str | int, ...], str]"

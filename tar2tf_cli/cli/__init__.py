@@ -14,9 +14,20 @@ from typing import Any, Final, NoReturn
 import click
 from click.core import ParameterSource
 
+from tar2tf_cli.errors import Interrupted, ReaderGoneError, SinkError, Tar2tfError, UsageError, meant, not_installed
 from tar2tf_cli.spec.version import __version__
 
-_COMMANDS: Final = ("convert", "inspect", "verify", "export", "ops", "schema", "etl", "completion")
+_COMMANDS: Final = {
+    "convert": "convert:command",
+    "inspect": "inspect:command",
+    "verify": "verify:command",
+    "export": "export:command",
+    "ops": "ops:ops",
+    "schema": "ops:schema",
+    "etl": "etl:command",
+    "completion": "completion:command",
+}
+"""Where each command is defined: its module and its name there."""
 
 
 def _show_help(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -54,8 +65,6 @@ class Group(Quick, click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = self.list_commands(ctx)
         if args and not args[0].startswith("-") and args[0] not in known:
-            from tar2tf_cli.errors import meant
-
             raise click.UsageError(f"there is no command {args[0]!r}{meant(args[0], known)}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -69,7 +78,8 @@ class _Lazy(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = import_module(f"tar2tf_cli.cli.{cmd_name}").command
+        module, _, name = _COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(f"tar2tf_cli.cli.{module}"), name)
         return command
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
@@ -87,8 +97,6 @@ def _reader_gone() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        from tar2tf_cli.errors import ReaderGoneError
-
         raise ReaderGoneError("standard output was closed before everything was written") from None
 
 
@@ -146,8 +154,6 @@ def main(args: list[str] | None = None) -> NoReturn:
 
     If the reader of the output is gone, it exits with 141 and prints nothing, as other tools do.
     """
-    from tar2tf_cli.errors import Interrupted, ReaderGoneError, SinkError, Tar2tfError, not_installed
-
     _fill_standard_streams()
     failure: Tar2tfError
     try:
@@ -203,8 +209,6 @@ def _run(args: list[str] | None) -> int:
     try:
         code: Any = cli.main(args, prog_name="tar2tf", standalone_mode=False)
     except click.ClickException as error:
-        from tar2tf_cli.errors import UsageError
-
         if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
             error.show()
             return error.exit_code
@@ -222,8 +226,6 @@ def label(param: click.Parameter, context: click.Context | None) -> str:
 
 def _message(error: click.ClickException, context: click.Context | None) -> str:
     """What is wrong, in the words of our own errors."""
-    from tar2tf_cli.errors import meant
-
     if isinstance(error, click.NoSuchOption):
         params = context.command.get_params(context) if context else []
         known = [name for param in params for name in (*param.opts, *param.secondary_opts) if name.startswith("-")]

@@ -8,8 +8,10 @@ from typing import Any
 import click
 
 from tar2tf_cli.cli import Group
-from tar2tf_cli.cli.options import Command, input_option, option, seconds, together, whole, words
+from tar2tf_cli.cli.options import Command, input_option, option, seconds, together, whole_number, words
 from tar2tf_cli.cli.output import echo, message, print_json, print_table
+from tar2tf_cli.errors import UsageError
+from tar2tf_cli.ops import rules
 
 
 @click.group("etl", cls=Group)
@@ -166,8 +168,8 @@ def _done(name: str, stage: str | None, as_json: bool) -> int:
     more="Its input and output are not used. The default is the settings in TAR2TF_ETL_SETTINGS, which etl init sets.",
 )
 @option("--host ADDRESS", default="0.0.0.0", show_default=True, help="Address to listen on.")
-@option("--port N", type=whole, help="Port to listen on.  [default: PORT, else 8000]")
-@option("-j", "--num-workers N", type=whole, help="Number of processes.  [default: CPUs]")
+@option("--port N", type=whole_number, help="Port to listen on.  [default: PORT, else 8000]")
+@option("-j", "--num-workers N", type=whole_number, help="Number of processes.  [default: CPUs]")
 def serve(spec: str | None, host: str, port: int | None, num_workers: int | None) -> int:
     """Serve as a transformer in a pod of the cluster.
 
@@ -178,8 +180,6 @@ def serve(spec: str | None, host: str, port: int | None, num_workers: int | None
     """
     from tar2tf_cli.elsewhere.settings import ENVIRONMENT, TARGET, Settings
     from tar2tf_cli.engines import cpu_count
-    from tar2tf_cli.errors import UsageError
-    from tar2tf_cli.ops import rules
     from tar2tf_cli.spec.yaml_file import SpecFile
 
     if not os.environ.get(TARGET):
@@ -191,7 +191,7 @@ def serve(spec: str | None, host: str, port: int | None, num_workers: int | None
         raise UsageError(f"there are no settings: give --spec, or set {ENVIRONMENT}")
     settings = Settings.of_file(SpecFile(spec)) if spec else Settings.load(os.environ[ENVIRONMENT])
     given, label = port or os.environ.get("PORT", 8000), "--port" if port else "PORT"
-    port = rules.accepted(rules.whole(1, 65535), given, label)
+    port = rules.accepted(rules.whole_number(1, 65535), given, label)
     try:
         from tar2tf_cli.elsewhere.server import check_address, serve
     except ImportError as error:

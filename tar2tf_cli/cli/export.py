@@ -8,6 +8,7 @@ import click
 
 from tar2tf_cli.cli.options import Command, completing, output_option
 from tar2tf_cli.cli.output import echo
+from tar2tf_cli.errors import UsageError
 
 
 @click.command("export", cls=Command)
@@ -40,7 +41,6 @@ def command(format: str, manifest: str, name: str | None, class_names: Sequence[
     TensorFlow Datasets finds shards that are numbered with <00000> or <00000>-of-<total>, and a single shard.
     """
     from tar2tf_cli.datasets.tfds import export_tfds
-    from tar2tf_cli.errors import UsageError
 
     pairs = [text.partition("=") for text in class_names]
     for feature, equals, path in pairs:

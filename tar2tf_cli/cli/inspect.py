@@ -16,7 +16,7 @@ from tar2tf_cli.cli.options import (
     shards_arguments,
     store_options,
     tar_options,
-    whole,
+    whole_number,
     work_options,
 )
 from tar2tf_cli.cli.output import (
@@ -52,7 +52,7 @@ _TOGETHER: Final = ({"--keys", "-n"}, {"-n", "--json"}, {"--html", "--json"}, {"
 
 @click.command("inspect", cls=Command)
 @shards_arguments()
-@output_option("-n N", "samples", type=whole, help="Print the first N samples, also with --json.")
+@output_option("-n N", "samples", type=whole_number, help="Print the first N samples, also with --json.")
 @output_option("--code", is_flag=True, help="Print Python code that parses the records.")
 @output_option("--html FILE", type=new_file, help="Write a page that shows the dataset.")
 @output_option("--keys", is_flag=True, help="Print the key of every sample, one per line.")

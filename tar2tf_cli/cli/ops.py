@@ -1,4 +1,4 @@
-"""`tar2tf ops`: prints the ops with their fields and examples, as text or JSON."""
+"""`tar2tf ops` and `tar2tf schema`: print what a spec file may hold, for people and for editors."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 
 from tar2tf_cli.cli.options import Command, completing, option
 from tar2tf_cli.cli.output import print_json, terminal_width
+from tar2tf_cli.errors import UsageError, meant
 
 if TYPE_CHECKING:
     from tar2tf_cli.ops import Op
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 @click.command("ops", cls=Command)
 @click.argument("name", nargs=-1, shell_complete=completing("op_names"))
 @option("--json", "as_json", is_flag=True, help="Print the ops as JSON.")
-def command(name: tuple[str, ...], as_json: bool) -> int:
+def ops(name: tuple[str, ...], as_json: bool) -> int:
     """Show the ops, which change samples on their way into records.
 
     \b
@@ -29,7 +30,6 @@ def command(name: tuple[str, ...], as_json: bool) -> int:
     Each is shown as written after --op of tar2tf convert. In a spec file, an item of ops is the same text, or
     NAME: FIELDS, such as resize: {ext: jpg, size: [64, 64]}. NAME selects ops; by default all are shown.
     """
-    from tar2tf_cli.errors import UsageError, meant
     from tar2tf_cli.ops import OPS
 
     for wanted in name:
@@ -54,3 +54,22 @@ def _lines(op: type[Op]) -> Iterator[str]:
         yield from wrap(text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
     for example in op.examples:
         yield f"    --op {example}"
+
+
+@click.command("schema", cls=Command)
+def schema() -> int:
+    """Print the JSON Schema of spec files, for editors.
+
+    \b
+    tar2tf schema > tar2tf.schema.json
+
+    In editors that use the YAML language server, such as VS Code with its YAML extension, this first line of a spec
+    file completes and checks the rest:
+
+    \b
+    # yaml-language-server: $schema=tar2tf.schema.json
+    """
+    from tar2tf_cli.spec.schema import spec_schema
+
+    print_json(spec_schema())
+    return 0

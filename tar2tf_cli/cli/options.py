@@ -6,16 +6,15 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from tar2tf_cli.cli import Quick, label
+from tar2tf_cli.ops import rules
 
 if TYPE_CHECKING:
     from tar2tf_cli.spec.urls import Reach
-
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -132,9 +131,7 @@ class Words(click.Choice):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value in self.choices:
             return str(value)
-        from tar2tf_cli.ops.rules import one_of
-
-        return str(_checked(one_of(*self.choices), value, param, ctx))
+        return str(_checked(rules.one_of(*self.choices), value, param, ctx))
 
 
 class _Number(click.ParamType):  # type: ignore[type-arg]
@@ -142,19 +139,19 @@ class _Number(click.ParamType):  # type: ignore[type-arg]
 
     Args:
         name: what the value is called in the help.
-        rule: returns the rule, whose module is imported only where a value is given.
+        rule: what a value has to be.
     """
 
-    def __init__(self, name: str, rule: Callable[[], Callable[[Any, str], Any]]) -> None:
+    def __init__(self, name: str, rule: Callable[[Any, str], Any]) -> None:
         self.name = name
         self._rule = rule
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return _checked(self._rule(), value, param, ctx)
+        return _checked(self._rule, value, param, ctx)
 
 
-whole = _Number("N", lambda: import_module("tar2tf_cli.ops.rules").whole(1, 2**63 - 1))
-seconds = _Number("SECONDS", lambda: import_module("tar2tf_cli.spec.urls").seconds)
+whole_number = _Number("N", rules.whole_number(1, 2**63 - 1))
+seconds = _Number("SECONDS", rules.seconds)
 
 
 class _NewFile(click.ParamType):  # type: ignore[type-arg]
@@ -193,9 +190,7 @@ new_file, new_file_in_output = _NewFile(), _NewFile(folder_is_there=False)
 def _checked(
     rule: Callable[[Any, str], Any], value: Any, param: click.Parameter | None, ctx: click.Context | None
 ) -> Any:
-    from tar2tf_cli.ops.rules import accepted
-
-    return accepted(rule, value, label(param, ctx) if param else "")
+    return rules.accepted(rule, value, label(param, ctx) if param else "")
 
 
 def words(*choices: str) -> dict[str, Any]:
@@ -236,7 +231,7 @@ def reach_of(options: Mapping[str, Any]) -> Reach:
 
 
 work_options = together(
-    option("-j", "--num-workers N", type=whole, help="Number of worker processes.  [default: CPUs]"),
+    option("-j", "--num-workers N", type=whole_number, help="Number of worker processes.  [default: CPUs]"),
     option(
         "--retry-for SECONDS",
         type=seconds,

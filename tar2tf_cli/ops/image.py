@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 from tar2tf_cli.errors import ImageError, SampleError
 from tar2tf_cli.formats import image, npy
 from tar2tf_cli.ops.base import Op, OpContext, keyword_aliases, register
-from tar2tf_cli.ops.rules import Rule, one_of, rule, text, whole
+from tar2tf_cli.ops.rules import Rule, one_of, rule, text, whole_number
 from tar2tf_cli.samples.names import KEY, Sample
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class _ImageOp(Op):
 
 @rule(enum=list(image.CHANNELS))
 def _channels(channels: Any, label: str) -> int:
-    number = whole()(channels, label)
+    number = whole_number()(channels, label)
     if number not in image.CHANNELS:
         raise ValueError(f"{label} must be 0 (as in the file), 1 (gray) or 3 (RGB), not {number}")
     return number
@@ -147,9 +147,9 @@ class Cast(_DtypeOp):
 
 @rule(
     anyOf=[
-        {"type": "array", "items": whole(1).schema, "minItems": 2, "maxItems": 2},
+        {"type": "array", "items": whole_number(1).schema, "minItems": 2, "maxItems": 2},
         {"type": "string", "pattern": "^[1-9][0-9]*(x[1-9][0-9]*)?$"},
-        whole(1).schema,
+        whole_number(1).schema,
     ]
 )
 def _size(size: Any, label: str) -> tuple[int, int]:
@@ -157,7 +157,7 @@ def _size(size: Any, label: str) -> tuple[int, int]:
     several = not isinstance(size, str) and hasattr(size, "__iter__")
     parts = list(size) if several else str(size).split("x")
     try:
-        numbers = [whole(1)(part, label) for part in parts]
+        numbers = [whole_number(1)(part, label) for part in parts]
     except ValueError:
         numbers = []
     if len(numbers) != 2 and (several or len(numbers) != 1):
@@ -237,7 +237,11 @@ class Encode(_ImageOp):
     name = "encode"
     usage = "encode:EXT,jpeg|png[,quality=Q]"
     examples = ("encode:jpg,jpeg", "encode:jpg,jpeg,quality=90", "encode:png,png")
-    checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text, "format": one_of("jpeg", "png"), "quality": whole(1, 100)}
+    checks: ClassVar[Mapping[str, Rule[Any]]] = {
+        "ext": text,
+        "format": one_of("jpeg", "png"),
+        "quality": whole_number(1, 100),
+    }
 
     format: Literal["jpeg", "png"] = "jpeg"
     quality: Any = 95

@@ -44,7 +44,7 @@ def text(value: Any, label: str) -> str:
     return given
 
 
-def whole(least: int | None = None, most: int | None = None) -> Rule[int]:
+def whole_number(least: int | None = None, most: int | None = None) -> Rule[int]:
     """Accept a whole number within limits."""
     limits = {"minimum": least, "maximum": most}
 
@@ -63,6 +63,17 @@ def whole(least: int | None = None, most: int | None = None) -> Rule[int]:
         return number
 
     return check
+
+
+def seconds(value: Any, label: str) -> float:
+    """Accept a number of seconds, 0 or more."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = -1
+    if isinstance(value, bool) or not number >= 0:
+        raise ValueError(f"{label} must be a number of seconds, 0 or more, not {value!r}")
+    return number
 
 
 def one_of(*choices: str) -> Rule[Any]:
@@ -95,7 +106,7 @@ def workers(given: int | None) -> int | None:
     Raises:
         UsageError: when it is less than 1.
     """
-    return None if given is None else accepted(whole(1), given, "workers")
+    return None if given is None else accepted(whole_number(1), given, "workers")
 
 
 def refusal(label: str, value: Any, choices: Sequence[Any]) -> str:

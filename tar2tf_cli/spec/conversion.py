@@ -19,7 +19,7 @@ from tar2tf_cli.samples.names import KeySplit, Sample
 from tar2tf_cli.spec import fields as check
 from tar2tf_cli.spec.fields import Checked, Exact, fields_of
 from tar2tf_cli.spec.output_path import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate
-from tar2tf_cli.spec.urls import as_recorded, check_url, is_remote, seconds, without_secrets
+from tar2tf_cli.spec.urls import as_recorded, check_url, is_remote, without_secrets
 
 PathText: TypeAlias = "str | os.PathLike[str]"
 Texts: TypeAlias = "str | Sequence[str]"
@@ -99,8 +99,8 @@ class Output:
 
     path: Checked[PathText, str] = Checked(rules.text)
     max_shard_size: Checked[float | str | None, int | None] = Checked(check.size, None)
-    num_shards: Exact[int | None] = Checked(rules.whole(1, 1_000_000), None)
-    records_per_shard: Exact[int | None] = Checked(rules.whole(1), None)
+    num_shards: Exact[int | None] = Checked(rules.whole_number(1, 1_000_000), None)
+    records_per_shard: Exact[int | None] = Checked(rules.whole_number(1), None)
     compression: Exact[Compression] = Checked(rules.one_of("none", "gzip"), "none")
     index: Exact[bool] = Checked(check.flag, False)
 
@@ -184,18 +184,18 @@ class Conversion:
         check.select, None
     )
     preset: Exact[str | None] = Checked(check.preset, None)
-    image_size: Exact[int | None] = Checked(rules.whole(1), None)
-    max_pixels: Exact[int] = Checked(rules.whole(1), DEFAULT_MAX_PIXELS)
+    image_size: Exact[int | None] = Checked(rules.whole_number(1), None)
+    max_pixels: Exact[int] = Checked(rules.whole_number(1), DEFAULT_MAX_PIXELS)
     max_entry_size: Checked[int | str, int] = Checked(check.size, MAX_ENTRY_SIZE)
     types: Checked[Mapping[str, TypeName] | Texts, Mapping[str, TypeName]] = Checked(check.types, ())
     record_to_example: Exact[Callable[[Sample], Any] | None] = Checked(check.function, None)
     shuffle: Exact[bool] = Checked(check.flag, False)
-    seed: Exact[int] = Checked(rules.whole(), 0)
-    limit: Exact[int | None] = Checked(rules.whole(0, 2**63 - 1), None)
+    seed: Exact[int] = Checked(rules.whole_number(), 0)
+    limit: Exact[int | None] = Checked(rules.whole_number(0, 2**63 - 1), None)
     split: Checked[Mapping[str, float] | str, Mapping[str, float]] = Checked(check.split, ())
     on_error: Exact[OnError] = Checked(rules.one_of("fail", "skip"), "fail")
-    max_errors: Exact[int | None] = Checked(rules.whole(0), None)
-    retry_for: Exact[float | None] = Checked(seconds, None, recorded=False)
+    max_errors: Exact[int | None] = Checked(rules.whole_number(0), None)
+    retry_for: Exact[float | None] = Checked(rules.seconds, None, recorded=False)
     remote_exec: Exact[bool | None] = Checked(check.flag, None, recorded=False)
     etl: Exact[str | None] = Checked(rules.text, None, recorded=False)
     example_ops: Checked[Ops, tuple[Op, ...]] = Checked(check.ops, ())

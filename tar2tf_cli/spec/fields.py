@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 from tar2tf_cli.errors import Problem, ProblemsError, UsageError
 from tar2tf_cli.features.feature_map import TYPES
 from tar2tf_cli.features.presets import PRESETS, find_preset
-from tar2tf_cli.ops.rules import JsonSchema, accepted, refusal, rule, text, whole
+from tar2tf_cli.ops.rules import JsonSchema, accepted, refusal, rule, text, whole_number
 from tar2tf_cli.ops.select import Selection, parse_select
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def flag(value: Any, label: str) -> bool:
     return bool(value)
 
 
-@rule(anyOf=[whole(1).schema, {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? *([kKMGTPE]i?)?[bB]?$"}])
+@rule(anyOf=[whole_number(1).schema, {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? *([kKMGTPE]i?)?[bB]?$"}])
 def size(value: Any, label: str) -> int:
     """Accept a size in bytes: `100MB` (10^8), `100MiB` (binary) or a number."""
     if type(value) is int and value > 0:
@@ -208,10 +208,10 @@ def arguments(value: Any, label: str) -> dict[str, Any]:
     return parsed
 
 
-@rule(type="array", items=whole(0).schema, minItems=2, maxItems=2)
+@rule(type="array", items=whole_number(0).schema, minItems=2, maxItems=2)
 def rows(value: Any, label: str) -> tuple[int, int]:
     """Accept a first row and an exclusive end."""
-    numbers = [whole(0)(item, label) for item in value] if isinstance(value, (list, tuple)) else []
+    numbers = [whole_number(0)(item, label) for item in value] if isinstance(value, (list, tuple)) else []
     if len(numbers) != 2 or numbers[0] > numbers[1]:
         raise ValueError(f"{label} must be a first row and an exclusive end, not {value!r}")
     return numbers[0], numbers[1]

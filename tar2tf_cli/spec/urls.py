@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Final, TypedDict
+from typing import Final, TypedDict
 
 from tar2tf_cli.errors import UsageError
-from tar2tf_cli.ops.rules import accepted
+from tar2tf_cli.ops.rules import accepted, seconds
 
 _USER: Final = re.compile(r"(?<=://)(?:[^/@:]+:[^@]*|[^/@]+)@")  # an S3 key may contain slashes
 _WEB_USER: Final = re.compile(r"(?<=://)[^/?#]*@")
@@ -83,17 +83,6 @@ class Reach(TypedDict, total=False):
     endpoint: str | None
     retry_for: float | None
     no_sign_request: bool
-
-
-def seconds(value: Any, label: str) -> float:
-    """Accept a number of seconds, 0 or more."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = -1
-    if isinstance(value, bool) or not number >= 0:
-        raise ValueError(f"{label} must be a number of seconds, 0 or more, not {value!r}")
-    return number
 
 
 def seconds_in(variable: str, otherwise: float) -> float:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tar2tf_cli.ops.rules import text, whole
+from tar2tf_cli.ops.rules import text, whole_number
 
 
 @pytest.mark.parametrize("value", [2, 5, "2", "5"])
 def test_a_whole_number_may_be_either_limit(value: int | str) -> None:
-    assert whole(2, 5)(value, "n") == int(value)
+    assert whole_number(2, 5)(value, "n") == int(value)
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_a_whole_number_may_be_either_limit(value: int | str) -> None:
 )
 def test_what_lies_beyond_a_limit_or_is_not_whole_is_refused(value: object, message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
-        whole(2, 5)(value, "n")
+        whole_number(2, 5)(value, "n")
 
 
 @pytest.mark.parametrize("value", ["", 7, None, b"x"])
