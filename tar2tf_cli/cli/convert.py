@@ -355,7 +355,8 @@ def command(ctx: click.Context, /, **options: Any) -> int:
     The manifest is written beside the shards. To continue an interrupted run, repeat the command.
     """
     from tar2tf_cli.conversion.plan import make_plan
-    from tar2tf_cli.conversion.run import convert, where_records_are_made
+    from tar2tf_cli.conversion.run import convert
+    from tar2tf_cli.elsewhere import beside
 
     with prints_on_stderr():
         conversion, as_json = _conversion(ctx), options["as_json"]
@@ -372,7 +373,7 @@ def command(ctx: click.Context, /, **options: Any) -> int:
         from tar2tf_cli.conversion.preview import outcome
 
         plan = make_plan(conversion, **where)
-        where_records_are_made(plan, Terminal())  # refuses what a cluster cannot do
+        beside(plan.work, plan.source, plan.inputs, Terminal())  # refuses what a cluster cannot do
         how = {name: options[name] for name in ("endpoint", "overwrite", "update")}
         print_plan(plan, outcome(plan, **how), as_json=as_json)
         return 0

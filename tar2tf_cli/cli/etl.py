@@ -72,7 +72,7 @@ def init(spec: str, endpoint: str | None, as_json: bool, **how: Any) -> int:
     Conversions of this spec then run in the cluster until tar2tf etl delete. The name of the transformer is printed.
     One that was stopped, or whose pods ended, is replaced.
     """
-    from tar2tf_cli.elsewhere.deploy import init_for_spec
+    from tar2tf_cli.elsewhere.transformers import init_for_spec
 
     made = init_for_spec(spec, endpoint, **how)
     if as_json:
@@ -92,7 +92,7 @@ def list_all(endpoint: str | None, as_json: bool) -> int:
 
     Transformers of other programs are listed, too. Aborted means that one was stopped, or that its pods ended.
     """
-    from tar2tf_cli.elsewhere.deploy import ask
+    from tar2tf_cli.elsewhere.transformers import ask
 
     stages = sorted(ask(endpoint, lambda cluster: cluster.stages()).items())
     if as_json:
@@ -111,7 +111,7 @@ def logs(name: str, endpoint: str | None, as_json: bool) -> int:
     \b
     tar2tf etl logs tar2tf-0123456789abcdef
     """
-    from tar2tf_cli.elsewhere.deploy import ask
+    from tar2tf_cli.elsewhere.transformers import ask
 
     pods = sorted(ask(endpoint, lambda cluster: cluster.logs(name)).items())
     if as_json:
@@ -134,7 +134,7 @@ def stop(name: str, endpoint: str | None, as_json: bool) -> int:
 
     Its name stays taken until tar2tf etl delete, or until tar2tf etl init makes it again.
     """
-    from tar2tf_cli.elsewhere.deploy import ask
+    from tar2tf_cli.elsewhere.transformers import ask
 
     ask(endpoint, lambda cluster: cluster.stop(name))
     return _done(name, "Aborted", as_json)
@@ -149,7 +149,7 @@ def delete(name: str, endpoint: str | None, as_json: bool) -> int:
     \b
     tar2tf etl delete tar2tf-0123456789abcdef
     """
-    from tar2tf_cli.elsewhere.deploy import ask
+    from tar2tf_cli.elsewhere.transformers import ask
 
     ask(endpoint, lambda cluster: cluster.delete(name))
     return _done(name, None, as_json)

@@ -17,9 +17,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tar2tf_cli.conversion.plan import make_plan
-from tar2tf_cli.conversion.run import convert, where_records_are_made
+from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.targets import FilesTarget
 from tar2tf_cli.datasets.stream import Stream
+from tar2tf_cli.elsewhere import samples_beside
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.stored import MAX_ENTRY_SIZE
@@ -154,7 +155,8 @@ class Dataset:
             wanted = {plain.ext_name: plain.ext_name for plain in flatten({"": make}).values()}
         until_the_end = contextlib.ExitStack()
         atexit.register(until_the_end.close)
-        read = where_records_are_made(plan._replace(conversion=replace(conversion, select=wanted)), Events(), workers)
+        work = replace(plan.work, select=wanted)
+        read = samples_beside(work, plan.source, plan.inputs, Events(), workers)
         return Stream(plan, make, workers, shuffle=shuffle, source=until_the_end.enter_context(read))
 
     def _conversion(

@@ -18,11 +18,10 @@ from tar2tf_cli.conversion.sharding import Origin, Shard, ShardReport
 from tar2tf_cli.errors import OutputExistsError, write_errors
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.files import RecordFile, sync
-from tar2tf_cli.stores import Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.existing import EarlierOutput
-    from tar2tf_cli.conversion.tasks import Placing
+    from tar2tf_cli.stores.store import Store
 
 
 _CACHE: Final = "set XDG_CACHE_HOME to a folder that can be written to, for unfinished work"
@@ -102,24 +101,20 @@ class Publisher:
         """Whether finished shards are read again, for example to upload them."""
         return not self._sink.renames
 
-    def placing(self, read: Source, stems: Sequence[str]) -> Placing | None:
-        """How a cluster stores the shards at their final places itself, one for each input; None where it cannot.
+    @property
+    def store(self) -> Store | None:
+        """The bucket in which others may write shards; None for folders, and while an update keeps what is there."""
+        return None if self.earlier else self._sink.store
 
-        Args:
-            read: gives the records.
-            stems: the stem of each input.
-        """
-        store, claim = self._sink.store, self._claim
-        if self.earlier or store is None or not read.places_in(store):
-            return None
-        from tar2tf_cli.conversion.tasks import Placing
-
+    def final_names(self, stems: Sequence[str]) -> tuple[list[str], frozenset[str]]:
+        """Get ready for shards that others write, one for each stem; their names, and those that may be replaced."""
+        claim = self._claim
         for path in self.journal:
             sync(path)
         paths = [claim.path(Shard(stem, 0)) for stem in stems]
         self._working_folder.note({"paths": [path.removeprefix(claim.prefix) for path in paths]})
         self._begin_to_replace()
-        return Placing(store, paths, frozenset(self._takeover.found))
+        return paths, frozenset(self._takeover.found)
 
     @property
     def journal(self) -> Sequence[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from tar2tf_cli.conversion.existing import NO_MANIFEST, make_claim
@@ -11,15 +11,16 @@ from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.publish import Publisher
 from tar2tf_cli.conversion.schedule import ConversionSchedule
+from tar2tf_cli.conversion.sharding import Origin, Shard, ShardReport
 from tar2tf_cli.conversion.tally import Summary, Tally
 from tar2tf_cli.conversion.tasks import Worker
-from tar2tf_cli.elsewhere import place_of
+from tar2tf_cli.elsewhere import beside, place_of
 from tar2tf_cli.engines import Place
-from tar2tf_cli.engines.base import run_tasks
+from tar2tf_cli.engines.base import Engine, InOrder, RecordMaker, StoredShard, run_tasks
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.ops.rules import workers as number_of
-from tar2tf_cli.spec.conversion import Conversion, Output
+from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.output_path import STDOUT
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import Source
@@ -78,55 +79,74 @@ def convert(
         raise UsageError("cannot be read on other machines", shard=plan.source.bucket, hint="write it to a file first")
     target = target or _target(plan, events, endpoint=endpoint, overwrite=overwrite, update=update, apart=apart)
     with closing(place):
+        if not place.shared:
+            place = beside(plan.work, plan.source, plan.inputs, events) or place
         return _run(plan, target, place, workers, events)
 
 
 def _run(plan: Plan, target: Target, place: Place, workers: int | None, events: Events) -> Summary:
-    records = nullcontext(plan.source) if place.shared else where_records_are_made(plan, events)
     manifest = plan.manifest()
     with target:
         if target.up_to_date:
             return _finished_before(target.up_to_date, target.manifest)
-        output, cpus = plan.conversion.output, workers or place.cpus
+        cpus = workers or place.cpus
         readers = plan.readers(cpus)
         beside = int(readers > 1 and plan.source.remote)  # one more task to write shards, so that no reader has to wait
         inputs = [path for path in plan.source.paths([plan.inputs[0], plan.inputs[-1]]) if not is_remote(path)]
         engine = place.engine(readers + beside, carries=target.reads_shards, inputs=inputs)
         tally = Tally(plan, events)
-        with records as read:
-            placing = target.placing(read, plan.stems) if _may_be_placed(output) else None
-            direct = not (target.reads_shards or output.index)
-            fills = direct and not (place.shared or placing or output.compresses_shards)
-            threads = place.threads(plan.threads(cpus))
-            worker = Worker(plan.work, read, plan.inputs, target.folder, threads, direct, fills, placing=placing)
-            with closing(ConversionSchedule(plan, worker, readers, target, tally, events)) as schedule:
-                run_tasks(schedule, engine, worker)
+        with place.maker() as maker:
+            if maker and _may_be_stored(plan.conversion) and target.store and maker.stores_in(target.store):
+                _store(plan, maker, engine, target, tally, events)
+            else:
+                worker = _worker(plan, target, place, maker, cpus)
+                with closing(ConversionSchedule(plan, worker, readers, target, tally, events)) as schedule:
+                    run_tasks(schedule, engine, worker)
         tally.fill_in(manifest)
         tally.summary.shards = target.finish(manifest, plan.documents(tally.described))
         tally.summary.manifest = target.manifest
     return tally.summary
 
 
-def where_records_are_made(plan: Plan, events: Events, samples: int = 0) -> AbstractContextManager[Source]:
-    """The source to read: the plan's own, or one whose records are made in its cluster.
-
-    Args:
-        plan: the conversion.
-        events: notified of the choice.
-        samples: how many inputs to fetch ahead for a source of samples to which the ops were applied; 0 for records.
-    """
-    spec = plan.conversion
-    if not (spec.remote_exec or spec.etl) and plan.source.transformers() is None:
-        return nullcontext(plan.source)
-    from tar2tf_cli.elsewhere import source as choose
-
-    return choose.where_records_are_made(plan.work, plan.source, plan.inputs, events, samples)
+def _worker(plan: Plan, target: Target, place: Place, maker: RecordMaker | None, cpus: int) -> Worker:
+    """The context of the tasks that read inputs and write shards."""
+    output = plan.conversion.output
+    direct = not (target.reads_shards or output.index)
+    fills = direct and not (place.shared or output.compresses_shards)
+    threads = place.threads(plan.threads(cpus))
+    return Worker(plan.work, plan.source, plan.inputs, target.folder, threads, direct, fills, maker=maker)
 
 
-def _may_be_placed(output: Output) -> bool:
-    """Whether each shard has the records of one input, and nothing else."""
-    limited = output.is_limited or output.limit is not None
-    return output.template.fields == {"input"} and not (limited or output.index or output.compression != "none")
+def _may_be_stored(spec: Conversion) -> bool:
+    """Whether each shard has the records of one input, all of them and nothing else."""
+    output = spec.output
+    limited = spec.limit is not None or output.is_limited or output.limit is not None
+    changed = spec.shuffle or output.index or output.compression != "none"
+    return output.template.fields == {"input"} and not (limited or changed)
+
+
+def _store(plan: Plan, maker: RecordMaker, engine: Engine, target: Target, tally: Tally, events: Events) -> None:
+    """Have what makes the records store the shards under their final names, one for each input."""
+    names, replaceable = target.final_names(plan.stems)
+    shards = dict(zip(names, plan.inputs, strict=True))
+    tasks, context = maker.storing(shards, target.store, replaceable, target.folder)
+
+    def stored(number: int, made: StoredShard) -> None:
+        tally.add_input(number, made.report)
+        if not made.size:
+            return
+        records = made.report.samples
+        shard = Shard(plan.stems[number], 0, size=made.size, records=records)
+        if plan.tracked:
+            shard.came_from(Origin(number, records, made.size, made.first))
+        tally.add_shard(shard)
+        tally.foresee(())
+        tally.summary.bytes += made.size
+        target.seal(shard, ShardReport(made.size, records, made.crc))
+
+    events.planned(len(tasks), plan.size)
+    where = [plan.source.locate(item.name) for item in plan.inputs]
+    run_tasks(InOrder(tasks, where, stored, events.progress), engine, context)
 
 
 def _target(plan: Plan, events: Events, **options: Any) -> Target:

@@ -135,7 +135,7 @@ class InputQueue:
         """How many inputs one task may read: several if a task for each would take longer than reading them."""
         size = self._inputs[first].size
         small = size is not None and size <= _GROUP_BYTES // _GROUP_INPUTS
-        return _GROUP_INPUTS if (self._remote or small) and not self._worker.placing else 1
+        return _GROUP_INPUTS if self._remote or small else 1
 
 
 class ConversionSchedule(Schedule):
@@ -211,8 +211,7 @@ class ConversionSchedule(Schedule):
         elif error:
             raise error
         elif isinstance(task, WriteShard):
-            unsynced = [] if result.placed else self._target.unsynced(task.shard)
-            self._flusher.submit(unsynced, (task.shard, result))
+            self._flusher.submit(self._target.unsynced(task.shard), (task.shard, result))
 
     def _take_group(self, group: Group) -> None:
         """Keep what was read; the error of an input is raised once those before it have been divided among shards."""

@@ -119,12 +119,11 @@ class Shard:
 
 
 class ShardReport(NamedTuple):
-    """A shard as written: bytes on disk, records, CRC-32C of the file; whether it is at its final place already."""
+    """A shard as written: bytes on disk, records, CRC-32C of the file."""
 
     size: int
     records: int
     crc: int
-    placed: bool = False
 
 
 class Units(NamedTuple):

@@ -14,13 +14,12 @@ from tar2tf_cli.conversion.sharding import Shard, ShardReport
 from tar2tf_cli.errors import OutputExistsError, SinkError, UsageError, write_errors, write_failed
 from tar2tf_cli.formats.files import RecordStream, crc32c_of_file, sync
 from tar2tf_cli.formats.tfrecord import begins_record
-from tar2tf_cli.stores import Source
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from tar2tf_cli.conversion.existing import EarlierOutput
-    from tar2tf_cli.conversion.tasks import Placing
+    from tar2tf_cli.stores.store import Store
 
 
 class Target(Protocol):
@@ -49,9 +48,14 @@ class Target(Protocol):
 
     def __exit__(self, *exception: object) -> None: ...
 
-    def placing(self, read: Source, stems: Sequence[str]) -> Placing | None:
-        """How a cluster stores the shards at their final places itself, one for each input; None where it cannot."""
+    @property
+    def store(self) -> Store | None:
+        """The bucket in which others may write shards under their final names; None where only this process may."""
         return None
+
+    def final_names(self, stems: Sequence[str]) -> tuple[list[str], frozenset[str]]:
+        """Get ready for shards that others write, one for each stem; their names, and those that may be replaced."""
+        return [], frozenset()
 
     @property
     def journal(self) -> Sequence[str]:

@@ -7,18 +7,19 @@ import queue
 import re
 import threading
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import accumulate, chain, islice, pairwise
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from tar2tf_cli.conversion.sharding import Piece, Shard, ShardReport
 from tar2tf_cli.conversion.shuffling import rows_of
 from tar2tf_cli.conversion.spool import COLUMNS, Part, Spool, SpoolIndex, StoredIndex, gzip_stream
 from tar2tf_cli.conversion.working_folder import entry_of, line_of
-from tar2tf_cli.errors import NotAdjacentError, OutputExistsError, SourceError, Tar2tfError, WorkerError, changed
+from tar2tf_cli.engines.base import RecordMaker
+from tar2tf_cli.errors import NotAdjacentError, SourceError, Tar2tfError, WorkerError, changed
 from tar2tf_cli.features.schema import Schema
 from tar2tf_cli.flow.reading import Making, Reading
 from tar2tf_cli.formats.checksums import crc32c
@@ -29,10 +30,6 @@ from tar2tf_cli.samples.grouping import Batch
 from tar2tf_cli.sinks import Flusher
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source
-
-if TYPE_CHECKING:
-    from tar2tf_cli.stores.store import Store
-
 
 FileKind: TypeAlias = Literal["index", "spool", "table"]
 
@@ -126,45 +123,6 @@ def load_group(path: str) -> Group | None:
         return None
 
 
-class Placing(NamedTuple):
-    """Where a cluster stores the shards of a conversion.
-
-    Attributes:
-        store: the bucket.
-        paths: the name of each input's shard, by the number of the input.
-        replaceable: names of objects that may be replaced.
-    """
-
-    store: Store
-    paths: list[str]
-    replaceable: frozenset[str]
-
-    def place(self, source: Source, numbers: tuple[int, ...], inputs: Sequence[ObjectInfo]) -> Group:
-        """Have the shard of an input stored.
-
-        Raises:
-            OutputExistsError: when another program wrote an object of that name.
-        """
-        (number,) = numbers
-        path = self.paths[number]
-        where = self.store.locate(path)
-        there = self.store.persist(lambda: self.store.head(path), shard=where)
-        if there and os.path.normpath(path) not in self.replaceable:
-            raise OutputExistsError("another program wrote it during the conversion", shard=where, replaceable=True)
-        group = Group(numbers)
-        report, sizes, group.spool_crc = source.place(inputs[number], self.store, path)
-        group.index.sizes.extend(sizes)
-        group.index.records.extend([1, report.samples - 1][: len(sizes)])
-        group.add(report)
-        return group
-
-    def is_there(self, shard: Shard) -> bool:
-        """Whether the shard of an input is there."""
-        path = self.paths[shard.pieces[0].group]
-        found = self.store.persist(lambda: self.store.head(path), shard=self.store.locate(path))
-        return found is not None and found.size == shard.size
-
-
 _LARGE_RECORD: Final = 8192
 _PROBE: Final = 16
 _LOADED: Final = 1 << 17  # up to this size, reading an input again costs more than copying it
@@ -181,7 +139,7 @@ class Worker:
         direct: whether shards are written without the page cache, as nothing reads them soon afterwards.
         fills: whether a shard is written while it fills up.
         stores_indexes: whether indexes are read from their files, as all are needed before the first shard is planned.
-        placing: where a cluster stores the shards itself; None where they are written here.
+        maker: makes the records elsewhere; None where the tasks make them of the inputs.
         on_bytes: called with the number of stored bytes after each read of an input.
     """
 
@@ -193,7 +151,7 @@ class Worker:
     direct: bool = False
     fills: bool = False
     stores_indexes: bool = False
-    placing: Placing | None = None
+    maker: RecordMaker | None = None
     on_bytes: Callable[[int], None] | None = None
     scratch: str = ""
     _making: Making | None = None
@@ -213,10 +171,12 @@ class Worker:
 
     def read(self, number: int, **options: Any) -> Reading:
         """Open an input for reading; its records may be made elsewhere."""
-        self._making = making = self._making or Making(self.conversion, self.source)
         item = self.inputs[number]
-        made: Reading | None = self.source.records(item, self.on_bytes)
-        return made or Reading(self.conversion, self.source, item, first=number == 0, making=making, **options)
+        if self.maker:
+            made: Reading = self.maker.read(item, self.on_bytes)
+            return made
+        self._making = making = self._making or Making(self.conversion, self.source)
+        return Reading(self.conversion, self.source, item, first=number == 0, making=making, **options)
 
 
 class ReadInputs(NamedTuple):
@@ -246,10 +206,7 @@ class ReadInputs(NamedTuple):
         left = load_group(worker.path(self.numbers[0], "index"))
         if left and left.numbers == self.numbers and _has_spool(worker, left):
             return left
-        if worker.placing:
-            group = worker.placing.place(worker.source, self.numbers, worker.inputs)
-        else:
-            group = _measured(worker, self.numbers) or spooled(worker, self.numbers)
+        group = _measured(worker, self.numbers) or spooled(worker, self.numbers)
         if group.reports:
             save_group(worker.new_path(group.number, "index"), group)
         return group
@@ -310,7 +267,8 @@ def spooled(worker: Worker, numbers: tuple[int, ...]) -> Group:
     group = Group(numbers)
     with ExitStack() as stack:
         if len(numbers) > 1:
-            stack.enter_context(worker.source.expecting([worker.inputs[number] for number in numbers]))
+            reader = worker.maker or worker.source
+            stack.enter_context(reader.expecting([worker.inputs[number] for number in numbers]))
         file = stack.enter_context(WholeFile(worker.new_path(group.number, "spool"), lasting=False))
         spool = Spool(worker.conversion, file, group.index)
         try:
@@ -376,8 +334,6 @@ class WriteShard(NamedTuple):
             SourceError: when an input changed after it was measured.
             SinkError: when the shard cannot be written.
         """
-        if worker.placing and (placed := self._placed(worker, worker.placing)):
-            return placed
         path = self.shard.part(worker.scratch or worker.folder)
         report = self._written(worker, path)
         if worker.scratch:  # perhaps on another machine than the flusher
@@ -395,13 +351,6 @@ class WriteShard(NamedTuple):
         if output.index:
             write_offsets(path)
         return ShardReport(file.size, self.shard.records, file.crc)
-
-    def _placed(self, worker: Worker, placing: Placing) -> ShardReport | None:
-        """The shard that the cluster stored, if that is still there; None if it did not."""
-        group = load_group(worker.path(self.shard.pieces[0].group, "index"))
-        if group is None or group.spool_crc is None or not (group.reports[0].placed and placing.is_there(self.shard)):
-            return None
-        return ShardReport(self.shard.size, self.shard.records, group.spool_crc, placed=True)
 
     def _taken_over(self, worker: Worker, path: str) -> ShardReport | None:
         """Rename a spool to the shard if it holds exactly the shard's bytes; otherwise None."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from tar2tf_cli.engines import Here, Place
 from tar2tf_cli.errors import UsageError
+from tar2tf_cli.events import Events
+from tar2tf_cli.spec.conversion import Conversion
+from tar2tf_cli.stores import ObjectInfo, Source
 
 _ENGINES: Final = ("local", "ray")
 
@@ -29,3 +34,46 @@ def place_of(engine: str, address: str | None = None) -> Place:
     if address:
         raise UsageError("--address is that of a Ray cluster", hint="use it with --engine ray")
     return Here()
+
+
+def beside(conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo], events: Events) -> Place | None:
+    """Return the cluster that holds the inputs, if it makes the records of them; None if they are made here.
+
+    What is known at once to be impossible is reported at once; a transformer is made when its `maker` is entered.
+
+    Args:
+        conversion: what to convert; says whether the cluster should do it.
+        source: the inputs.
+        inputs: their list.
+        events: notified of the choice, and why the cluster cannot do what it was asked to.
+    """
+    if not _may_be_beside(conversion, source):
+        return None
+    from tar2tf_cli.elsewhere.cluster import ClusterPlace, chosen
+
+    made = chosen(conversion, source, inputs, events)
+    return ClusterPlace(made) if made else None
+
+
+def samples_beside(
+    conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo], events: Events, ahead: int
+) -> AbstractContextManager[Source]:
+    """Return a context of a source of samples to which the cluster that holds the inputs applied the ops.
+
+    Args:
+        conversion: as for `beside`, like the others.
+        source: what the context gives where no cluster does so.
+        inputs: their list.
+        events: notified of the choice.
+        ahead: how many inputs to fetch ahead.
+    """
+    if not _may_be_beside(conversion, source):
+        return nullcontext(source)
+    from tar2tf_cli.elsewhere.cluster import samples_of
+
+    return samples_of(conversion, source, inputs, events, ahead)
+
+
+def _may_be_beside(conversion: Conversion, source: Source) -> bool:
+    store = source.store()
+    return bool(conversion.remote_exec or conversion.etl or (store and store.cluster))

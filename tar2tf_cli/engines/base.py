@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from functools import cache
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -132,6 +132,49 @@ class Engine(ABC):
         """Stop at once and abandon running tasks."""
 
 
+class StoredShard(NamedTuple):
+    """An input's records, stored as a shard.
+
+    Attributes:
+        report: the InputReport.
+        size: bytes of the shard; 0 when the input has no samples, and there is no shard.
+        first: size of the first record in bytes.
+        crc: CRC-32C of the shard.
+    """
+
+    report: Any
+    size: int
+    first: int
+    crc: int
+
+
+class RecordMaker(Protocol):
+    """Makes the records of inputs where the inputs are, in the place of tasks that read them; it can be pickled."""
+
+    def expecting(self, items: Sequence[Any]) -> AbstractContextManager[None]:
+        """Start to fetch, all at once, the records of inputs that will be read inside the `with` block."""
+
+    def read(self, item: Any, on_bytes: Callable[[int], None] | None) -> Any:
+        """Return what is used like a `Reading` of an input, but only from front to back."""
+
+    def stores_in(self, store: Any) -> bool:
+        """Whether it can store records in a bucket."""
+
+    def storing(
+        self, shards: Mapping[str, Any], store: Any, replaceable: Container[str], folder: str
+    ) -> tuple[Sequence[Task], TaskContext]:
+        """Return tasks that each store the records of one input as a shard, and their context; only if `stores_in`.
+
+        The result of each is a StoredShard. Another program's object in the place of a shard is an error.
+
+        Args:
+            shards: the input of each shard, by the shard's name.
+            store: the bucket.
+            replaceable: names of objects that are there and may be replaced.
+            folder: keeps what is known of the shards that were stored, for a run that continues this one.
+        """
+
+
 class Place(ABC):
     """The machines on which tasks run.
 
@@ -149,6 +192,14 @@ class Place(ABC):
     def threads(self, wanted: int) -> int:
         """How many threads each task may have, if so many are useful."""
         return wanted
+
+    def maker(self) -> AbstractContextManager[RecordMaker | None]:
+        """Return a context, entered once there is work, of what makes the records; None if tasks that read inputs do.
+
+        Raises:
+            Tar2tfError: when it cannot be made ready.
+        """
+        return nullcontext()
 
     @abstractmethod
     def engine(self, workers: int, *, carries: bool, inputs: Sequence[str]) -> Engine:
@@ -202,6 +253,58 @@ class Schedule(Protocol):
 
     def progress(self, size: int) -> None:
         """Called with the number of stored bytes read since the beginning."""
+
+
+class InOrder(Schedule):
+    """Runs tasks that do not depend on each other, and passes on their results in the order of the tasks.
+
+    Args:
+        tasks: the tasks.
+        names: the file of each, for errors.
+        taken: called with the number of each task and its result.
+        progress: called with the number of stored bytes read since the beginning.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        names: Sequence[str],
+        taken: Callable[[int, Any], None],
+        progress: Callable[[int], None],
+    ) -> None:
+        self._tasks = tasks
+        self._names = names
+        self._taken = taken
+        self._progress = progress
+        self._numbers = {task: number for number, task in enumerate(tasks)}
+        self._begun = self._ended = 0  # how many tasks were handed out, and how many have ended with all before them
+        self._outcomes: dict[int, Outcome] = {}  # of tasks that ended before one of those before them
+        self._failed = False
+
+    def next(self) -> Task | None:
+        """The next task; None after an error."""
+        if self._failed or self._begun == len(self._tasks):
+            return None
+        self._begun += 1
+        return self._tasks[self._begun - 1]
+
+    def take(self, outcome: Outcome) -> None:
+        """Pass on the results of tasks, up to the first that has not ended."""
+        self._outcomes[self._numbers[outcome.task]] = outcome
+        self._failed = self._failed or outcome.error is not None
+        while ended := self._outcomes.pop(self._ended, None):
+            if ended.error:
+                raise ended.error
+            self._taken(self._ended, ended.result)
+            self._ended += 1
+
+    def name(self, task: Task) -> str | None:
+        """The file of a task."""
+        return self._names[self._numbers[task]]
+
+    def progress(self, size: int) -> None:
+        """Pass on the number of bytes."""
+        self._progress(size)
 
 
 def run_tasks(schedule: Schedule, engine: Engine, context: TaskContext) -> None:

@@ -28,7 +28,6 @@ class InputReport:
         split_differs: a member that the other key rule would name differently, if any.
         not_adjacent: number of samples whose members are not adjacent and were put together.
         lacking: what the last sample lacks that all others have, if anything.
-        placed: whether the records are a shard at its final place already.
     """
 
     samples: int = 0
@@ -41,7 +40,6 @@ class InputReport:
     not_adjacent: int = 0
     lacking: str | None = None
     faulty_before: int = 0
-    placed: bool = False
 
     @property
     def faulty(self) -> int:

@@ -7,7 +7,7 @@ sends one request per call.
 |---|---|
 | a directory, a tar file, `-` | `directory` |
 | `http(s)://` | `web`, over `curl` (requests under way) |
-| `ais://` | `ais`, over the same; `ais_etl`: its transformers; `control`: calls that are not about bytes |
+| `ais://` | `ais`, over the same; `control`: calls that are not about bytes |
 | `s3://`, `gs://`, `az://` | `cloud`, over obstore |
 | all URLs | `store`: what a `Store` is; `objects`: their `Source`; `retries`: failures; `transfer`: downloads |
 | all of them | `base`: what a `Source` is |
@@ -55,7 +55,9 @@ def open_source(bucket: str, **reach: Unpack[Reach]) -> Source:
     folder, template = split_template(bucket)
     source: Source
     if is_remote(folder):
-        source = _source(open_store(folder, **reach))
+        from tar2tf_cli.stores.objects import ObjectSource
+
+        source = ObjectSource(open_store(folder, **reach))
     elif folder == "-":
         from tar2tf_cli.stores.directory import StdinSource
 
@@ -67,16 +69,6 @@ def open_source(bucket: str, **reach: Unpack[Reach]) -> Source:
     if template:
         source.templates = (template,)
     return source
-
-
-def _source(store: Store) -> Source:
-    if store.cluster:
-        from tar2tf_cli.stores.ais_source import AisSource
-
-        return AisSource(store)
-    from tar2tf_cli.stores.objects import ObjectSource
-
-    return ObjectSource(store)
 
 
 def read_with_folder(url: str, **reach: Unpack[Reach]) -> tuple[bytes, Folder] | None:

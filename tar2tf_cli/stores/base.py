@@ -15,7 +15,6 @@ from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores.transfer import ObjectInfo
 
 if TYPE_CHECKING:
-    from tar2tf_cli.stores.ais_etl import Transformers
     from tar2tf_cli.stores.store import Store
 
 
@@ -165,32 +164,9 @@ class Source(Protocol):
         """
         return self.open(item)
 
-    def transformers(self) -> Transformers | None:
-        """Return the transformers that can make records beside the inputs; None for a bucket without any."""
+    def store(self) -> Store | None:
+        """Return the object store that has the inputs; None where they are elsewhere."""
         return None
-
-    def records(self, item: ObjectInfo, on_bytes: OnBytes = None) -> Any | None:
-        """Open the records of an input that are made elsewhere, like a `Reading`; None to make them of samples here.
-
-        Raises:
-            Tar2tfError: what stopped their making, as a `Reading` raises it.
-        """
-        return None
-
-    def places_in(self, store: Store) -> bool:
-        """Whether `place` can store records in a bucket."""
-        return False
-
-    def place(self, item: ObjectInfo, target: Store, path: str) -> tuple[Any, Sequence[int], int]:
-        """Have an input's records stored as a shard where they are made; only where `places_in` says so.
-
-        Returns:
-            The InputReport, the sizes in bytes of the first record and of all others together, and the shard's CRC-32C.
-
-        Raises:
-            UsageError: where they are made here.
-        """
-        raise UsageError("the records are made where the command runs", shard=self.bucket)
 
     def ranges(self) -> Ranges:
         """Return a reader of ranges of the inputs, for this process.

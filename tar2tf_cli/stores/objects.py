@@ -121,6 +121,10 @@ class ObjectSource(Source):
         first = self._store.look_up(names[0])  # alone: it has AIStore tell its nodes of a bucket behind it
         return {item.name: item for item in (first, *self._store.head_each(names[1:])) if item}
 
+    def store(self) -> Store:
+        """Return the store."""
+        return self._store
+
     def locate(self, name: str) -> str:
         """Return the object's URL."""
         return self._store.locate(name)

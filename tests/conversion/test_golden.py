@@ -27,9 +27,9 @@ from makers import tar_of
 from shards import samples, tar2tf, tree, write_tar
 from tar2tf_cli.cli import main
 from tar2tf_cli.cli.convert import _conversion, command
-from tar2tf_cli.elsewhere import deploy
-from tar2tf_cli.elsewhere.deploy import ask, of_cluster
+from tar2tf_cli.elsewhere import transformers as deploy
 from tar2tf_cli.elsewhere.settings import Settings
+from tar2tf_cli.elsewhere.transformers import ask, of_cluster
 
 GOLDEN = Path(__file__).with_name("golden.json")
 

@@ -28,7 +28,7 @@ def left(monkeypatch: pytest.MonkeyPatch) -> dict[int, tuple[int, ...]]:
 def queue(sizes: Sequence[int | None], due: Sequence[int] | None = None, **options: Any) -> InputQueue:
     inputs = [ObjectInfo(f"{number}.tar", size, None) for number, size in enumerate(sizes)]
     plan: Any = SimpleNamespace(inputs=inputs, source=SimpleNamespace(remote=options.get("remote", False)))
-    worker: Any = SimpleNamespace(folder="", path=lambda number, kind: f"{number}.{kind}", placing=None)
+    worker: Any = SimpleNamespace(folder="", path=lambda number, kind: f"{number}.{kind}")
     reads = range(len(inputs)) if due is None else due
     planner: Any = SimpleNamespace(holds_all=options.get("holds_all", False), reads=reads)
     return InputQueue(plan, worker, 2, planner)

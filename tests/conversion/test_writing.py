@@ -93,7 +93,6 @@ def test_what_is_left_of_other_inputs_or_damaged_is_read_again(
 ) -> None:
     left, again = Group(numbers, spool_crc=crc32c(b"bytes")), Group((0, 1))
     Path(worker.path(0, "spool")).write_bytes(spool)
-    worker.placing = None
     monkeypatch.setattr(reading, "load_group", lambda path: left)
     monkeypatch.setattr(reading, "_measured", lambda worker, numbers: again)
     assert reading.ReadInputs((0, 1))._made(worker) is (left if kept else again)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,13 @@ import pytest
 from servers import QuietHandler, serving
 from shards import PHOTOS, tar2tf
 from tar2tf_cli import Events
-from tar2tf_cli.elsewhere import deploy
+from tar2tf_cli.elsewhere import beside
+from tar2tf_cli.elsewhere import transformers as deploy
 from tar2tf_cli.elsewhere.settings import Settings
-from tar2tf_cli.elsewhere.source import where_records_are_made
+from tar2tf_cli.elsewhere.transformers import Transformers, of_cluster
 from tar2tf_cli.errors import RemoteError, SourceError, UsageError
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source, open_source, retries
-from tar2tf_cli.stores.ais_etl import Transformers
 
 OBJECT = ObjectInfo("a.tar", 10_000_000, "1")
 
@@ -79,8 +80,16 @@ def spec(**options: Any) -> Conversion:
     return Conversion("ais://b", "out/<>.record", **options)
 
 
-def chosen(source: Source, conversion: Conversion, events: Events | None = None) -> Source:
-    with where_records_are_made(conversion, source, [OBJECT], events or Noted()) as found:
+def made(
+    conversion: Conversion, source: Source, inputs: list[ObjectInfo], events: Events
+) -> AbstractContextManager[Any]:
+    """The context of what makes the records; of None where they are made here."""
+    place = beside(conversion, source, inputs, events)
+    return place.maker() if place else nullcontext()
+
+
+def chosen(source: Source, conversion: Conversion, events: Events | None = None) -> Any:
+    with made(conversion, source, [OBJECT], events or Noted()) as found:
         return found
 
 
@@ -103,17 +112,17 @@ def test_a_cluster_without_transformers_says_why(
             chosen(source, spec(**wanted))
         assert caught.value.hint
         with pytest.warns(UserWarning, match=reason):
-            assert chosen(source, spec(**wanted), Events()) is source
-    assert chosen(source, spec(), events := Noted()) is source
+            assert chosen(source, spec(**wanted), Events()) is None
+    assert chosen(source, spec(), events := Noted()) is None
     assert not events.notes
 
 
 def test_without_a_flag_one_request_finds_out(source: Source, cluster: type[Cluster]) -> None:
-    assert chosen(source, spec(), events := Noted()) is source
+    assert chosen(source, spec(), events := Noted()) is None
     assert events.notes == ["note: the records are made here: the cluster has no running transformer of this spec"]
     assert cluster.asked == [("GET /v1/etl", None)]
-    assert chosen(source, spec(remote_exec=False)) is source
-    assert chosen(source, spec(ops=["func:os:getcwd"])) is source
+    assert chosen(source, spec(remote_exec=False)) is None
+    assert chosen(source, spec(ops=["func:os:getcwd"])) is None
     assert len(cluster.asked) == 1
 
 
@@ -125,7 +134,7 @@ def test_without_a_flag_a_running_transformer_of_this_spec_is_used(
     made_of = deploy.message(settings, init_seconds=60, seconds=10)
     cluster.answers["GET /v1/etl"] = 200, [{"id": settings.name, "stage": stage}]
     cluster.answers[f"GET /v1/etl/{settings.name}"] = 200, {"init_msg": made_of}
-    assert (chosen(source, spec(), events) is not source) == (stage == "Running")
+    assert (chosen(source, spec(), events) is not None) == (stage == "Running")
     (note,) = events.notes
     assert (settings.name in note) == (stage == "Running")
     assert ("are made here: the cluster has no running transformer of this spec" in note) == (stage == "Aborted")
@@ -135,7 +144,7 @@ def test_without_a_flag_a_running_transformer_of_this_spec_is_used(
 def test_one_that_ended_is_deleted_before_it_is_made_and_at_the_end(source: Source, cluster: type[Cluster]) -> None:
     name = Settings.of(spec()).name
     cluster.answers["GET /v1/etl"] = 200, [{"id": name, "stage": "Aborted"}]
-    assert chosen(source, spec(remote_exec=True)) is not source
+    assert chosen(source, spec(remote_exec=True)) is not None
     changes = [request for request, _ in cluster.asked if not request.startswith("GET")]
     assert changes == [f"DELETE /v1/etl/{name}", "PUT /v1/etl", f"DELETE /v1/etl/{name}"]
     (made_of,) = [body for request, body in cluster.asked if request == "PUT /v1/etl"]
@@ -145,13 +154,13 @@ def test_one_that_ended_is_deleted_before_it_is_made_and_at_the_end(source: Sour
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SourceError])
 def test_it_is_deleted_after_errors_too(source: Source, cluster: type[Cluster], error: Any) -> None:
-    with pytest.raises(error), where_records_are_made(spec(remote_exec=True), source, [OBJECT], Noted()):
+    with pytest.raises(error), made(spec(remote_exec=True), source, [OBJECT], Noted()):
         raise error("stop")
     assert cluster.asked[-1][0].startswith("DELETE")
 
 
 def test_one_that_another_process_makes_at_the_same_time_is_used(
-    source: Source, cluster: type[Cluster], monkeypatch: pytest.MonkeyPatch
+    server: str, cluster: type[Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made_of = deploy.message(Settings.of(spec()), init_seconds=60, seconds=10)
     stages = iter([{}, {made_of["name"]: "Initializing"}, {made_of["name"]: "Running"}])
@@ -159,22 +168,20 @@ def test_one_that_another_process_makes_at_the_same_time_is_used(
     monkeypatch.setattr(retries, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr(deploy, "_LOOK_AGAIN", 0.01)
     cluster.answers["PUT /v1/etl"] = 409, "etl job already exists"
-    transformers = source.transformers()
-    assert transformers
+    transformers = of_cluster(server)
     transformers.store.retry_for = 5
     deploy.init(transformers, made_of)
     assert [request for request, _ in cluster.asked] == ["PUT /v1/etl"]
 
 
 def test_ctrl_c_while_one_is_made_has_it_deleted(
-    source: Source, cluster: type[Cluster], monkeypatch: pytest.MonkeyPatch
+    server: str, cluster: type[Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Transformers, "make", interrupted)
-    transformers = source.transformers()
-    assert transformers
+    transformers = of_cluster(server)
     with pytest.raises(KeyboardInterrupt):
         deploy.init(transformers, deploy.message(Settings.of(spec()), init_seconds=60, seconds=10))
     assert cluster.asked[-1][0] == f"DELETE /v1/etl/{Settings.of(spec()).name}"
@@ -193,7 +200,7 @@ def test_a_pod_that_ends_shows_its_last_lines(source: Source, cluster: type[Clus
 def test_a_transformer_of_a_name_has_to_be_of_this_spec(source: Source, cluster: type[Cluster]) -> None:
     made_of = deploy.message(Settings.of(spec()), name="photos", init_seconds=60, seconds=10)
     cluster.answers["GET /v1/etl/photos"] = 200, {"init_msg": made_of}
-    assert chosen(source, spec(etl="photos")) is not source
+    assert chosen(source, spec(etl="photos")) is not None
     with pytest.raises(RemoteError, match="'photos' was made for another spec or version"):
         chosen(source, spec(etl="photos", limit=3))
     cluster.answers["GET /v1/etl/photos"] = 404, "photos does not exist"
@@ -211,17 +218,17 @@ def test_names_that_do_not_reach_a_transformer_with_hpush(source: Source, cluste
     cluster.answers["GET /v1/etl"] = 200, [{"id": settings.name, "stage": "Running"}]
     made_of = deploy.message(settings, init_seconds=60, seconds=10)
     cluster.answers[f"GET /v1/etl/{settings.name}"] = 200, {"init_msg": made_of}
-    with where_records_are_made(spec(), source, odd, events := Noted()) as found:
-        assert found is source
+    with made(spec(), source, odd, events := Noted()) as found:
+        assert found is None
     assert f"the cluster's transformer cannot get the object {name!r}" in events.notes[0]
     with (
         pytest.raises(RemoteError, match="with hpush"),
-        where_records_are_made(spec(etl=settings.name), source, odd, Noted()),
+        made(spec(etl=settings.name), source, odd, Noted()),
     ):
         pass
     cluster.answers["GET /v1/etl"] = 200, []
-    with where_records_are_made(spec(remote_exec=True), source, odd, Noted()) as found:
-        assert found is not source
+    with made(spec(remote_exec=True), source, odd, Noted()) as found:
+        assert found is not None
     (made_of,) = [body for request, body in cluster.asked if request == "PUT /v1/etl"]
     assert made_of["communication"] == "hpull://"
 

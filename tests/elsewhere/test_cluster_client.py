@@ -20,8 +20,8 @@ from makers import tar_of
 from shards import PHOTOS, samples, tree, write_tar
 from tar2tf_cli import Dataset
 from tar2tf_cli.cli import main
-from tar2tf_cli.elsewhere import deploy
-from tar2tf_cli.elsewhere.source import RemoteSource
+from tar2tf_cli.elsewhere import transformers as deploy
+from tar2tf_cli.elsewhere.cluster import RemoteSource
 from tar2tf_cli.ops import Convert, Decode, Resize
 from tar2tf_cli.sinks.objects import ObjectSink
 from tar2tf_cli.spec.version import __version__

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 
 from checked import a_tar, some_members
-from tar2tf_cli.elsewhere import source
+from tar2tf_cli.elsewhere import cluster
+from tar2tf_cli.elsewhere.cluster import RemoteReading, RemoteSource
 from tar2tf_cli.elsewhere.server import Transform
 from tar2tf_cli.elsewhere.settings import Asked, Settings
-from tar2tf_cli.elsewhere.source import RemoteReading, RemoteSource
 from tar2tf_cli.elsewhere.stream import StreamReader
-from tar2tf_cli.errors import DamagedShardError, SinkError, SourceError
+from tar2tf_cli.elsewhere.transformers import _held_back
+from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SinkError, SourceError
 from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo
-from tar2tf_cli.stores.ais_etl import _held_back
 from tar2tf_cli.stores.retries import Transient
 from tar2tf_cli.stores.transfer import hasher
 
@@ -132,6 +132,8 @@ class Stored:
     def head(self, name: str) -> ObjectInfo | None:
         return self.found
 
+    look_up = head
+
     def remove(self, name: str) -> None:
         self.removed.append(name)
 
@@ -143,26 +145,25 @@ class Stored:
 
 
 @pytest.fixture
-def place(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def store(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Have a shard stored in a bucket whose end record is a given one, from an input that is found afterwards."""
 
-    def placed(target: Stored, end: dict[str, Any] = END, now: ObjectInfo | None = INPUT) -> Any:
+    def stored(target: Stored, end: dict[str, Any] = END, now: ObjectInfo | None = INPUT) -> Any:
         monkeypatch.setattr(RemoteSource, "_store_as", lambda *_: None)
         monkeypatch.setattr(RemoteSource, "_stream", lambda *_: BytesIO())
-        monkeypatch.setattr(source, "StreamReader", lambda *_: SimpleNamespace(end=lambda: end))
+        monkeypatch.setattr(cluster, "StreamReader", lambda *_: SimpleNamespace(end=lambda: end))
         transformers: Any = SimpleNamespace(store=Stored(now))
-        return RemoteSource(transformers, SETTINGS, {}, INPUT).place(INPUT, target, "x")  # type: ignore[arg-type]
+        return RemoteSource(transformers, SETTINGS, {}, INPUT).stored(INPUT, target, "x")  # type: ignore[arg-type]
 
-    return placed
+    return stored
 
 
 @pytest.mark.parametrize("checksum", [("xxhash2", "00000000000000AB"), ("crc32c", f"{END['crc32c']:08x}"), None])
 def test_a_shard_is_taken_that_has_the_size_and_the_checksum_of_its_end_record(
-    place: Callable[..., Any], checksum: tuple[str, str] | None
+    store: Callable[..., Any], checksum: tuple[str, str] | None
 ) -> None:
     target = Stored(ObjectInfo("x", len(RECORDS), "1", checksum))
-    report, sizes, crc = place(target)
-    assert (report.placed, sizes, crc) == (True, [8, len(RECORDS) - 8], END["crc32c"])
+    assert store(target) == END
     assert target.removed == []
 
 
@@ -176,28 +177,45 @@ def test_a_shard_is_taken_that_has_the_size_and_the_checksum_of_its_end_record(
         (ObjectInfo("x", len(RECORDS), "1"), RECORDS[::-1]),
     ],
 )
-def test_a_shard_of_other_bytes_is_removed(place: Callable[..., Any], found: ObjectInfo | None, data: bytes) -> None:
+def test_a_shard_of_other_bytes_is_removed(store: Callable[..., Any], found: ObjectInfo | None, data: bytes) -> None:
     target = Stored(found, data)
     with pytest.raises(SinkError, match="stored other bytes than its transformer sent") as caught:
-        place(target)
+        store(target)
     assert (caught.value.shard, target.removed) == ("ais://b/x", ["x"])
 
 
-def test_a_shard_without_records_is_removed(place: Callable[..., Any]) -> None:
+def test_a_shard_without_records_is_removed(store: Callable[..., Any]) -> None:
     target = Stored(ObjectInfo("x", 0, "1"), b"")
-    _, sizes, _ = place(target, {**END, "bytes": 0, "first": 0, "crc32c": 0})
-    assert (sizes, target.removed) == ([], ["x"])
+    end = store(target, {**END, "bytes": 0, "first": 0, "crc32c": 0})
+    assert (end["bytes"], target.removed) == (0, ["x"])
 
 
 @pytest.mark.parametrize("now", [None, ObjectInfo("a.tar", 100, "v2")])
-def test_an_input_that_changed_meanwhile_is_an_error(place: Callable[..., Any], now: ObjectInfo | None) -> None:
+def test_an_input_that_changed_meanwhile_is_an_error(store: Callable[..., Any], now: ObjectInfo | None) -> None:
     with pytest.raises(SourceError, match="changed while it was being read"):
-        place(Stored(ObjectInfo("x", len(RECORDS), "1")), now=now)
+        store(Stored(ObjectInfo("x", len(RECORDS), "1")), now=now)
 
 
-def test_an_input_of_another_size_than_was_read_is_an_error(place: Callable[..., Any]) -> None:
+def test_an_input_of_another_size_than_was_read_is_an_error(store: Callable[..., Any]) -> None:
     with pytest.raises(SourceError, match="changed while it was being read"):
-        place(Stored(ObjectInfo("x", len(RECORDS), "1")), {**END, "size": 99})
+        store(Stored(ObjectInfo("x", len(RECORDS), "1")), {**END, "size": 99})
+
+
+def test_a_run_that_continues_another_knows_the_shards_that_were_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends, target = [{**END, "settings": SETTINGS.digest}], Stored(None)
+    monkeypatch.setattr(RemoteSource, "stored", lambda *_: ends.pop())
+    transformers: Any = SimpleNamespace(store=target)
+    maker = RemoteSource(transformers, SETTINGS, {}, INPUT)
+    ((task,), context) = maker.storing({"x": INPUT}, target, (), str(tmp_path))  # type: ignore[arg-type]
+    stored = task.run(context)
+    assert (stored.size, stored.first, stored.crc) == (len(RECORDS), 8, END["crc32c"])
+    target.found = ObjectInfo("x", len(RECORDS), "1")
+    assert task.run(context)[1:] == stored[1:]
+    target.found = ObjectInfo("x", len(RECORDS) + 1, "1")
+    with pytest.raises(OutputExistsError, match="another program wrote it"):
+        task.run(context)
 
 
 def test_an_answer_is_read_to_its_end_even_if_not_all_records_are_wanted() -> None:

@@ -11,10 +11,11 @@ import pytest
 
 from checked import a_tar, some_members
 from shards import wait_until
+from tar2tf_cli.elsewhere.cluster import RemoteSamples
 from tar2tf_cli.elsewhere.server import Transform
 from tar2tf_cli.elsewhere.settings import Asked, Settings
-from tar2tf_cli.elsewhere.source import RemoteSamples
 from tar2tf_cli.elsewhere.stream import StreamReader, from_example, to_features
+from tar2tf_cli.elsewhere.transformers import of_cluster
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.formats.example import Encoder
@@ -68,7 +69,7 @@ class Fetched(RemoteSamples):
 
     asked: list[str]
 
-    def records(self, item: ObjectInfo, on_bytes: object = None) -> Any:
+    def read(self, item: ObjectInfo, on_bytes: object = None) -> Any:
         self.asked.append(item.name)
         if item.name == "bad":
             raise SourceError("cannot be read", shard="bad")
@@ -91,7 +92,7 @@ class _OneRecord:
 
 def test_inputs_are_fetched_ahead_but_not_all() -> None:
     inputs = [ObjectInfo(name, 1, "1") for name in ("a", "b", "c", "d", "bad", "e")]
-    source = Fetched(inputs, 2, open_source("ais://b", endpoint="http://127.0.0.1:9").transformers(), None, {}, None)
+    source = Fetched(inputs, 2, of_cluster("http://127.0.0.1:9"), None, {}, None)
     source.asked = []
 
     def keys(item: ObjectInfo) -> list[str]:

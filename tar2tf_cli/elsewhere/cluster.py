@@ -1,28 +1,42 @@
-"""The inputs of a conversion as a transformer of their cluster gives them, and when it is chosen to."""
+"""An AIStore cluster as the place where records are made, beside the inputs that it holds, and when it is chosen."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
-from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from tar2tf_cli.elsewhere import deploy
-from tar2tf_cli.elsewhere.deploy import revive, seconds_of
+from tar2tf_cli.elsewhere import transformers as etl
 from tar2tf_cli.elsewhere.settings import Asked, Part, Settings
-from tar2tf_cli.elsewhere.stream import StreamReader, error_of, from_example
-from tar2tf_cli.errors import RemoteError, SinkError, SourceError, UsageError, changed, write_errors
+from tar2tf_cli.elsewhere.stream import StreamReader, end_record, error_of, from_example
+from tar2tf_cli.elsewhere.transformers import NotRunning, Transformers
+from tar2tf_cli.engines import Here
+from tar2tf_cli.engines.base import StoredShard
+from tar2tf_cli.errors import (
+    DamagedShardError,
+    OutputExistsError,
+    RemoteError,
+    SinkError,
+    SourceError,
+    UsageError,
+    changed,
+    write_errors,
+)
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.bytestream import ByteStream
-from tar2tf_cli.formats.checksums import crc32c
+from tar2tf_cli.formats.checksums import blake2b, crc32c
+from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source
-from tar2tf_cli.stores.ais_etl import NotRunning, Transformers
 from tar2tf_cli.stores.base import OnBytes, Placed
 from tar2tf_cli.stores.objects import ObjectSource
 from tar2tf_cli.stores.retries import Transient, in_thread
@@ -41,7 +55,7 @@ T = TypeVar("T")
 
 
 class RemoteSource(ObjectSource):
-    """The inputs of a bucket, whose records are made beside them.
+    """The inputs of a bucket, whose records are made beside them: a RecordMaker.
 
     Args:
         transformers: those of the bucket's cluster.
@@ -57,30 +71,36 @@ class RemoteSource(ObjectSource):
     ) -> None:
         super().__init__(transformers.store)
         self._transformers = transformers
-        self._settings = settings
         self._made_of = made_of
         self._first = first
+        self.settings = settings
 
-    def records(self, item: ObjectInfo, on_bytes: Callable[[int], None] | None = None) -> RemoteReading:
+    def read(self, item: ObjectInfo, on_bytes: OnBytes = None) -> RemoteReading:
         """Request the records of an input."""
-        reader = StreamReader(stream := self.open(item), self.locate(item.name), self._settings.digest)
+        reader = StreamReader(stream := self.open(item), self.locate(item.name), self.settings.digest)
         return RemoteReading(stream, reader, lambda: self._finished(item, reader.size, on_bytes))
 
-    def places_in(self, store: Store) -> bool:
+    def stores_in(self, store: Store) -> bool:
         """Whether a bucket is in the same cluster."""
         return store.cluster == self._store.cluster
 
-    def place(self, item: ObjectInfo, target: Store, path: str) -> tuple[InputReport, Sequence[int], int]:
+    def storing(
+        self, shards: Mapping[str, ObjectInfo], store: Store, replaceable: Container[str], folder: str
+    ) -> tuple[list[StoreShard], _Storing]:
+        """Return tasks that each have the cluster store a shard."""
+        return [StoreShard(item, path) for path, item in shards.items()], _Storing(self, store, replaceable, folder)
+
+    def stored(self, item: ObjectInfo, target: Store, path: str, on_bytes: OnBytes = None) -> dict[str, Any]:
         """Have the cluster store an input's records as a shard, which is checked there.
 
         Args:
             item: the input.
             target: a bucket of the same cluster.
             path: the shard's name there.
+            on_bytes: called with the size of the input.
 
         Returns:
-            The report of the input, the sizes in bytes of the first record and of all others together, and the shard's
-            CRC-32C.
+            What the end record says. There is no shard if there are no records.
 
         Raises:
             SinkError: when the cluster stored something else.
@@ -88,21 +108,16 @@ class RemoteSource(ObjectSource):
         """
         where, shard = self.locate(item.name), target.locate(path)
         self._store.persist(lambda: self._store_as(item, target, path), shard=where)
-        stream = self._stream(item, "end")
-        try:
-            end = StreamReader(stream, where, self._settings.digest).end()
-        finally:
-            stream.close()
-        found = target.persist(lambda: target.head(path), shard=shard)
-        if found is None or found.size != end["bytes"] or not _has_checksum(target, found, end):
+        with contextlib.closing(self._stream(item, "end")) as stream:
+            end = StreamReader(stream, where, self.settings.digest).end()
+        there = target.look_up(path)
+        if there is None or there.size != end["bytes"] or not _has_checksum(target, there, end):
             target.persist(lambda: target.remove(path), shard=shard)
             raise SinkError("the cluster stored other bytes than its transformer sent", shard=shard, hint=_AGAIN)
         if not end["bytes"]:
             target.persist(lambda: target.remove(path), shard=shard)
-        self._finished(item, end["size"], None)
-        report = InputReport.from_json(end["report"])
-        report.placed = True
-        return report, [size for size in (end["first"], end["bytes"] - end["first"]) if size], end["crc32c"]
+        self._finished(item, end["size"], on_bytes)
+        return end
 
     def _store_as(self, item: ObjectInfo, target: Any, path: str) -> None:
         self._alive(lambda name, how: self._transformers.store_as(name, item, target, path, **how), item, "records")
@@ -122,12 +137,12 @@ class RemoteSource(ObjectSource):
     def _alive(self, request: Callable[[str, dict[str, Any]], T], item: ObjectInfo, part: Part) -> T:
         """Send a request to the transformer, and see that it runs again when it does not."""
         asked = Asked(item == self._first, part).text
-        seconds = seconds_of(self._made_of.get("obj_timeout") or _SECONDS)
+        seconds = etl.seconds_of(self._made_of.get("obj_timeout") or _SECONDS)
         how = {"seconds": seconds, "error_of": error_of, **({"etl_args": asked} if asked else {})}
         try:
             return request(self._made_of["name"], how)
         except NotRunning:
-            revive(self._transformers, self._made_of)
+            etl.revive(self._transformers, self._made_of)
             raise
 
     def _finished(self, item: ObjectInfo, size: int | None, on_bytes: Callable[[int], None] | None) -> None:
@@ -177,7 +192,7 @@ class RemoteSamples(RemoteSource):
         """The records of an input in a temporary file."""
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(tempfile.TemporaryFile(prefix="tar2tf-"))
-            with write_errors(tempfile.gettempdir()), self.records(item) as reading:
+            with write_errors(tempfile.gettempdir()), self.read(item) as reading:
                 for _, parts, _ in reading.records():
                     file.writelines(parts)
             file.seek(0)
@@ -196,6 +211,58 @@ def _has_checksum(store: Store, found: ObjectInfo, end: Mapping[str, Any]) -> bo
         while data := stream.read(_BLOCK):
             crc = crc32c(data, crc)
     return crc == int(end["crc32c"])
+
+
+@dataclass
+class _Storing:
+    """The context of tasks that have shards stored; the arguments are those of `RecordMaker.storing`."""
+
+    source: RemoteSource
+    store: Store
+    replaceable: Container[str]
+    folder: str
+    on_bytes: OnBytes = None
+
+
+class StoreShard(NamedTuple):
+    """Has the cluster store the records of an input as a shard.
+
+    The end record is kept in the working folder, so that a run that continues this one knows the shard.
+
+    Attributes:
+        item: the input.
+        path: the shard's name.
+    """
+
+    item: ObjectInfo
+    path: str
+
+    def run(self, context: _Storing) -> StoredShard:
+        """The shard, which may be there already.
+
+        Raises:
+            OutputExistsError: when another program wrote an object of that name.
+        """
+        there = context.store.look_up(self.path)
+        end = self._left(context)
+        if end is None or end["bytes"] != (there.size if there else 0):
+            if there and os.path.normpath(self.path) not in context.replaceable:
+                where = context.store.locate(self.path)
+                raise OutputExistsError("another program wrote it during the conversion", shard=where, replaceable=True)
+            end = context.source.stored(self.item, context.store, self.path, context.on_bytes)
+            write_whole(self._end_file(context), [end_record(end)], lasting=False)
+        return StoredShard(InputReport.from_json(end["report"]), end["bytes"], end["first"], end["crc32c"])
+
+    def _left(self, context: _Storing) -> dict[str, Any] | None:
+        """The end record that an interrupted run left."""
+        where = context.source.locate(self.item.name)
+        with contextlib.suppress(FileNotFoundError, DamagedShardError), open(self._end_file(context), "rb") as file:
+            return StreamReader(file, where, context.source.settings.digest).end()
+        return None
+
+    def _end_file(self, context: _Storing) -> str:
+        digest = blake2b(self.path.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+        return os.path.join(context.folder, f"stored-{digest}.end")
 
 
 class RemoteReading:
@@ -247,68 +314,90 @@ MadeOf = Mapping[str, Any]
 """What a transformer was made of."""
 
 
-def where_records_are_made(
-    conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo], events: Events, samples: int = 0
-) -> contextlib.AbstractContextManager[Source]:
-    """Return a context that gives the source to read: one of records made in the cluster, if it can make them.
+def chosen(
+    conversion: Conversion,
+    source: Source,
+    inputs: Sequence[ObjectInfo],
+    events: Events,
+    kind: Callable[..., RemoteSource] = RemoteSource,
+    *,
+    samples: bool = False,
+) -> AbstractContextManager[RemoteSource | None] | None:
+    """Return a context of what makes the records in the cluster, as `beside` and `samples_beside` need it.
 
-    What is known at once to be impossible is reported at once; a transformer is made when the context is entered.
-
-    Args:
-        conversion: what to convert; says whether the cluster should do it.
-        source: the inputs as they are.
-        inputs: their list.
-        events: notified of the choice, and why the cluster cannot do what it was asked to.
-        samples: how many inputs to fetch ahead for a source of samples to which the ops were applied; 0 for records.
+    It gives None, with a note, if the cluster turns out to be unable to make them.
     """
     wanted = bool(conversion.remote_exec or conversion.etl)
     try:
-        transformers = source.transformers()
-        if transformers is None and wanted:
+        store = source.store()
+        if (store is None or not store.cluster) and wanted:
             raise RemoteError("only an AIStore cluster makes records of its objects", shard=source.bucket)
-        if transformers is None or conversion.remote_exec is False or not inputs:
-            return contextlib.nullcontext(source)
-        transformer = _Transformer(transformers, _settings(conversion, samples=bool(samples)))
+        if store is None or conversion.remote_exec is False or not inputs:
+            return None
+        transformer = _Transformer(Transformers(store), _settings(conversion, samples=samples))
         if conversion.etl:
             transformer.use(conversion.etl)
         elif wanted:
             transformer.find()
         elif why := transformer.why_not_there(inputs):
-            return _made_here(source, why, events)
+            return _made_here(why, events)
     except RemoteError as error:
         if wanted:
             events.not_remote(error)
-        return contextlib.nullcontext(source)
-    kind = partial(RemoteSamples, inputs, samples) if samples else RemoteSource
-    return _made_there(transformer, source, inputs, events, kind)
+        return None
+    return _made_there(transformer, inputs, events, kind)
 
 
 @contextlib.contextmanager
-def _made_here(source: Source, why: str, events: Events) -> Iterator[Source]:
+def _made_here(why: str, events: Events) -> Iterator[None]:
     events.note(f"note: the records are made here: {why}")
-    yield source
+    yield
 
 
 @contextlib.contextmanager
 def _made_there(
-    transformer: _Transformer, source: Source, inputs: Sequence[ObjectInfo], events: Events, kind: Callable[..., Source]
-) -> Iterator[Source]:
-    """The source of a transformer, which is made if there is none; the given one if it cannot be made."""
+    transformer: _Transformer, inputs: Sequence[ObjectInfo], events: Events, kind: Callable[..., RemoteSource]
+) -> Iterator[RemoteSource | None]:
+    """What makes the records with a transformer, which is made if there is none; None if it cannot be made."""
     try:
         with contextlib.ExitStack() as stack:
             made_of = transformer.ensure(inputs, lambda: stack.callback(transformer.delete, events))
             if name := _unreachable(made_of, inputs):
                 hint = "rename it, or make the transformer with --comm hpull"
                 raise RemoteError(f"AIStore cannot ask a transformer for the object {name!r} with hpush", hint=hint)
-            settings, cluster = transformer.settings, transformer.cluster
             events.note(f"note: the cluster makes the records, with its transformer {made_of['name']}")
             rest = stack.pop_all()
     except RemoteError as error:
         events.not_remote(error)
-        yield source
+        yield None
         return
     with rest:
-        yield kind(cluster, settings, made_of, inputs[0])
+        yield kind(transformer.cluster, transformer.settings, made_of, inputs[0])
+
+
+@contextlib.contextmanager
+def samples_of(
+    conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo], events: Events, ahead: int
+) -> Iterator[Source]:
+    """The context that `samples_beside` returns."""
+    made = chosen(conversion, source, inputs, events, partial(RemoteSamples, inputs, ahead), samples=bool(ahead))
+    with made or contextlib.nullcontext() as maker:
+        yield maker or source
+
+
+class ClusterPlace(Here):
+    """An AIStore cluster that makes the records of its objects; this machine waits for them.
+
+    Args:
+        made: the context of what makes the records.
+    """
+
+    def __init__(self, made: AbstractContextManager[RemoteSource | None]) -> None:
+        self._made = made
+
+    def maker(self) -> AbstractContextManager[RemoteSource | None]:
+        """Return the context, in which there is a transformer."""
+        return self._made
 
 
 class _Transformer:
@@ -332,7 +421,7 @@ class _Transformer:
             RemoteError: when it is not running, or of another spec.
         """
         self._made_of = self._ask(lambda: self.cluster.message(name))
-        if deploy.settings_of(self._made_of) != self.settings.text:
+        if etl.settings_of(self._made_of) != self.settings.text:
             what = f"the transformer {name!r} was made for another spec or version"
             hint = f"tar2tf etl init --spec SPEC --name {name} makes one of this spec; or leave out --etl"
             raise RemoteError(what, shard=self.cluster.where, hint=hint)
@@ -375,22 +464,22 @@ class _Transformer:
         if self._made_of:
             return self._made_of
         name = self.settings.name
-        if deploy.ready(self.cluster, name, self._stage):
+        if etl.ready(self.cluster, name, self._stage):
             self._made_of = self._ask(lambda: self.cluster.message(name))
-            if deploy.FOR_A_RUN in deploy.variables_of(self._made_of):  # left by a run that was killed
+            if etl.FOR_A_RUN in etl.variables_of(self._made_of):  # left by a run that was killed
                 at_the_end()
         if not self._made_of:
             at_the_end()
-            seconds, comm = deploy.object_seconds(inputs), "hpull" if _odd(inputs) else "hpush"
-            how: dict[str, Any] = {"comm": comm, "init_seconds": deploy.INIT_SECONDS, "seconds": seconds}
-            self._made_of = deploy.message(self.settings, **how, for_a_run=True)
-            deploy.init(self.cluster, self._made_of)
+            seconds, comm = etl.object_seconds(inputs), "hpull" if _odd(inputs) else "hpush"
+            how: dict[str, Any] = {"comm": comm, "init_seconds": etl.INIT_SECONDS, "seconds": seconds}
+            self._made_of = etl.message(self.settings, **how, for_a_run=True)
+            etl.init(self.cluster, self._made_of)
         return self._made_of
 
     def delete(self, events: Events) -> None:
         """Delete it at the end of a run."""
         try:
-            deploy.delete(self.cluster, self.settings.name)
+            etl.delete(self.cluster, self.settings.name)
         except SourceError as error:
             events.note(f"note: {error}; delete the transformer with: tar2tf etl delete {self.settings.name}")
 
