@@ -277,6 +277,11 @@ def meant(name: object, known: Iterable[object]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
+def alternatives(names: Sequence[str]) -> str:
+    """Names as in a sentence: `a, b or c`."""
+    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
 def few(names: Sequence[str], most: int = 3) -> str:
     """`a.tar, b.tar, c.tar and 12 more`: the first of many names."""
     return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")

@@ -16,7 +16,7 @@ from tar2tf_cli.compat.recorder import (
     generate_dataset,
     get_tfrecord_filepaths,
 )
-from tar2tf_cli.inputs.csv_examples import Example, IgnoreExample, tfrecordable
+from tar2tf_cli.inputs.kinds.examples import Example, IgnoreExample, tfrecordable
 
 __all__ = [
     "CONFIG_FILENAME",

@@ -29,7 +29,8 @@ from tar2tf_cli.cli.options import (
     work_options,
 )
 from tar2tf_cli.cli.output import Terminal, message, print_json, print_members, printable, prints_on_stderr, size
-from tar2tf_cli.errors import count
+from tar2tf_cli.errors import alternatives, count
+from tar2tf_cli.registry import input_kinds, preset_names
 from tar2tf_cli.spec.output_path import STDOUT
 
 if TYPE_CHECKING:
@@ -183,8 +184,8 @@ _SHORT: Final = "Convert tars, image folders or CSV rows to TFRecord shards."
 @input_option(
     "--from KIND",
     "kind",
-    **words("tar", "imagefolder", "examples"),
-    help="tar, imagefolder or examples.",
+    **words(*input_kinds()),
+    help=f"{alternatives(input_kinds())}.",
     more="What BUCKET is: tars, a folder of images per class, or rows of a CSV file.",
 )
 @store_options
@@ -260,8 +261,8 @@ _SHORT: Final = "Convert tars, image folders or CSV rows to TFRecord shards."
 @feature_option(
     "--preset NAME",
     shell_complete=completing("presets"),
-    help="image-label, imagenet[-tensor] or webdataset.",
-    more="A known set of features: image-label, imagenet, imagenet-tensor or webdataset.",
+    help="A known set of features.",
+    more=f"It is {alternatives(preset_names())}.",
 )
 @feature_option("--image-size N", help="Crop and scale imagenet-tensor to N x N pixels.")
 @output_option(

@@ -19,9 +19,9 @@ def labels(incomplete: str) -> list[CompletionItem]:
 
 def presets(incomplete: str) -> list[CompletionItem]:
     """Propose presets."""
-    from tar2tf_cli.features.presets import PRESETS
+    from tar2tf_cli.registry import preset_names
 
-    return list(_beginning(incomplete, ((name, "") for name in PRESETS)))
+    return list(_beginning(incomplete, ((name, "") for name in preset_names())))
 
 
 def types(incomplete: str) -> list[CompletionItem]:

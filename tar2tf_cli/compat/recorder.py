@@ -16,7 +16,7 @@ from tar2tf_cli.datasets.parse import record_parser
 from tar2tf_cli.errors import SourceError, UsageError, count
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.files import write_whole
-from tar2tf_cli.inputs.csv_examples import Example, count_rows, find_class
+from tar2tf_cli.inputs.kinds.examples import Example, count_rows, find_class
 from tar2tf_cli.samples.names import KEY
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 

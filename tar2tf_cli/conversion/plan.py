@@ -6,13 +6,14 @@ import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from importlib import import_module
 from typing import Final, NamedTuple
 
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.urls import is_remote
-from tar2tf_cli.stores import ObjectInfo, Source, endpoint_for, open_source
+from tar2tf_cli.stores import ObjectInfo, Source
 
 _QUICK_INPUTS: Final = 8
 _QUICK_BYTES: Final = 1 << 20  # converted in 10 ms, which starting two processes takes
@@ -134,27 +135,5 @@ def make_plan(conversion: Conversion, *, endpoint: str | None = None, source: So
 
 def _source(conversion: Conversion, endpoint: str | None) -> Source:
     """The source of a conversion's inputs, chosen by their kind."""
-    spec, seed = conversion.input, conversion.seed if conversion.shuffle else None
-    if spec.kind == "imagefolder":
-        from tar2tf_cli.inputs.image_folder import ImageFolderSource
-
-        return ImageFolderSource(
-            spec.bucket, labels=spec.labels, seed=seed, limit=conversion.limit, shards=conversion.output.num_shards
-        )
-    if spec.kind == "examples":
-        from tar2tf_cli.inputs.csv_examples import ExamplesSource
-
-        return ExamplesSource(
-            spec.bucket,
-            spec.example_class or "",
-            spec.example_args,
-            seed=seed,
-            rows=spec.rows,
-            limit=conversion.limit,
-        )
-    return open_source(
-        spec.bucket,
-        endpoint=endpoint_for(spec.bucket, conversion.output.path, endpoint),
-        retry_for=conversion.retry_for,
-        no_sign_request=spec.no_sign_request,
-    )
+    kind = import_module(f"tar2tf_cli.inputs.kinds.{conversion.input.kind}")
+    return kind.open_input(conversion, endpoint)  # type: ignore[no-any-return]

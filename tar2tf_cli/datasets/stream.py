@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
 from tar2tf_cli.events import Events
-from tar2tf_cli.features.presets import INTEGER_ENTRIES
+from tar2tf_cli.features.presets.webdataset import INTEGER_ENTRIES
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.flow.sample_flow import Faults, Steps, context_of, flow
 from tar2tf_cli.formats.stored import whole_sample

@@ -19,7 +19,7 @@ from tar2tf_cli.datasets.shards import read_manifests
 from tar2tf_cli.errors import ImageError, OutputExistsError, UsageError
 from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.formats.image.headers import header
-from tar2tf_cli.inputs.image_folder import load_labels
+from tar2tf_cli.inputs.kinds.imagefolder import load_labels
 from tar2tf_cli.sinks.directory import DirectorySink
 from tar2tf_cli.spec.conversion import Output
 from tar2tf_cli.spec.urls import is_remote

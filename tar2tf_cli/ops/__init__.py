@@ -1,6 +1,7 @@
 """Ops on samples and selections of their entries: the registry that flags, spec files and Python share.
 
-They are imported when one of their names is first used, as most commands use none.
+Every file here is imported when a name of this module is first used, as most commands use none. An op in a file beside
+the others is known to flags, spec files and Python once it is there.
 """
 
 from __future__ import annotations
@@ -8,26 +9,38 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from tar2tf_cli.registry import files_in
+
 if TYPE_CHECKING:
-    from tar2tf_cli.ops.base import OPS, Op, OpContext, parse_op
+    from tar2tf_cli.ops.base import OPS, Op, OpContext, parse_op, register
     from tar2tf_cli.ops.fields import DropEmpty, Keep, Rename
     from tar2tf_cli.ops.func import Func
     from tar2tf_cli.ops.image import Cast, CenterCrop, Convert, Decode, Encode, Resize, Rotate
     from tar2tf_cli.ops.select import Select, SelectDict, Selection, SelectJSON, SelectList
 
-__all__ = ["OPS", "Op", "OpContext", "parse_op"]
+__all__ = ["OPS", "Op", "OpContext", "parse_op", "register"]
 __all__ += ["Cast", "CenterCrop", "Convert", "Decode", "Encode", "Resize", "Rotate"]
 __all__ += ["DropEmpty", "Func", "Keep", "Rename"]
 __all__ += ["Select", "SelectDict", "SelectJSON", "SelectList", "Selection"]
 
-_MODULES: Final = ("base", "image", "fields", "func", "select")
+_FIRST: Final = ("base", "image", "fields", "func", "select")
+"""The files whose ops are listed first, in this order."""
+
+
+def _imported() -> list[Any]:
+    names = dict.fromkeys((*_FIRST, *files_in(__name__)))
+    return [import_module(f"{__name__}.{name}") for name in names]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    modules = [import_module(f"{__name__}.{module}") for module in _MODULES]
-    return next(getattr(module, name) for module in modules if hasattr(module, name))
+    """Look up a name of `__all__`, or the class of an op in any file."""
+    if not name.startswith("_"):
+        modules = _imported()
+        if name in __all__:
+            return next(getattr(module, name) for module in modules if hasattr(module, name))
+        if op := next((op for op in modules[0].OPS.values() if op.__name__ == name), None):
+            return op
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -15,6 +15,7 @@ from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS, MAX_ENTRY_SIZE
 from tar2tf_cli.ops import rules
 from tar2tf_cli.ops.base import Op, label
 from tar2tf_cli.ops.select import Selection
+from tar2tf_cli.registry import input_kinds
 from tar2tf_cli.samples.names import KeySplit, Sample
 from tar2tf_cli.spec import fields as check
 from tar2tf_cli.spec.fields import Checked, Exact, fields_of
@@ -23,7 +24,6 @@ from tar2tf_cli.spec.urls import as_recorded, check_url, is_remote, without_secr
 
 PathText: TypeAlias = "str | os.PathLike[str]"
 Texts: TypeAlias = "str | Sequence[str]"
-Kind: TypeAlias = Literal["tar", "imagefolder", "examples"]
 Compression: TypeAlias = Literal["none", "gzip"]
 OnError: TypeAlias = Literal["fail", "skip"]
 Ops: TypeAlias = "Sequence[Op | str | Mapping[str, Any]]"
@@ -56,7 +56,7 @@ class Input:
     key_split: Exact[KeySplit] = Checked(rules.one_of("first", "last"), "first")
     regroup: Exact[bool | None] = Checked(check.flag, None)
     ignore_missing_end: Exact[bool] = Checked(check.flag, False)
-    kind: Exact[Kind] = Checked(rules.one_of("tar", "imagefolder", "examples"), "tar")
+    kind: Exact[str] = Checked(rules.one_of(*input_kinds()), "tar")
     labels: Checked[PathText | None, str | None] = Checked(rules.text, None)
     example_class: Exact[str | type | None] = Checked(check.loadable, None)
     example_args: Checked[Mapping[str, Any] | Texts, Mapping[str, Any]] = Checked(check.arguments, ())

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import Problem, ProblemsError, UsageError
 from tar2tf_cli.features.feature_map import TYPES
-from tar2tf_cli.features.presets import PRESETS, find_preset
+from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.ops.rules import JsonSchema, accepted, refusal, rule, text, whole_number
 from tar2tf_cli.ops.select import Selection, parse_select
+from tar2tf_cli.registry import preset_names
 
 if TYPE_CHECKING:
     from tar2tf_cli.ops import Op
@@ -217,7 +218,7 @@ def rows(value: Any, label: str) -> tuple[int, int]:
     return numbers[0], numbers[1]
 
 
-@rule(enum=list(PRESETS))
+@rule(enum=preset_names())
 def preset(value: Any, label: str) -> str:
     """Accept the name of a preset."""
     find_preset(value)

@@ -15,9 +15,11 @@ sends one request per call.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 from tar2tf_cli.errors import UsageError
+from tar2tf_cli.registry import files_in
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import check_url, is_remote, wanted_retry_for
 from tar2tf_cli.stores.base import Folder, Source
@@ -118,21 +120,19 @@ def open_store(bucket: str, **reach: Unpack[Reach]) -> Store:
     return store
 
 
+_SHARED: Final = {"http": "web", "https": "web", "s3": "cloud", "gs": "cloud", "az": "cloud"}
+"""The files that serve several schemes; the file of any other is named after it."""
+
+
 def _store(bucket: str, endpoint: str | None) -> Store:
     scheme = bucket.partition("://")[0]
-    if scheme in ("http", "https"):
-        from tar2tf_cli.stores.web import HttpStore
-
-        return HttpStore(bucket)
-    if scheme == "ais" or scheme.startswith("ais+"):
-        from tar2tf_cli.stores.ais import AisStore
-
-        return AisStore(bucket, endpoint)
-    if scheme in ("s3", "gs", "az"):
-        from tar2tf_cli.stores.cloud import KINDS
-
-        return KINDS[scheme](bucket, endpoint)
-    raise UsageError(
-        f"{scheme}:// buckets are not supported",
-        hint="BUCKET is a directory, a tar file, - or starts with ais://, ais+s3://, s3://, gs://, az:// or http(s)://",
-    )
+    name = scheme.partition("+")[0]
+    file = _SHARED.get(name, name)
+    schemes = import_module(f"{__name__}.{file}").__dict__.get("SCHEMES", {}) if file in files_in(__name__) else {}
+    if name not in schemes:
+        raise UsageError(
+            f"{scheme}:// buckets are not supported",
+            hint="BUCKET is a directory, a tar file, - or starts with "
+            "ais://, ais+s3://, s3://, gs://, az:// or http(s)://",
+        )
+    return schemes[name](bucket, endpoint)  # type: ignore[no-any-return]

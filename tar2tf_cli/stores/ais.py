@@ -353,3 +353,6 @@ def message_of(document: Mapping[str, Any]) -> str:
     """Return the message of an error document, without the node's name and without a token that it repeats."""
     message = re.sub(r"^[pt]\[\w+\]: ", "", str(document.get("message", ""))).strip()
     return _JWT.sub("", message).rstrip(": ")
+
+
+SCHEMES: Final = {"ais": AisStore}

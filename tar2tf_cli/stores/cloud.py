@@ -561,7 +561,7 @@ class AzureStore(CloudStore):
             raise
 
 
-KINDS: Final[dict[str, Callable[[str, str | None], CloudStore]]] = {"s3": S3Store, "gs": GcsStore, "az": AzureStore}
+SCHEMES: Final[dict[str, Callable[[str, str | None], CloudStore]]] = {"s3": S3Store, "gs": GcsStore, "az": AzureStore}
 
 
 def _address(endpoint: str | None) -> str | None:

@@ -377,3 +377,6 @@ class HttpStore(WebStore):
 
 def _version(headers: Mapping[str, str]) -> str | None:
     return headers.get("ETag") or headers.get("Last-Modified")
+
+
+SCHEMES: Final = dict.fromkeys(("http", "https"), lambda bucket, endpoint: HttpStore(bucket))

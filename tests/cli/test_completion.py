@@ -20,8 +20,8 @@ import forked
 from shards import tar2tf
 from tar2tf_cli.cli import cli
 from tar2tf_cli.cli.completion import SHELLS
-from tar2tf_cli.features.presets import PRESETS
 from tar2tf_cli.ops import OPS
+from tar2tf_cli.registry import preset_names
 
 START = {"bash": ["--norc", "-i"], "zsh": ["-f", "-i"], "fish": ["--no-config", "-i"]}
 READY = {
@@ -141,7 +141,7 @@ def proposed(line: str, monkeypatch: pytest.MonkeyPatch, shell: str = "zsh") -> 
         ("tar2tf convert --op nothing:jpg,", []),
         ("tar2tf convert --op keep:jpg,", []),
         ("tar2tf convert --op func:cr", ["file"]),
-        ("tar2tf convert --preset ", list(PRESETS)),
+        ("tar2tf convert --preset ", preset_names()),
         ("tar2tf convert --type ", []),
         ("tar2tf convert --type=a=int64_", ["--type=a=int64_list"]),
         ("tar2tf convert --labels ", ["imagenet", "file"]),

@@ -18,8 +18,8 @@ import pytest
 from tar2tf_cli import Conversion, Input, Output, convert
 from tar2tf_cli.cli import all_commands, cli
 from tar2tf_cli.features.feature_map import TYPES
-from tar2tf_cli.features.presets import PRESETS
 from tar2tf_cli.ops import OPS
+from tar2tf_cli.registry import preset_names
 from tar2tf_cli.stores.cloud import AzureStore, GcsStore, S3Store
 
 pytestmark = pytest.mark.xdist_group("s3")
@@ -103,7 +103,7 @@ def test_the_ops_page_has_every_op_preset_and_type() -> None:
     assert {
         row[0].strip("`").partition(":")[0]: row[1].strip("`") for row in rows("ops.md", "Ops") if "`" in row[0]
     } == {name: op.usage for name, op in OPS.items()}
-    assert names("ops.md", "Presets") == set(PRESETS)
+    assert names("ops.md", "Presets") == set(preset_names())
     assert names("ops.md", "Types") == set(TYPES)
 
 

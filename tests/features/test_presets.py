@@ -20,7 +20,7 @@ from shards import PHOTOS, records, tar2tf, write_tar
 from tar2tf_cli import default_record_parser
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.errors import SampleError, UsageError
-from tar2tf_cli.features.presets import PRESETS
+from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.ops import Decode, OpContext, Resize, Select
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
@@ -256,5 +256,5 @@ def test_more_pixels_than_by_default_reach_the_preset_imagenet(monkeypatch: pyte
 
     monkeypatch.setattr("tar2tf_cli.formats.image.codecs.decode", decode)
     sample = {"__key__": "0", "png": encoded(8, 9, "PNG"), "cls": b"1"}
-    assert PRESETS["imagenet"].make(sample, OpContext(max_pixels=2**30))["image/encoded"][:2] == b"\xff\xd8"
+    assert find_preset("imagenet").make(sample, OpContext(max_pixels=2**30))["image/encoded"][:2] == b"\xff\xd8"
     assert seen == [2**30]

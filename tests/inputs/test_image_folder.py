@@ -19,8 +19,8 @@ from resuming import kill_once_published
 from shards import convert, examples, samples, shards_in, tar2tf, tree, write_tar
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.inputs import base
-from tar2tf_cli.inputs import image_folder as labels_module
-from tar2tf_cli.inputs.image_folder import Label, load_labels, number_classes, parse_labels, to_bytes
+from tar2tf_cli.inputs.kinds import imagefolder as labels_module
+from tar2tf_cli.inputs.kinds.imagefolder import Label, load_labels, number_classes, parse_labels, to_bytes
 
 CLASSES = ("n02", "n01", "n10")
 

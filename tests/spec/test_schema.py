@@ -19,8 +19,8 @@ from properties import example_count
 from readme import ROOT
 from shards import PHOTOS, convert, tar2tf
 from tar2tf_cli.errors import UsageError
-from tar2tf_cli.features.presets import PRESETS
 from tar2tf_cli.ops import OPS, parse_op
+from tar2tf_cli.registry import preset_names
 from tar2tf_cli.spec import yaml_file
 from tar2tf_cli.spec.schema import spec_schema
 
@@ -64,7 +64,7 @@ def test_every_key_and_op_says_what_it_means() -> None:
     for section in sections:
         for name, schema in section["properties"].items():
             assert schema["description"].endswith("."), name
-    assert SCHEMA["properties"]["preset"]["enum"] == list(PRESETS)
+    assert SCHEMA["properties"]["preset"]["enum"] == preset_names()
 
 
 def test_the_documentation_shows_spec_files() -> None:

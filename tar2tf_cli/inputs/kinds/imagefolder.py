@@ -19,6 +19,7 @@ from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.magic import GZIP_MAGIC
 from tar2tf_cli.inputs.base import ListSource, divided, shuffled
 from tar2tf_cli.samples.names import KEY, Sample
+from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.templates import resolve
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.base import OnBytes, OnFault, Placed
@@ -51,7 +52,7 @@ def imagenet_labels() -> Labels:
 
     Texts are the words of the synsets in WordNet 3.0.
     """
-    return parse_labels(resources.files(__package__).joinpath("imagenet.tsv").read_text("utf-8"))
+    return parse_labels(resources.files("tar2tf_cli.inputs").joinpath("imagenet.tsv").read_text("utf-8"))
 
 
 def number_classes(names: Collection[str]) -> Labels:
@@ -169,6 +170,18 @@ class _File(NamedTuple):
     name: str  # from the folder, with slashes
     size: int
     mtime: int  # nanoseconds
+
+
+def open_input(conversion: Conversion, endpoint: str | None) -> ImageFolderSource:
+    """Return the source of the conversion's images."""
+    spec = conversion.input
+    return ImageFolderSource(
+        spec.bucket,
+        labels=spec.labels,
+        seed=conversion.seed if conversion.shuffle else None,
+        limit=conversion.limit,
+        shards=conversion.output.num_shards,
+    )
 
 
 class ImageFolderSource(ListSource):

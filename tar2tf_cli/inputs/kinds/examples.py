@@ -21,6 +21,7 @@ from tar2tf_cli.inputs.base import ListSource, divided, shuffled
 from tar2tf_cli.ops.base import RAISED, source_digest
 from tar2tf_cli.ops.func import load_object
 from tar2tf_cli.samples.names import KEY, Sample
+from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.base import OnBytes, OnFault, Placed
 
@@ -246,6 +247,19 @@ _METHODS: Final = ("from_csv_row", "load", "split")
 
 _Place: TypeAlias = tuple[int, int, int]  # number of a row from 1, its offset and size in bytes
 _Row: TypeAlias = tuple[int, list[str], int]  # number, cells, size in bytes
+
+
+def open_input(conversion: Conversion, endpoint: str | None) -> ExamplesSource:
+    """Return the source of the conversion's rows."""
+    spec = conversion.input
+    return ExamplesSource(
+        spec.bucket,
+        spec.example_class or "",
+        spec.example_args,
+        seed=conversion.seed if conversion.shuffle else None,
+        rows=spec.rows,
+        limit=conversion.limit,
+    )
 
 
 class ExamplesSource(ListSource):

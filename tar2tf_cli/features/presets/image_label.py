@@ -1,0 +1,28 @@
+"""The preset image-label: the features of the AIS tar2tf client's default record_to_example."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tar2tf_cli.features.image_entries import encoded_image, label_of
+from tar2tf_cli.features.presets import Preset
+from tar2tf_cli.ops.base import OpContext
+from tar2tf_cli.samples.names import Sample
+
+
+def image_label(sample: Sample, context: OpContext) -> dict[str, Any]:
+    """`height`, `width`, `depth`, `label` (int64) and `image_raw`, the encoded image; the size is in its header."""
+    from tar2tf_cli.formats import image
+
+    data = encoded_image(sample, "image-label")
+    header = image.header(data)
+    return {
+        "height": header.height,
+        "width": header.width,
+        "depth": header.channels,
+        "label": label_of(sample),
+        "image_raw": data,
+    }
+
+
+PRESET: Final = Preset(image_label, ("height", "width", "depth", "label", "image_raw"), light=True)

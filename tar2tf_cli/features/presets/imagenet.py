@@ -1,0 +1,51 @@
+"""The preset imagenet: the names of TF-slim's ImageNet records."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tar2tf_cli.features.image_entries import encoded_image, filename_of, label_of, text_of
+from tar2tf_cli.features.presets import Preset
+from tar2tf_cli.ops.base import OpContext
+from tar2tf_cli.samples.names import Sample
+
+IMAGENET_FEATURES: Final = tuple(
+    f"image/{name}"
+    for name in (
+        *("height", "width", "colorspace", "channels", "class/label", "class/synset", "class/text", "format"),
+        *("filename", "encoded"),
+    )
+)
+
+
+def imagenet(sample: Sample, context: OpContext) -> dict[str, Any]:
+    """The names of TF-slim's ImageNet records; the image is an RGB JPEG, converted if necessary.
+
+    Source of the names: tensorflow/models, research/slim/datasets/build_imagenet_data.py.
+    """
+    from tar2tf_cli.formats import image
+
+    data = encoded_image(sample, "imagenet")
+    header = image.header(data)
+    if (header.format, header.channels) == ("jpeg", 3) or header.height * header.width > context.max_pixels:
+        image.decode(data, max_pixels=context.max_pixels)  # raises if it is too large, damaged or truncated
+    data = image.to_rgb_jpeg(data, max_pixels=context.max_pixels)
+    return {**imagenet_features(sample, header.height, header.width, "JPEG"), "image/encoded": data}
+
+
+def imagenet_features(sample: Sample, height: int, width: int, image_format: str) -> dict[str, Any]:
+    """Make all features but the image itself."""
+    return {
+        "image/height": height,
+        "image/width": width,
+        "image/colorspace": b"RGB",
+        "image/channels": 3,
+        "image/class/label": label_of(sample),
+        "image/class/synset": text_of(sample, "synset"),
+        "image/class/text": text_of(sample, "text"),
+        "image/format": image_format.encode(),
+        "image/filename": text_of(sample, "filename") or filename_of(sample),
+    }
+
+
+PRESET: Final = Preset(imagenet, IMAGENET_FEATURES, uses=("max_pixels",), decodes=True)

@@ -1,0 +1,57 @@
+"""The preset webdataset: every entry, as webdataset's basic decoder reads it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from tar2tf_cli.errors import SampleError
+from tar2tf_cli.features.presets import Preset
+from tar2tf_cli.formats.npy import read_array
+from tar2tf_cli.formats.stored import StoredBytes, whole
+from tar2tf_cli.ops.base import OpContext
+from tar2tf_cli.samples.names import Sample
+
+INTEGER_ENTRIES: Final = ("cls", "cls2", "class", "count", "index", "inx", "id")
+"""Entries that hold an integer as text, as in webdataset's basic decoder."""
+
+
+def webdataset(sample: Sample, context: OpContext) -> dict[str, Any]:
+    """Every entry, as webdataset's basic decoder reads it: numbers as int64, npy as arrays, text and JSON as text.
+
+    What an entry is follows from the last part of its name, as there. Others, such as images, remain as they are.
+    Source: webdataset, webdataset/autodecode.py, `basichandlers`.
+    """
+    return {name: _basic(name, value) for name, value in sample.items()}
+
+
+def _basic(name: str, value: Any) -> Any:
+    kind = name.rpartition(".")[2]
+    if kind not in _BASIC or not isinstance(value, (bytes, StoredBytes)):
+        return value
+    value = whole(value)
+    try:
+        return _BASIC[kind](value)
+    except (ValueError, RecursionError) as error:
+        raise SampleError(f"entry {name!r} cannot be decoded as {kind}: {error}") from None
+
+
+def _text_only(value: bytes) -> bytes:
+    value.decode("utf-8")
+    return value
+
+
+def _json_only(value: bytes) -> bytes:
+    json.loads(value)
+    return value
+
+
+_BASIC: Final[dict[str, Callable[[bytes], Any]]] = {
+    **dict.fromkeys(INTEGER_ENTRIES, int),
+    **dict.fromkeys(("txt", "text", "transcript"), _text_only),
+    **dict.fromkeys(("json", "jsn"), _json_only),
+    "npy": read_array,
+}
+
+PRESET: Final = Preset(webdataset)
