@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks import suites
 from benchmarks.bench import SCENARIOS, Bench
 from benchmarks.data import Store
+from benchmarks.house import house
 from tar2tf_cli.formats import kernel
 
 
@@ -24,6 +25,9 @@ def main() -> int:
     if options.list:
         for name, function in SCENARIOS.items():
             print(f"{name:<14}{(function.__doc__ or '').partition(chr(10))[0]}")
+        return 0
+    if options.names == ["house"]:
+        house()
         return 0
     cores = use_cores(options.cores)
     print(
@@ -47,7 +51,7 @@ def arguments() -> argparse.Namespace:
     add("--cores", type=int, default=2, help="limit every process to N cores (default: %(default)s)")
     add("--list", action="store_true", help="list the scenarios and exit")
     options = parser.parse_args()
-    if unknown := sorted(set(options.names) - set(SCENARIOS)):
+    if unknown := sorted(set(options.names) - {*SCENARIOS, "house"}):
         parser.error(f"no scenario {', '.join(unknown)}; there are {', '.join(SCENARIOS)}")
     return options
 

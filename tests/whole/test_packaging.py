@@ -86,7 +86,7 @@ def test_the_wheel_has_the_whole_package(wheel: Path) -> None:
     left_out = (".pyc", ".so") if os.environ.get("TAR2TF_PURE") else ".pyc"
     assert {name for name in package if not name.endswith(left_out)} <= names
     licenses = {name.partition("/licenses/")[2] for name in names if "/licenses/" in name}
-    assert licenses == {"LICENSE", "tar2tf_cli/inputs/imagenet.LICENSE.txt"}
+    assert licenses == {"LICENSE", "tar2tf_cli/inputs/kinds/imagenet.LICENSE.txt"}
 
 
 def test_the_wheel_brings_completions_man_pages_and_the_schema(installed: Path) -> None:

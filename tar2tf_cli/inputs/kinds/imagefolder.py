@@ -52,7 +52,7 @@ def imagenet_labels() -> Labels:
 
     Texts are the words of the synsets in WordNet 3.0.
     """
-    return parse_labels(resources.files("tar2tf_cli.inputs").joinpath("imagenet.tsv").read_text("utf-8"))
+    return parse_labels(resources.files(__package__).joinpath("imagenet.tsv").read_text("utf-8"))
 
 
 def number_classes(names: Collection[str]) -> Labels:
