@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from compileall import compile_dir
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -54,6 +56,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the b
 LONGEST = ("s3", "aistore", "transformers", "killed", "gcs", "memory", "kernel", "azure", "ray", "readers")
 """Groups of tests (`pytest.mark.xdist_group`) that begin first, as they take longest."""
 
+GROUPS = pytest.StashKey[str]()
+"""The path of the file in which the processes of pytest-xdist say which group each test is of."""
+
 SERVERS = {"moto": "s3", "gcs": "gcs", "azure": "azure", "clusters": "two clusters", "etl_cluster": "transformers"}
 """Fixtures that start a server, and the group of the tests that use it: one process starts it."""
 
@@ -66,6 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
     with suppress(OSError):
         if shutil.disk_usage(MEMORY).free >= MOST_BYTES and os.access(MEMORY, os.W_OK):
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)
+    config.stash[GROUPS] = os.path.join(tempfile.gettempdir(), f"tests-{os.getpid()}.json")
     worker = getattr(config, "workerinput", None)
     if worker and config.args == config.getini("testpaths"):  # each process begins to compile tests at another place
         places = sorted(map(str, Path(__file__).parent.glob("[!_]*/")))
@@ -101,9 +107,16 @@ def pytest_xdist_setupnodes(specs: list[Any]) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Give whichever process is free the next group of tests, in the order of the tests."""
-    from xdist.scheduler import LoadGroupScheduling
+    from xdist.scheduler import LoadScopeScheduling
 
-    class InOrder(LoadGroupScheduling):
+    class Grouped(LoadScopeScheduling):
+        @cached_property
+        def groups(self) -> dict[str, str]:
+            return json.loads(Path(config.stash[GROUPS]).read_text())
+
+        def _split_scope(self, nodeid: str) -> str:
+            return self.groups[nodeid] or nodeid
+
         def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
             nodeid = self.registered_collections[node][item_index]
             scope = self._split_scope(nodeid)
@@ -113,21 +126,30 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
                 del self.assigned_work[node][scope]
             self._reschedule(node)
 
+    config.add_cleanup(lambda: Path(config.stash[GROUPS]).unlink(missing_ok=True))
     config.option.loadscopereorder = False
-    return InOrder(config, log)
+    return Grouped(config, log)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Have the processes say here which group each test is of: only they collect the tests."""
+    node.workerinput["groups"] = node.config.stash[GROUPS]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with groups that take long, then files, then single tests, so that all processes end at the same time."""
     groups = {item: group_of(item) for item in items}
     places = {group: place for place, group in enumerate(LONGEST)}
-    items.sort(
-        key=lambda item: (places.get(groups[item], len(LONGEST) + (not groups[item])), item.nodeid.partition("::")[0])
-    )
-    for item in items:
-        if groups[item]:
-            item.add_marker(pytest.mark.xdist_group(groups[item]), append=False)
+    last = len(places)
+
+    def place_in_line(item: pytest.Item) -> tuple[int, str]:
+        return places.get(groups[item], last if groups[item] else last + 1), item.nodeid.partition("::")[0]
+
+    items.sort(key=place_in_line)
+    worker = getattr(config, "workerinput", None)
+    if worker and worker["workerid"] == "gw0":
+        Path(worker["groups"]).write_text(json.dumps({item.nodeid: group for item, group in groups.items()}))
 
 
 @pytest.hookimpl(trylast=True)
