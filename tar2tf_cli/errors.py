@@ -23,9 +23,9 @@ Tar2tfError                 exit code 3: input or output failed; the same comman
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -175,12 +175,40 @@ AGAIN: Final = "fetch or make the shard again"
 """The hint where a tar is not whole."""
 
 
+class Lost(NamedTuple):
+    """A part of an input that could not be read; at least one sample is lost with it.
+
+    Attributes:
+        start: offset of its first byte in the tar or TFRecord, after decompression.
+        end: offset behind its last byte; None where the input breaks off, so that nobody knows how much is missing.
+        bytes: how many bytes of the input are there, but were not used.
+    """
+
+    start: int
+    end: int | None
+    bytes: int
+
+    def to_json(self) -> dict[str, int | None]:
+        """Return it as documents for users have it."""
+        return {"from": self.start, "to": self.end, "bytes": self.bytes}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Lost:
+        """Return what `to_json` returned as JSON."""
+        return cls(document["from"], document["to"], document["bytes"])
+
+
 class DamagedShardError(SourceError):
     """A shard is not whole: truncated, overwritten, or of the wrong kind.
 
     Args:
         kind: a word for the fault.
+
+    Attributes:
+        lost: the part that was not read, if reading goes on behind it.
     """
+
+    lost: Lost | None = None
 
     def __init__(self, message: str, *, kind: str = "damaged", **where: Any) -> None:
         super().__init__(message, **where)

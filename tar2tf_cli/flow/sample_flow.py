@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from tar2tf_cli.errors import SampleError, Tar2tfError, count
+from tar2tf_cli.errors import DamagedShardError, SampleError, Tar2tfError, count
 from tar2tf_cli.features.feature_map import FeatureMap
 from tar2tf_cli.features.presets import find_preset, of_record_to_example
 from tar2tf_cli.features.tf_example import TFExample, transform
@@ -159,7 +159,8 @@ class Faults:
     Args:
         skip: whether faulty samples are recorded and skipped.
         most: how many may be skipped; None for no limit.
-        noted: the shard, key, member, offset and message of each skipped sample are appended to this list.
+        noted: the shard, key, member, offset and message of each skipped sample are appended to this list, and `lost`
+            where a part of the shard could not be read.
         option: how the caller's users ask for faulty samples to be skipped; None if they cannot.
     """
 
@@ -184,7 +185,10 @@ class Faults:
         """
         if not self._skip:
             raise error.at(hint=self._hint)
-        self._noted.append({name: getattr(error, name) for name in ("shard", "key", "member", "offset", "message")})
+        noted = {name: getattr(error, name) for name in ("shard", "key", "member", "offset", "message")}
+        if isinstance(error, DamagedShardError) and error.lost:
+            noted["lost"] = error.lost.to_json()
+        self._noted.append(noted)
         if self._most is not None:
             check_most(len(self._noted), self._most, self._noted)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from tar2tf_cli.errors import count
+from tar2tf_cli.errors import Lost, count
 from tar2tf_cli.features.schema import Schema
 from tar2tf_cli.samples.names import split_name
 from tar2tf_cli.spec.conversion import Input
@@ -20,7 +20,7 @@ class InputReport:
     Attributes:
         samples: the number of samples that became examples.
         skipped: members skipped, by reason.
-        errors: faulty samples skipped: shard, key, member, offset, message.
+        errors: faulty samples skipped: shard, key, member, offset, message, and `lost` where bytes were not read.
         faulty_before: number of faulty samples that an earlier conversion skipped, which are not in `errors`.
         schema: types and shapes of the features.
         described: CSV rows that describe the stored examples, if the input is a list of examples.
@@ -45,6 +45,11 @@ class InputReport:
     def faulty(self) -> int:
         """The number of faulty samples skipped."""
         return len(self.errors) + self.faulty_before
+
+    @property
+    def lost(self) -> list[Lost]:
+        """The parts of the input that could not be read; each of them is also one of the errors."""
+        return [Lost.from_json(error["lost"]) for error in self.errors if "lost" in error]
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain JSON."""
