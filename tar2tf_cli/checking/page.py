@@ -21,12 +21,12 @@ import cv2
 import numpy as np
 from humanfriendly import format_size
 
+from tar2tf_cli.checking.against import digest_of
 from tar2tf_cli.checking.contents import Contents
 from tar2tf_cli.checking.faults import Report
 from tar2tf_cli.checking.files import FileContext, FileTask, open_shards, read_files
+from tar2tf_cli.checking.inspect import contents_of, values_of
 from tar2tf_cli.checking.look import shortened
-from tar2tf_cli.checking.raw_samples import contents_of, values_of
-from tar2tf_cli.checking.record_digests import digest_of
 from tar2tf_cli.errors import ImageError, SourceError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats import image

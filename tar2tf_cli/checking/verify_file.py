@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.checking.check_tfrecord import Checker, check_tfrecord
-from tar2tf_cli.checking.faults import Fault, FileReport, damage, unreadable
+from tar2tf_cli.checking.faults import Amount, Fault, FileReport, Salvaged, damage, unreadable
 from tar2tf_cli.checking.files import FileContext, FileTask, read_files
 from tar2tf_cli.engines import cpu_count
-from tar2tf_cli.errors import SourceError
+from tar2tf_cli.errors import (
+    DamagedShardError,
+    OutputExistsError,
+    SampleError,
+    SourceError,
+    UsageError,
+    read_failed,
+    write_errors,
+)
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.checksums import crc32c
+from tar2tf_cli.formats.files import RecordFile, WholeFile
 from tar2tf_cli.formats.magic import foreign
 from tar2tf_cli.formats.record_usual import reader_of_the_rest
-from tar2tf_cli.formats.tfrecord import LengthReader, RecordReader
+from tar2tf_cli.formats.stored import whole_sample
+from tar2tf_cli.formats.tfrecord import FRAMING, LengthReader, RecordReader, frame
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.inputs.tar_samples import TarRules, put_together
+from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples, put_together
+from tar2tf_cli.samples.names import KEY
+from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
-    from tar2tf_cli.checking.salvage import Salvage, SalvagePart
     from tar2tf_cli.conversion.manifest import Expected, ShardEntry
+    from tar2tf_cli.flow.sample_flow import Placed
 
 
 _TFRECORD_NAME: Final = re.compile(r"\.(tf)?records?\b")
@@ -104,8 +117,6 @@ class _FileCheck:
             report.add(damage(shard.damage))
             report.cut = True
         elif report.format == "tar":
-            from tar2tf_cli.checking.check_tar import check_tar
-
             rules = self.context.rules._replace(regroup=regroup or self.context.rules.regroup)
             check_tar(shard, rules, report, decoders=self.context.decoders)
         elif report.format == "tfrecord":
@@ -226,3 +237,151 @@ def _compare(claim: ShardEntry, stored: _Stored, report: FileReport) -> None:
         report.add(Fault("count", f"the file has {report.records:,} records, but {claim.records:,} in the manifest"))
     if stored.read_to_end and report.bytes == claim.bytes and digest(stored.crc) != claim.digest:
         report.add(Fault("digest", f"the file's digest is {digest(stored.crc)}, but {claim.digest} in the manifest"))
+
+
+# --- A tar ---
+
+
+def check_tar(shard: OpenShard, rules: TarRules, report: FileReport, *, decoders: int = 0) -> None:
+    """Read every byte of a tar, as any of them may be unreadable; fill in the report's faults and numbers.
+
+    Args:
+        shard: the tar.
+        rules: how it is read.
+        report: the report of the file.
+        decoders: number of threads that decode images and arrays; 0 if they are not to be decoded.
+
+    Raises:
+        SourceError: when the file cannot be read for reasons other than damage.
+        NotAdjacentError: when the check must begin again with `regroup`.
+    """
+
+    def note(error: SampleError) -> None:
+        kind, place = ("duplicate_key", error.member) if error.member else ("half_sample", f"sample {error.key}")
+        report.add(Fault(error.kind or kind, f"{place}: {error.message}", None, error.offset))
+
+    with closing(shard.samples(rules, note, sizes_only=not decoders, every_byte=True)) as tar:
+        try:
+            if decoders:
+                _decode_samples(tar, report, decoders)
+            else:
+                for _ in tar.samples():
+                    report.records += 1
+            report.examined = True
+        except DamagedShardError as error:
+            report.add(damage(error))
+        report.not_adjacent = tar.not_adjacent
+        try:
+            tar.check_end()
+        except DamagedShardError as error:
+            report.add(damage(error, last=False))
+    report.good = Amount(report.records, report.bytes)
+
+
+def _decode_samples(tar: TarSamples, report: FileReport, threads: int) -> None:
+    from tar2tf_cli.checking.undecodable import Values
+    from tar2tf_cli.flow.sample_flow import work_in_threads
+
+    seen = Values()
+
+    def samples() -> Iterator[Placed]:
+        for stored in tar.samples():
+            key, sample = stored.pop(KEY), {}
+            try:
+                sample = whole_sample(stored)
+                faults = seen.odd(sample.items())
+            except SampleError as error:
+                faults = [("undecodable", f"{error.member} {error.message}")]
+            yield {} if faults else sample, key, {"offset": tar.grouper.offset, "faults": faults}
+
+    for faults, key, place in work_in_threads(samples(), lambda sample: [seen.undecodable(sample.items())], threads):
+        report.records += 1
+        for kind, message in place["faults"] or faults:
+            report.add(Fault(kind, f"sample {key}: {message}", None, place["offset"]))
+    report.not_decoded.update(seen.unknown)
+
+
+# --- Salvage ---
+
+
+_BLOCK: Final = 1 << 20
+
+
+class SalvagePart(RecordFile):
+    """The good records of one file, in a hidden file beside the final one."""
+
+    def keep(self, data: bytes) -> None:
+        """Append a record."""
+        self.write(frame([data], len(data)), len(data) + FRAMING)
+
+
+class Salvage:
+    """The good records of several files, which workers write to parts, and then to one file, which appears when whole.
+
+    Args:
+        path: the new file.
+
+    Raises:
+        UsageError: when the path is not that of a new file on this machine.
+    """
+
+    def __init__(self, path: str) -> None:
+        if is_remote(path):
+            raise UsageError("--salvage writes a local file", shard=path, hint="copy it to the bucket afterwards")
+        if os.path.lexists(path):
+            raise OutputExistsError("exists already; --salvage writes a new file", shard=path, hint="name another file")
+        folder, base = os.path.split(path)
+        if not base or (folder and not os.path.isdir(folder)):
+            raise UsageError("is not a file in an existing folder", shard=path, hint="create the folder first")
+        self.path = path
+        from tempfile import mkdtemp  # slow to import, and only for --salvage
+
+        with write_errors(path):
+            self._folder = mkdtemp(prefix=f".{base}.", dir=folder or ".")
+        self._parts: list[str] = []
+
+    def next_part(self) -> Callable[[], SalvagePart]:
+        """Return what opens the part for the next file, in the worker that checks it."""
+        self._parts.append(os.path.join(self._folder, str(len(self._parts))))
+        return partial(SalvagePart, self.path, self._parts[-1])
+
+    def finish(self, reports: Sequence[FileReport]) -> Salvaged:
+        """Join the parts in order, and delete them; there is no new file if there are only tars.
+
+        Raises:
+            SinkError: when the file cannot be written.
+        """
+        kept, tars = 0, sum(report.format == "tar" for report in reports)
+        if tars < len(reports):
+            with WholeFile(self.path) as whole:
+                for part in filter(os.path.exists, self._parts):
+                    kept += _append(whole, part)
+        return Salvaged(
+            self.path,
+            sum(report.good.records for report in reports if report.format == "tfrecord"),
+            kept,
+            lost_records=sum(report.bad.records for report in reports),
+            lost_bytes=sum(report.bad.bytes for report in reports),
+            cut=sum(report.cut for report in reports if report.format != "tar"),
+            tars=tars,
+        )
+
+    def close(self) -> None:
+        """Delete parts that are left."""
+        from shutil import rmtree
+
+        rmtree(self._folder, ignore_errors=True)
+
+
+def _append(whole: WholeFile, part: str) -> int:
+    """Append a part and delete it; returns its size."""
+    size = 0
+    try:
+        with open(part, "rb", buffering=0) as file:
+            while data := file.read(_BLOCK):
+                whole.write([data], len(data))
+                size += len(data)
+    except OSError as error:
+        raise read_failed(part, error) from None
+    os.unlink(part)
+    return size

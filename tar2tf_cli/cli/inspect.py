@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tar2tf_cli.checking.contents import Contents, Stats
-    from tar2tf_cli.checking.raw_samples import RawSample
+    from tar2tf_cli.checking.inspect import RawSample
 
     OnDamage: TypeAlias = Callable[[SourceError], None]
 
@@ -105,11 +105,11 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
 def _show_samples(
     bucket: str, template: tuple[str, ...], where: dict[str, Any], options: dict[str, Any], damaged: OnDamage
 ) -> None:
-    from tar2tf_cli.checking.raw_samples import read_samples
+    from tar2tf_cli.checking.inspect import read_samples
 
     samples = read_samples(bucket, template, heads_only=not options["extract"], damaged=damaged, **where)
     if options["extract"]:
-        from tar2tf_cli.checking.raw_samples import extract
+        from tar2tf_cli.checking.inspect import extract
 
         for path in extract(samples, options["extract"], options["to"]):
             echo(path)
@@ -124,8 +124,7 @@ def _show_samples(
 def _show_contents(
     bucket: str, template: tuple[str, ...], where: dict[str, Any], options: dict[str, Any], damaged: OnDamage
 ) -> None:
-    from tar2tf_cli.checking.inspect import inspect
-    from tar2tf_cli.checking.raw_samples import read_samples
+    from tar2tf_cli.checking.inspect import inspect, read_samples
 
     most, as_json = options["samples"], options["as_json"]
     with Terminal(**options) as terminal:

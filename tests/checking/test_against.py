@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checked import SEVERAL, Ran, a_tar, convert, flipped, in_a_process, write
-from tar2tf_cli.checking import record_digests
-from tar2tf_cli.checking.record_digests import compare, digest_of
+from tar2tf_cli.checking import against
+from tar2tf_cli.checking.against import compare, digest_of
 from tar2tf_cli.formats.tfrecord import RecordReader, frame
 
 
@@ -232,7 +232,7 @@ def test_two_sets_are_compared_as_multisets(
 ) -> None:
     folder = tmp_path_factory.mktemp("digests")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(record_digests, "_AT_ONCE", 5)
+        patch.setattr(against, "DIGESTS_AT_ONCE", 5)
         differences = compare(digests(folder, "a", first), digests(folder, "b", second), limit)
     wanted = Counter([number for numbers in first for number in numbers][:limit])
     there = Counter(number for numbers in second for number in numbers)

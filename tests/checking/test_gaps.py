@@ -15,7 +15,7 @@ from checked import (
     some_examples,
     write,
 )
-from tar2tf_cli.checking.verify_bucket import find_gaps
+from tar2tf_cli.checking.verify import find_gaps
 
 # --- Numbering ---
 

@@ -18,7 +18,7 @@ import tensorflow as tf
 from checked import Ran, a_tar, in_a_process, write
 from inspected import a_jpeg, a_png, look_into
 from shards import PHOTOS
-from tar2tf_cli.checking.raw_samples import read_samples
+from tar2tf_cli.checking.inspect import read_samples
 from tar2tf_cli.inputs.open_shard import TarRules
 from tar2tf_cli.stores.directory import DirectorySource
 

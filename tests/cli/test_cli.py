@@ -230,7 +230,7 @@ LATE = LIBRARIES | NETWORK | PROCESSES | STANDARD | OPS | CONVERSION
 
 COMMANDS = {
     "convert": ({"tar2tf_cli.compat.transformations"}, 100),
-    "verify": ({"json", "tar2tf_cli.conversion.manifest", "tar2tf_cli.checking.salvage"}, 70),
+    "verify": ({"json", "tempfile", "tar2tf_cli.conversion.manifest"}, 70),
     "inspect": ({"json", "tar2tf_cli.conversion.manifest", "tar2tf_cli.spec.conversion"}, 68),
 }
 """More modules that a command imports only for some inputs and options, and the most of ours that it imports."""
