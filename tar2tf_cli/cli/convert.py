@@ -147,13 +147,12 @@ def _print_inputs(plan: Plan) -> None:
 def _plan_document(
     plan: Plan, outcome: Outcome, steps: Sequence[Step], expected: Estimate | None, warning: str | None
 ) -> dict[str, Any]:
-    from tar2tf_cli.conversion.manifest import input_entry
 
     output = plan.conversion.output
     manifest = None if output.is_stream else output.template.manifest()
     return {
         **plan.manifest().identity(),
-        "inputs": [*map(input_entry, plan.inputs)],
+        "inputs": [{"name": item.name, "size": item.size, "version": item.version} for item in plan.inputs],
         "output": {"path": output.template.text, "manifest": manifest, "max_shard_size": output.limit},
         "outcome": outcome._asdict(),
         "estimate": expected._asdict() if expected else None,

@@ -355,21 +355,21 @@ class Claim:
         path = None if self.by_total else self.path(shard).removeprefix(self.prefix)
         return [shard.lane, shard.number, report.size, report.records, report.crc, path]
 
-    def previous(self, *, late: bool = False) -> Manifest | None:
-        """The existing manifest; `late` as for `Manifest.from_bytes`.
+    def previous(self) -> Manifest | None:
+        """The existing manifest.
 
         Raises:
             DamagedShardError: when there is another document, or a damaged one.
         """
         data = self.sink.read(self.manifest)
-        return None if data is None else Manifest.from_bytes(data, self.where, late=late)
+        return None if data is None else Manifest.from_bytes(data, self.where)
 
     def finished(self) -> Manifest | None:
         """The manifest of an identical conversion, if it was finished and all its files exist; otherwise None."""
         manifest = None
         if self.resumable and not self.overwrite:
             with contextlib.suppress(DamagedShardError):
-                manifest = self.previous(late=True)
+                manifest = self.previous()
         if manifest is None or manifest.identity() != self.identity:
             return None
         there = all(self.is_there(shard.path, shard.bytes) for shard in manifest.shards)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from array import array
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import islice, repeat
+from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -34,81 +31,43 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_LARGE: Final = 16 << 20
-_PARSED_AT_ONCE: Final = 1000
-_INPUTS: Final = b',\n "inputs": ['
-_SHARDS: Final = b'\n ],\n "shards": ['
-_FEATURES: Final = b'\n ],\n "features": {'
-_LINEAGE: Final = b',\n "lineage": {\n'
 
-
-class Divided(NamedTuple):
-    """A large manifest: the document without its inputs, shards and lineage, and the two lists as they are written."""
-
-    rest: bytes
-    inputs: memoryview
-    shards: memoryview
-
-
-def divided(data: bytes) -> Divided | None:
-    """Divide a large manifest; None if it is small, or laid out in another way than manifests are written."""
-    if len(data) < _LARGE:
-        return None
-    inputs = data.find(_INPUTS)
-    shards = data.find(_SHARDS, inputs)
-    features = data.find(_FEATURES, shards)
-    if min(inputs, shards, features) < 0:
-        return None
-    lineage = data.find(_LINEAGE, features)
-    end = b"\n}" if lineage >= 0 else b""
-    tail = data[features + 3 : lineage if lineage >= 0 else None]
-    rest = data[:inputs] + b', "inputs": [], "shards": []' + tail + end
-    view = memoryview(data)
-    return Divided(rest, view[inputs + len(_INPUTS) : shards], view[shards + len(_SHARDS) : features])
-
-
-class LateEntries(Sequence[T], Generic[T]):
-    """A list of objects without lists or objects inside, as the manifest writes it.
+class Rows(Sequence[T], Generic[T]):
+    """The rows of a table that JSON has as columns; each is made when it is used, as there may be a million.
 
     Args:
-        text: the text between the brackets.
-        make: makes an entry of an object and its number, and raises an error if that is damaged.
+        make: makes a row of its values.
+        columns: the values of all rows, column by column; as many in each.
     """
 
-    def __init__(self, text: memoryview, make: Callable[[Any, int], T]) -> None:
-        self._text = text
+    def __init__(self, make: Callable[..., T], columns: Sequence[Sequence[Any]]) -> None:
         self._make = make
-        self._starts = array("Q", (match.start() for match in re.finditer(rb"\n  \{\n", text)))
-        self._starts.append(len(text))
+        self._columns = columns
 
     def __len__(self) -> int:
-        return len(self._starts) - 1
+        return len(self._columns[0])
 
     def __getitem__(self, number: Any) -> Any:
-        numbers = range(len(self))[number]
-        if isinstance(numbers, int):
-            return next(self._parsed(numbers, numbers + 1))
-        return [next(self._parsed(each, each + 1)) for each in numbers]
+        if isinstance(number, slice):
+            return [*map(self._make, *(column[number] for column in self._columns))]
+        return self._make(*(column[number] for column in self._columns))
 
     def __iter__(self) -> Iterator[T]:
-        for first in range(0, len(self), _PARSED_AT_ONCE):
-            yield from self._parsed(first, min(first + _PARSED_AT_ONCE, len(self)))
-
-    def _parsed(self, first: int, stop: int) -> Iterator[T]:
-        text = bytes(self._text[self._starts[first] : self._starts[stop]]).rstrip().rstrip(b",")
-        try:
-            items = json.loads(b"[" + text + b"]")
-        except ValueError:
-            items = [None] * (stop - first)
-        for number, item in enumerate(items, first):
-            yield self._make(item, number)
+        return map(self._make, *self._columns)
 
 
 class Value(NamedTuple):
-    """A value that is no list or object: whether one fits, and what it must be."""
+    """A value that is no list or object.
+
+    Attributes:
+        fits: whether one is accepted.
+        what: what it must be.
+        all_fit: whether all of a long list are accepted, in a fraction of the time.
+    """
 
     fits: Callable[[Any], bool]
     what: str
+    all_fit: Callable[[list[Any]], bool] = lambda values: False
 
 
 Rule: TypeAlias = "Value | tuple[None, Rule] | list[Rule] | dict[str | type[str], Rule]"
@@ -143,10 +102,20 @@ def check(value: Any, rule: Rule, path: str = "") -> None:
     elif isinstance(rule, list):
         if not isinstance(value, list) or len(rule) not in (1, len(value)):
             _refuse(path, "a list" if len(rule) == 1 else f"a list of {len(rule)}", value)
-        for number, item in enumerate(value):
-            check(item, rule[0], f"{path}[{number}]")
+        if not _all_fit(value, rule[0]):
+            for number, item in enumerate(value):
+                check(item, rule[0], f"{path}[{number}]")
     else:
         _check_object(value, rule, path)
+
+
+def _all_fit(values: list[Any], rule: Rule) -> bool:
+    """Whether all items of a list are certainly accepted."""
+    if isinstance(rule, Value):
+        return rule.all_fit(values)
+    if isinstance(rule, tuple):
+        return _all_fit([value for value in values if value is not None], rule[1])
+    return False
 
 
 def _check_object(value: Any, rule: dict[str | type[str], Rule], path: str) -> None:
@@ -171,8 +140,14 @@ def _refuse(path: str, what: str, value: Any) -> None:
 
 def _is_name(value: Any) -> bool:
     """Whether it is text that can be a file's name."""
+    return isinstance(value, str) and _are_names([value])
+
+
+def _are_names(values: list[Any]) -> bool:
+    if not _are(str, values) or "\0" in (joined := "".join(values)):
+        return False
     try:
-        return isinstance(value, str) and "\0" not in value and value.encode("utf-8", "surrogateescape") is not None
+        return joined.encode("utf-8", "surrogateescape") is not None
     except UnicodeEncodeError:
         return False
 
@@ -180,6 +155,19 @@ def _is_name(value: Any) -> bool:
 def _is_below(value: Any) -> bool:
     """Whether it is the path of a file in the manifest's folder or below."""
     return _is_name(value) and bool(value) and not value.startswith("/") and ".." not in value.split("/")
+
+
+def _are_below(values: list[Any]) -> bool:
+    joined = "\0".join(["", *values]) if _are_names(values) and all(values) else "/"
+    return ".." not in joined and "\0/" not in joined and joined != "/"
+
+
+def _are_counts(values: list[Any]) -> bool:
+    return _are(int, values) and (not values or (min(values) >= 0 and max(values) < 2**63))
+
+
+def _are(kind: type, values: list[Any]) -> bool:
+    return {*map(type, values)} <= {kind}
 
 
 def _matching(pattern: str, what: str) -> Value:
@@ -192,12 +180,14 @@ def _one_of(*words: str) -> Value:
     return _matching("|".join(words), f"one of {', '.join(words)}")
 
 
-_NAME: Final = Value(_is_name, "text")
-_TEXT: Final = Value(lambda value: isinstance(value, str), "text")
-_BELOW: Final = Value(_is_below, "a path below the manifest's folder")
-_COUNT: Final = Value(lambda value: type(value) is int and 0 <= value < 2**63, "a whole number, 0 or more")
+_NAME: Final = Value(_is_name, "text", _are_names)
+_TEXT: Final = Value(lambda value: isinstance(value, str), "text", lambda values: _are(str, values))
+_BELOW: Final = Value(_is_below, "a path below the manifest's folder", _are_below)
+_COUNT: Final = Value(lambda value: _are_counts([value]), "a whole number, 0 or more", _are_counts)
 _DTYPE: Final = _one_of(*dict.fromkeys(dtype for dtypes in _DTYPES.values() for dtype in dtypes))
-_DIGEST: Final = _matching("crc32c:[0-9a-f]{8}", "crc32c: and eight hexadecimal digits")
+_DIGEST: Final = _matching("crc32c:[0-9a-f]{8}", "crc32c: and eight hexadecimal digits")._replace(
+    all_fit=lambda values: _are(str, values) and bool(re.fullmatch("(crc32c:[0-9a-f]{8},)*", ",".join([*values, ""])))
+)
 _LOOK: Final[dict[str | type[str], Rule]] = {"dtype": _DTYPE, "shape": [(None, _COUNT)], "encoding": _one_of(*_DTYPES)}
 _GAVE: Final[Rule] = {
     "samples": _COUNT,
@@ -206,15 +196,21 @@ _GAVE: Final[Rule] = {
     "schema": _COUNT,
     "counts": {str: _COUNT},
 }
-INPUT: Final[Rule] = {"name": _NAME, "size": (None, _COUNT), "version": (None, _TEXT)}
-SHARD: Final[Rule] = {"path": _BELOW, "records": _COUNT, "bytes": _COUNT, "digest": _DIGEST, "split?": _NAME}
+_INPUTS: Final[Rule] = {"name": [_NAME], "size": [(None, _COUNT)], "version": [(None, _TEXT)]}
+_SHARDS: Final[Rule] = {
+    "path": [_BELOW],
+    "records": [_COUNT],
+    "bytes": [_COUNT],
+    "digest": [_DIGEST],
+    "split?": [_NAME],
+}
 MANIFEST: Final[Rule] = {
     "spec": {
         "output": {"path": _BELOW, "compression?": _one_of("none", "gzip")},
         "input?": {"fields?": {}},
     },
-    "inputs": [INPUT],
-    "shards": [SHARD],
+    "inputs": _INPUTS,
+    "shards": _SHARDS,
     "features": {str: {**_LOOK, "count?": _COUNT}},
     "skipped": {"samples": _COUNT, "members": {str: _COUNT}},
     "totals?": {"inputs?": _COUNT, "shards?": _COUNT, "records?": _COUNT, "bytes?": _COUNT},
@@ -225,14 +221,14 @@ MANIFEST: Final[Rule] = {
 
 def lineage_agrees(whole: dict[str, Any]) -> bool:
     """Whether a manifest has a lineage that agrees with the rest of it; otherwise the lineage is of no use."""
-    lineage, inputs, shards = whole.get("lineage"), whole["inputs"], whole["shards"]
-    if lineage is None or len(lineage["inputs"]) != len(inputs) or len(lineage["shards"]) != len(shards):
+    lineage, inputs, counts = whole.get("lineage"), whole["inputs"]["name"], whole["shards"]["records"]
+    if lineage is None or len(lineage["inputs"]) != len(inputs) or len(lineage["shards"]) != len(counts):
         return False
     return all(given["schema"] < len(lineage["schemas"]) for given in lineage["inputs"]) and all(
         pieces
         and all(source < len(inputs) for source, *_ in pieces)
-        and sum(records for _, records, *_ in pieces) == shard["records"]
-        for pieces, shard in zip(lineage["shards"], shards, strict=True)
+        and sum(records for _, records, *_ in pieces) == count
+        for pieces, count in zip(lineage["shards"], counts, strict=True)
     )
 
 
@@ -315,31 +311,11 @@ class Lineage:
         schema = Schema(Counter(counts), looks)
         return InputReport(given["samples"], Counter(given["skipped"]), schema=schema, faulty_before=given["faulty"])
 
-    def lines(self, origins: Iterable[Sequence[Origin]]) -> Iterator[str]:
-        """The lineage as JSON in pieces, with one line for each schema, input and shard.
-
-        Args:
-            origins: where the records of each shard come from.
-        """
-        mark = "{"
-        for name, items in (("schemas", self.schemas), ("inputs", self.inputs), ("shards", origins)):
-            yield f'{mark}\n  "{name}": '
-            yield from listed(map(json.dumps, items), "   ")
-            mark = ","
-        yield "\n }"
-
-
-def listed(items: Iterable[str], indent: str) -> Iterator[str]:
-    """A JSON list of items that are JSON, each in a line of its own."""
-    mark = "["
-    for item in items:
-        yield f"{mark}\n{indent}{item}"
-        mark = ","
-    yield "[]" if mark == "[" else f"\n{indent[:-1]}]"
-
 
 VERSION: Final = 1
 _AT_ONCE: Final = 1000
+_INPUT: Final = ("name", "size", "version")
+_SHARD: Final = ("path", "records", "bytes", "digest", "split")
 
 
 class ShardEntry(NamedTuple):
@@ -355,12 +331,6 @@ class ShardEntry(NamedTuple):
     digest: str
     split: str | None = None
     origins: Sequence[Origin] = ()
-
-    @classmethod
-    def from_json(cls, whole: dict[str, Any], origins: Iterable[Sequence[int]] = ()) -> ShardEntry:
-        """A shard and its origins, as the manifest has them."""
-        pieces = tuple(Origin(*piece) for piece in origins)
-        return cls(whole["path"], whole["records"], whole["bytes"], whole["digest"], whole.get("split"), pieces)
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON; without `split` if there is none, and without the origins."""
@@ -433,63 +403,60 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The document; equal content gives equal bytes."""
-        return b"".join(self.parts())
+        return b"".join(self.lines())
 
-    def parts(self) -> Iterator[bytes]:
-        """The document in small parts."""
-        return map(str.encode, self._pieces())
+    def lines(self) -> Iterator[bytes]:
+        """The document, in a line for each key."""
+        mark = "{"
+        for key, value in self._items():
+            yield f"{mark}\n{json.dumps(key)}: {json.dumps(value)}".encode()
+            mark = ","
+        yield b"\n}\n"
 
-    def _pieces(self) -> Iterator[str]:
-        """The document as `json.dumps` with an indent of 1 writes it, but for the lines of the lineage."""
-        head: dict[str, Any] = {"version": VERSION, "spec": self.spec}
-        rest = {"features": self.features, "totals": self.totals, "skipped": self.skipped}
+    def _items(self) -> Iterator[tuple[str, Any]]:
+        yield "version", VERSION
+        yield "spec", self.spec
+        yield "inputs", {name: [getattr(item, name) for item in self.inputs] for name in _INPUT}
+        names = [name for name in _SHARD if name != "split" or any(shard.split for shard in self.shards)]
+        yield "shards", {name: [getattr(shard, name) for shard in self.shards] for name in names}
+        yield "features", self.features
+        yield "totals", self.totals
+        yield "skipped", self.skipped
         if self.documents:
-            rest["documents"] = self.documents
-        yield f'{_indented(head)},\n "inputs": '
-        yield from listed((_object(input_entry(item)) for item in self.inputs), "  ")
-        yield ',\n "shards": '
-        yield from listed((_object(shard.to_json()) for shard in self.shards), "  ")
-        yield f",{_indented(rest)[1:]}"
+            yield "documents", self.documents
         if self.lineage and self.lineage.inputs:
-            yield ',\n "lineage": '
-            yield from self.lineage.lines(shard.origins for shard in self.shards)
-        yield "\n}\n"
+            origins = [shard.origins for shard in self.shards]
+            yield "lineage", {"schemas": self.lineage.schemas, "inputs": self.lineage.inputs, "shards": origins}
 
     @classmethod
-    def from_bytes(cls, data: bytes, path: str, *, late: bool = False) -> Manifest:
+    def from_bytes(cls, data: bytes, path: str) -> Manifest:
         """Parse a document.
 
         Args:
             data: the document.
             path: its path or URL.
-            late: whether the inputs and shards of a large document may be parsed, and checked, as they are used, and
-                its lineage left out.
 
         Raises:
             DamagedShardError: when it is not a manifest, has a version that this release does not know, or is damaged;
                 names the key that is wrong.
         """
-
-        large = divided(data) if late else None
-        whole = _parsed(large.rest if large else data, path)
+        whole = _parsed(data, path)
+        inputs: Sequence[ObjectInfo] = _rows(ObjectInfo, whole["inputs"], _INPUT)
+        shards: Sequence[ShardEntry] = _rows(ShardEntry, whole["shards"], _SHARD)
         described = whole["features"], whole["skipped"], whole.get("documents", [])
-        inputs: Sequence[ObjectInfo]
-        if large:
-            inputs = LateEntries(large.inputs, partial(_late, "inputs", INPUT, path, _input))
-            shards = LateEntries(large.shards, partial(_late, "shards", SHARD, path, ShardEntry.from_json))
-            return cls(whole["spec"], inputs, shards, *described, None, whole.get("totals", {}))
-        lineage: dict[str, Any] = whole["lineage"] if lineage_agrees(whole) else {"inputs": [], "shards": repeat(())}
-        every = [ShardEntry.from_json(*given) for given in zip(whole["shards"], lineage["shards"], strict=False)]
+        lineage = whole["lineage"] if lineage_agrees(whole) else {"schemas": [], "inputs": [], "shards": []}
         given = Lineage(lineage["schemas"], lineage["inputs"]) if lineage["inputs"] else None
-        inputs = [*map(_input, whole["inputs"])]
-        return cls(whole["spec"], inputs, every, *described, given, whole.get("totals", {}))
+        if given:
+            origins = [[Origin(*piece) for piece in pieces] for pieces in lineage["shards"]]
+            shards = [shard._replace(origins=pieces) for shard, pieces in zip(shards, origins, strict=True)]
+        return cls(whole["spec"], inputs, shards, *described, given, whole.get("totals", {}))
 
     @classmethod
     def load(cls, path: str) -> Manifest | None:
-        """Read the manifest in a file, a large one late; None if there is no such file."""
+        """Read the manifest in a file; None if there is no such file."""
         try:
             with open(path, "rb") as file:
-                return cls.from_bytes(file.read(), path, late=True)
+                return cls.from_bytes(file.read(), path)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -509,51 +476,28 @@ def _parsed(data: bytes, path: str) -> dict[str, Any]:
     if whole["version"] != VERSION or isinstance(whole["version"], (bool, float)):
         message = f"is a manifest of version {str(whole['version'])[:40]}, but this tar2tf reads version {VERSION}"
         raise DamagedShardError(message, kind="manifest", shard=path, hint="upgrade tar2tf, or convert again")
-    with _names_damage(path):
-        check(whole, MANIFEST)
-    return whole
-
-
-@contextmanager
-def _names_damage(path: str) -> Iterator[None]:
-    """Turn what the model refuses into the error of a damaged manifest."""
     try:
-        yield
+        check(whole, MANIFEST)
+        for name in ("inputs", "shards"):
+            _check_columns(name, whole[name])
     except ValueError as error:
         message, hint = f"is a damaged manifest: {error}", "restore it from a copy, or convert again"
         raise DamagedShardError(message, kind="manifest", shard=path, hint=hint) from None
+    return whole
 
 
-def _late(name: str, rule: Rule, path: str, make: Callable[[dict[str, Any]], T], entry: Any, number: int) -> T:
-    """An entry of a long list, checked."""
-
-    with _names_damage(path):
-        check(entry, rule, f"{name}[{number}]")
-    return make(entry)
-
-
-def _indented(whole: dict[str, Any]) -> str:
-    """An object without its end."""
-    return json.dumps(whole, indent=1, ensure_ascii=True).removesuffix("\n}")
+def _check_columns(name: str, columns: dict[str, list[Any]]) -> None:
+    """Raise a ValueError if one column of a table is longer than another."""
+    first, *others = columns
+    for other in others:
+        if len(columns[other]) != len(columns[first]):
+            lengths = f"{len(columns[other])} values, but {name}.{first} {len(columns[first])}"
+            raise ValueError(f"{name}.{other} has {lengths}")
 
 
-_encode: Final = json.JSONEncoder(ensure_ascii=True).encode
-
-
-def _object(item: dict[str, Any]) -> str:
-    """An object without lists or objects inside, one line for each value."""
-    values = [f'   "{name}": {value if type(value) is int else _encode(value)}' for name, value in item.items()]
-    return "{\n" + ",\n".join(values) + "\n  }"
-
-
-def input_entry(item: ObjectInfo) -> dict[str, Any]:
-    """An input as the manifest describes it."""
-    return {"name": item.name, "size": item.size, "version": item.version}
-
-
-def _input(entry: dict[str, Any]) -> ObjectInfo:
-    """An input that a manifest describes."""
-    return ObjectInfo(entry["name"], entry["size"], entry["version"])
+def _rows(make: Callable[..., T], table: dict[str, list[Any]], names: Sequence[str]) -> Rows[T]:
+    """The rows of a table."""
+    return Rows(make, [table[name] if name in table else [None] * len(table[names[0]]) for name in names])
 
 
 def digest(crc: int) -> str:
@@ -611,7 +555,7 @@ def read_document(path: str, **reach: Unpack[Reach]) -> Document:
         if manifest := Manifest.load(path):
             return Document(path, manifest, DirectorySource(os.path.dirname(path) or "."))
     elif found := read_with_folder(path, **reach):
-        return Document(name, Manifest.from_bytes(found[0], name, late=True), found[1])
+        return Document(name, Manifest.from_bytes(found[0], name), found[1])
     raise NothingFoundError("the manifest does not exist", shard=name)
 
 

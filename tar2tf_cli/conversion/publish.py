@@ -176,7 +176,7 @@ class Publisher:
             self._sink.flush({os.path.dirname(path) or "." for path in shards})
             for path, data in documents.items():
                 self._write(path, [data])
-            self._write(claim.manifest, manifest.parts())
+            self._write(claim.manifest, manifest.lines())
             self._working_folder.remove()
         return [*manifest.shards]
 

@@ -88,7 +88,7 @@ def test_any_number_of_workers_writes_the_same_bytes(
     assert one == five
     manifests = [name for name in one if name.endswith(".json")]
     assert len(manifests) == 1, "the working folder is gone, and one manifest stands"
-    listed = {shard["path"] for shard in json.loads(one[manifests[0]])["shards"]}
+    listed = {*json.loads(one[manifests[0]])["shards"]["path"]}
     assert set(one) == {*listed, *manifests, *(f"{name}.idx" for name in listed if "--index" in options)}
 
 

@@ -17,9 +17,8 @@ import pytest
 from benchmarks.peers.conductor import Listing, conduct, publisher, result
 from shards import samples, write_tar
 from tar2tf_cli import convert
-from tar2tf_cli.conversion import manifest as late_entries
 from tar2tf_cli.conversion.existing import make_claim
-from tar2tf_cli.conversion.manifest import Manifest
+from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.conversion.plan import make_plan
 from tar2tf_cli.conversion.publish import Publisher
 from tar2tf_cli.conversion.schedule import ConversionSchedule
@@ -29,10 +28,10 @@ from tar2tf_cli.conversion.tally import Tally
 from tar2tf_cli.conversion.tasks import Group, Worker, load_group, save_group
 from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.engines.base import Outcome
-from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion, Output
+from tar2tf_cli.stores import ObjectInfo
 
 
 def calls(work: Callable[[], Any]) -> int:
@@ -124,53 +123,32 @@ def test_choosing_the_next_input_takes_as_long_however_many_are_waiting(tmp_path
 # --- Manifests ---
 
 
-@pytest.fixture
-def document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A manifest of odd names, which counts as large."""
+def test_a_million_shards_are_listed_in_a_few_steps(tmp_path: Path) -> None:
+    """Not one for each: their manifest then opens in a second."""
+
+    def opening(count: int) -> int:
+        shards = [ShardEntry(f"{number}.record", 1, 30, f"crc32c:{number:08x}") for number in range(count)]
+        inputs = [ObjectInfo(f"{number}.tar", number, None) for number in range(count)]
+        spec = {"output": {"path": "<>.record"}}
+        data = Manifest(spec, inputs, shards, skipped={"samples": 0, "members": {}}).to_bytes()
+        return calls(lambda: Manifest.from_bytes(data, "x"))
+
+    assert opening(10) == opening(1000)
+
+
+def test_a_manifest_is_a_line_for_each_key(tmp_path: Path) -> None:
     for number, name in enumerate(("a", 'quo"te', "new\nline", "Ünï,{}")):
         write_tar(tmp_path / "in" / f"{name}.tar", samples(3, first=10 * number))
     out = Output(str(tmp_path / "<split>-<>.record"), records_per_shard=2)
     convert(Conversion(str(tmp_path / "in"), out, split={"train": 0.7, "val": 0.3}), workers=1)
-    monkeypatch.setattr(late_entries, "_LARGE", 0)
-    return tmp_path / "manifest.json"
-
-
-def test_a_large_manifest_says_what_a_small_one_does(document: Path) -> None:
-    data = document.read_bytes()
-    late, whole = Manifest.load(str(document)), Manifest.from_bytes(data, "x")
-    assert late
-    assert late.lineage is None
-    assert whole.to_bytes() == data
-    assert late.shards != whole.shards  # or nothing is tested
-    for name in ("spec", "features", "skipped", "documents", "claimed", "totals", "files", "records", "compressed"):
-        assert getattr(late, name) == getattr(whole, name)
-    assert [*late.inputs] == whole.inputs
-    assert [shard.to_json() for shard in late.shards] == [shard.to_json() for shard in whole.shards]
-    assert late.shards[-1].path == whole.shards[-1].path
-    assert [shard.path for shard in late.shards[1:3]] == [shard.path for shard in whole.shards[1:3]]
-    with pytest.raises(IndexError):
-        late.shards[len(whole.shards)]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        (b'"records": 2', b'"records": "2"', r"shards\[\d\]\.records must be a whole number"),
-        (b'"digest": "crc32c:', b'"digest": "crc32:', r"shards\[0\]\.digest must be"),
-        (b'"size": 10240', b'"size": 1024O', r"inputs\[\d\] must be an object"),
-    ],
-)
-def test_a_damaged_entry_of_a_large_manifest_is_named(document: Path, old: bytes, new: bytes, message: str) -> None:
-    data = document.read_bytes()
-    assert old in data
-    late = Manifest.from_bytes(data.replace(old, new), "x.json", late=True)
-    with pytest.raises(DamagedShardError, match=message):
-        print(*late.shards, *late.inputs)
-
-
-def test_a_large_manifest_that_was_laid_out_anew_is_read_as_well(document: Path) -> None:
-    whole = Manifest.from_bytes(json.dumps(json.loads(document.read_bytes())).encode(), "x", late=True)
-    assert whole.to_bytes() == document.read_bytes()
+    data = (tmp_path / "manifest.json").read_bytes()
+    assert len(data.splitlines()) == len(json.loads(data)) + 2
+    for laid_out in (data, json.dumps(json.loads(data)).encode(), json.dumps(json.loads(data), indent=4).encode()):
+        manifest = Manifest.from_bytes(laid_out, "x")
+        assert manifest.to_bytes() == data
+        assert [shard.path for shard in manifest.shards[1:3]] == json.loads(data)["shards"]["path"][1:3]
+        with pytest.raises(IndexError):
+            manifest.shards[len(manifest.shards)]
 
 
 def test_a_manifest_is_never_whole_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

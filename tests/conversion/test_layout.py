@@ -201,7 +201,7 @@ def test_a_split_is_whole_and_near_its_fractions(inputs: Callable[[str], Path], 
     assert train == sorted(train), "each split keeps the input order"
     assert 0.6 < len(train) / 246 < 0.8
     shards = json.loads((tmp_path / "manifest.json").read_bytes())["shards"]
-    assert {shard["split"] for shard in shards} == {"train", "val"}
+    assert {*shards["split"]} == {"train", "val"}
 
 
 def test_a_split_is_stable_as_data_grows(inputs: Callable[[str], Path], tmp_path: Path) -> None:

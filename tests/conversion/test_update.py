@@ -348,7 +348,7 @@ def test_records_that_an_unchanged_input_did_not_have_before_are_never_left_out_
     os.utime(place.bucket / "b.tar", ns=(place.clock * 10**9,) * 2)
     edit(
         place.out / "train-manifest.json",
-        lambda whole: whole["inputs"][1].update(size=os.path.getsize(place.bucket / "b.tar")),
+        lambda whole: whole["inputs"]["size"].__setitem__(1, os.path.getsize(place.bucket / "b.tar")),
     )
     place.tar("c.tar", 200, 1)
     before = tree(place.out)
