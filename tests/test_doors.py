@@ -1,9 +1,10 @@
-"""An op, a preset, a kind of input and a store are one file each: put beside the others, it is known everywhere."""
+"""An op, a preset, a kind of input, a store and a check are one file each, known everywhere when put beside the others."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +72,22 @@ def test_a_store_is_read_and_written_by_its_urls(tar: Path, tmp_path: Path, monk
     assert values(tmp_path / "out" / "x.record", "cls") == [b"1", b"2"]
     assert json.loads(run("verify", "shelf://any/out", "--json"))["ok"]
     assert json.loads(run("inspect", "shelf://any/in.tar", "--json"))["samples"] == 2
+
+
+def test_a_check_sees_every_record_and_sample_also_those_that_the_kernel_accepts(tmp_path: Path) -> None:
+    words = [b"dog", b"cat", b"cow"] * 200
+    tar = write_tar(tmp_path / "in.tar", [(f"{number:04d}", {"txt": word}) for number, word in enumerate(words)])
+    run("convert", tar, "-o", tmp_path / "x.record")
+    for path, message in ((tmp_path / "x.record", "the record"), (tar, "sample 0001: it")):
+        (file,) = json.loads(run("verify", path, "--json", code=1))["files"]
+        assert {fault["kind"] for fault in file["faults"]} == {"cat"}
+        assert (len(file["faults"]), file["records"]) == (200, 600)
+        assert file["faults"][0]["message"] == f"{message} is about a cat"
+    assert json.loads(run("verify", tmp_path / "x.record", "--fast", "--json"))["ok"], "which reads no data"
+    shutil.rmtree(tmp_path)
+    tar = write_tar(tmp_path / "in.tar", [("a", {"jpg": b"no picture"})])
+    (file,) = json.loads(run("verify", tar, "--json", code=1))["files"]
+    assert [fault["message"] for fault in file["faults"]] == ["sample a: no_cats failed: KeyError: 'txt'"]
 
 
 class TestAddedStore(SourceSuite):

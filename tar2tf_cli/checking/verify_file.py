@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from tar2tf_cli.checking.check_tfrecord import Checker, check_tfrecord
+from tar2tf_cli.checking.check_tfrecord import Checker, Findings, check_tfrecord
+from tar2tf_cli.checking.checks import OwnCheck, own_checks
 from tar2tf_cli.checking.faults import Amount, Fault, FileReport, Salvaged, damage, unreadable
 from tar2tf_cli.checking.files import FileContext, FileTask, read_files
 from tar2tf_cli.engines import cpu_count
@@ -33,7 +34,7 @@ from tar2tf_cli.formats.stored import whole_sample
 from tar2tf_cli.formats.tfrecord import FRAMING, LengthReader, RecordReader, frame
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples, put_together
-from tar2tf_cli.samples.names import KEY
+from tar2tf_cli.samples.names import KEY, Sample
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import ObjectInfo, Source
 
@@ -132,11 +133,22 @@ class _FileCheck:
             check_tfrecord(LengthReader(shard, shard.name, seek=seek, size=self.item.size), lambda data: (), report)
             return
         checker, decoders = Checker(self.context.schema, self.context.required), self.context.decoders
+        own = own_checks("check_record")
+
+        def check(data: bytes) -> Findings:
+            return [*checker.check(data), *(fault for check in own for fault in check(data))]
+
         try:
             with self.part() as part:
-                whole = decoders or part
+                whole = decoders or part or own
                 reader = RecordReader(shard, shard.name) if whole else reader_of_the_rest(shard, shard.name, checker)
-                check_tfrecord(reader, checker.check, report, decoders=decoders, keep=part.keep if part else None)
+                check_tfrecord(
+                    reader,
+                    check if own else checker.check,
+                    report,
+                    decoders=decoders,
+                    keep=part.keep if part else None,
+                )
         finally:
             report.features, report.sequences = checker.counts(), checker.sequences
 
@@ -260,10 +272,11 @@ def check_tar(shard: OpenShard, rules: TarRules, report: FileReport, *, decoders
         kind, place = ("duplicate_key", error.member) if error.member else ("half_sample", f"sample {error.key}")
         report.add(Fault(error.kind or kind, f"{place}: {error.message}", None, error.offset))
 
-    with closing(shard.samples(rules, note, sizes_only=not decoders, every_byte=True)) as tar:
+    own = own_checks("check_sample")
+    with closing(shard.samples(rules, note, sizes_only=not (decoders or own), every_byte=True)) as tar:
         try:
-            if decoders:
-                _decode_samples(tar, report, decoders)
+            if decoders or own:
+                _check_samples(tar, report, own, decoders)
             else:
                 for _ in tar.samples():
                     report.records += 1
@@ -278,7 +291,7 @@ def check_tar(shard: OpenShard, rules: TarRules, report: FileReport, *, decoders
     report.good = Amount(report.records, report.bytes)
 
 
-def _decode_samples(tar: TarSamples, report: FileReport, threads: int) -> None:
+def _check_samples(tar: TarSamples, report: FileReport, own: Sequence[OwnCheck], decoders: int) -> None:
     from tar2tf_cli.checking.undecodable import Values
     from tar2tf_cli.flow.sample_flow import work_in_threads
 
@@ -286,19 +299,26 @@ def _decode_samples(tar: TarSamples, report: FileReport, threads: int) -> None:
 
     def samples() -> Iterator[Placed]:
         for stored in tar.samples():
-            key, sample = stored.pop(KEY), {}
+            key, sample = stored[KEY], {}
             try:
                 sample = whole_sample(stored)
-                faults = seen.odd(sample.items())
+                faults = [fault for check in own for fault in check(sample)]
+                faults += seen.odd(_values(sample)) if decoders else []
             except SampleError as error:
                 faults = [("undecodable", f"{error.member} {error.message}")]
-            yield {} if faults else sample, key, {"offset": tar.grouper.offset, "faults": faults}
+            decoded = sample if decoders and not faults else {}
+            yield decoded, key, {"offset": tar.grouper.offset, "faults": faults}
 
-    for faults, key, place in work_in_threads(samples(), lambda sample: [seen.undecodable(sample.items())], threads):
+    work = work_in_threads(samples(), lambda sample: [seen.undecodable(_values(sample))], decoders or 1)
+    for faults, key, place in work:
         report.records += 1
         for kind, message in place["faults"] or faults:
             report.add(Fault(kind, f"sample {key}: {message}", None, place["offset"]))
     report.not_decoded.update(seen.unknown)
+
+
+def _values(sample: Sample) -> list[tuple[str, bytes]]:
+    return [(name, data) for name, data in sample.items() if name != KEY]
 
 
 # --- Salvage ---
