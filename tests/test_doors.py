@@ -1,4 +1,4 @@
-"""An op, a preset, a kind of input, a store and a check are one file each, known everywhere when put beside the others."""
+"""An op, a preset, a kind of input, a store or a check is one file, known everywhere when put beside the others."""
 
 from __future__ import annotations
 
