@@ -23,7 +23,7 @@ from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.example_parser import decode
 from tar2tf_cli.formats.files import write_whole
-from tar2tf_cli.formats.tfrecord import RecordReader
+from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.inputs.named import paths_source
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.stages import TarsSource

@@ -14,7 +14,8 @@ from tar2tf_cli.checking.faults import Amount, Fault, FileReport
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.example import TAGS, varint
 from tar2tf_cli.formats.example_parser import ParsedFeature, count_varints, is_sequence, strict_feature_at, strict_parse
-from tar2tf_cli.formats.tfrecord import FRAMING, RecordReader, stored_crc
+from tar2tf_cli.formats.record_reader import RecordReader
+from tar2tf_cli.formats.tfrecord import FRAMING, stored_crc
 
 if TYPE_CHECKING:
     from tar2tf_cli.checking.undecodable import Faults

@@ -31,9 +31,8 @@ from tar2tf_cli.events import Events
 from tar2tf_cli.formats.example_parser import ParsedFeature, parse, parse_lists
 from tar2tf_cli.formats.files import WholeFile
 from tar2tf_cli.formats.magic import foreign
-from tar2tf_cli.formats.record_shortened import ShorteningReader
+from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.formats.stored import StoredBytes
-from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.named import nothing_found
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules, put_together
@@ -208,7 +207,7 @@ def _look_at_sample(contents: ShardContents, sample: Sample, looks: int) -> None
 
 def _read_records(shard: OpenShard, contents: ShardContents, looks: int) -> None:
     """Count all records and their features; only `verify` checks the CRCs of the data."""
-    for _, record in ShorteningReader(shard, shard.name, check_data=False):
+    for _, record in RecordReader(shard, shard.name, want="heads", check_data=False):
         contents.samples += 1
         add_record(contents, record, looks)
 

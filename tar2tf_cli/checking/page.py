@@ -33,8 +33,8 @@ from tar2tf_cli.formats import image
 from tar2tf_cli.formats.example_parser import ParsedFeature
 from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.formats.magic import sniff
+from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.formats.stored import StoredBytes
-from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.samples.names import KEY, Sample, key_of

@@ -29,9 +29,9 @@ from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.formats.files import RecordFile, WholeFile
 from tar2tf_cli.formats.magic import foreign
-from tar2tf_cli.formats.record_usual import reader_of_the_rest
+from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.formats.stored import whole_sample
-from tar2tf_cli.formats.tfrecord import FRAMING, LengthReader, RecordReader, frame
+from tar2tf_cli.formats.tfrecord import FRAMING, frame
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples, put_together
 from tar2tf_cli.samples.names import KEY, Sample
@@ -129,8 +129,9 @@ class _FileCheck:
 
     def _check_records(self, shard: OpenShard, report: FileReport) -> None:
         if self.context.fast:
-            seek = shard.seekable.seek if shard.seekable else None
-            check_tfrecord(LengthReader(shard, shard.name, seek=seek, size=self.item.size), lambda data: (), report)
+            stream, seeks = shard.seekable or shard, shard.seekable is not None
+            reader = RecordReader(stream, shard.name, want="lengths", seeks=seeks, size=self.item.size)
+            check_tfrecord(reader, lambda data: (), report)
             return
         checker, decoders = Checker(self.context.schema, self.context.required), self.context.decoders
         own = own_checks("check_record")

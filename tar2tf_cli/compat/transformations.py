@@ -19,7 +19,8 @@ from tar2tf_cli.formats.compression import open_stream
 from tar2tf_cli.formats.example import Encoder, Feature, Part
 from tar2tf_cli.formats.example_parser import values_of
 from tar2tf_cli.formats.files import RecordStream, WholeFile
-from tar2tf_cli.formats.tfrecord import FRAMING, MAX_RECORD, RecordReader, frame
+from tar2tf_cli.formats.record_reader import RecordReader
+from tar2tf_cli.formats.tfrecord import FRAMING, MAX_RECORD, frame
 from tar2tf_cli.inputs.file_object import Readable, check_inputs, name_of, sources_of
 from tar2tf_cli.ops.base import Kind, Op, OpContext, called, is_identified, label, source_digest
 from tar2tf_cli.ops.fields import NameRule, keep, move_first, names_with

@@ -477,10 +477,10 @@ def _from_input(worker: Worker, piece: Piece) -> Iterator[Chunk]:
 
 def write_offsets(path: str) -> None:
     """Write a shard's `--index`: a line `OFFSET SIZE` for each record, in bytes, framing included."""
-    from tar2tf_cli.formats.tfrecord import LengthReader
+    from tar2tf_cli.formats.record_reader import RecordReader
 
     with open(path, "rb", buffering=0) as stream, RecordFile(f"{path}.idx") as file:
-        reader = LengthReader(stream, path)
+        reader = RecordReader(stream, path, want="lengths")
         offsets = array("Q", (offset for offset, _ in reader))
         offsets.append(reader.offset)
         for start, end in pairwise(offsets):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from tar2tf_cli.datasets.parse import record_parser
 from tar2tf_cli.datasets.shards import Paths, listed, paths_in, read_manifests, together
 from tar2tf_cli.errors import SourceError, UsageError
-from tar2tf_cli.formats.tfrecord import RecordReader
+from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 
 if TYPE_CHECKING:

@@ -23,6 +23,8 @@ class ByteStream(Readable, Protocol):
 
 def read_into(stream: Readable, buffer: bytearray | memoryview) -> int:
     """Read at most as much as a buffer holds; returns how much, and 0 only at the end."""
+    if into := getattr(stream, "readinto", None):
+        return int(into(buffer))
     data = stream.read(len(buffer))
     buffer[: len(data)] = data
     return len(data)

@@ -57,8 +57,11 @@ class PlainStream:
 
     def readinto(self, buffer: bytearray | memoryview) -> int:
         """Read into a buffer; returns how many bytes, 0 only at the end."""
-        into: Callable[[Any], int] | None = None if self._pending else getattr(self._raw, "readinto", None)
-        return self._counted(into, buffer, int) if into else read_into(self, buffer)
+        if self._pending:
+            data = self.read(len(buffer))
+            buffer[: len(data)] = data
+            return len(data)
+        return self._counted(partial(read_into, self._raw), buffer, int)
 
     def seek(self, offset: int) -> None:
         """Go to an offset; for inputs whose raw stream can seek."""
@@ -133,10 +136,6 @@ class CompressedStream:
         data = self._pending
         self._pending = memoryview(data)[size:] if len(data) > size else b""
         return data if type(data) is bytes and len(data) <= size else bytes(data[:size])
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:
-        """Read into a buffer; returns how many bytes, 0 only at the end."""
-        return read_into(self, buffer)
 
     def close(self) -> None:
         """Close the input."""

@@ -220,7 +220,7 @@ def _ints(packed: bytes) -> list[int]:
         return list(packed)
     numbers, position = [], 0
     while position < len(packed):
-        number, position = _varint(packed, position, len(packed), 10)
+        number, position = read_varint(packed, position, len(packed), 10)
         number &= 0xFFFFFFFFFFFFFFFF
         numbers.append(number - (1 << 64) if number >> 63 else number)
     return numbers
@@ -237,13 +237,13 @@ def fields(data: bytes, position: int, end: int, depth: int, closing: int = -1) 
     while position < end:
         tag, start = data[position], position + 1
         if tag > 0x7F:
-            tag, start = _varint(data, position, end, 5)
+            tag, start = read_varint(data, position, end, 5)
         wire = tag & 7
         if wire == 2 and start < end and data[start] < 0x80:
             position = start + 1 + data[start]
             start += 1
         elif wire == 2:
-            length, start = _varint(data, start, end, 5)
+            length, start = read_varint(data, start, end, 5)
             position = start + length
         elif tag == closing:
             yield tag, start, start
@@ -261,7 +261,7 @@ def _scalar_end(data: bytes, tag: int, start: int, end: int, depth: int) -> int:
     """Return the end of a field that has no length."""
     wire = tag & 7
     if wire == 0:
-        return _varint(data, start, end, 10)[1]
+        return read_varint(data, start, end, 10)[1]
     if wire in (1, 5):
         return start + (8 if wire == 1 else 4)
     if wire != 3:
@@ -274,7 +274,7 @@ def _scalar_end(data: bytes, tag: int, start: int, end: int, depth: int) -> int:
     return last[0][2]
 
 
-def _varint(data: bytes, position: int, end: int, most: int) -> tuple[int, int]:
+def read_varint(data: bytes, position: int, end: int, most: int) -> tuple[int, int]:
     """Read a number of at most this many bytes; return it and its end."""
     number = 0
     for index, byte in enumerate(data[position : min(position + most, end)]):

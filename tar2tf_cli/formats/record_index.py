@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.checksums import crc32c
-from tar2tf_cli.formats.tfrecord import FRAMING, LengthReader
+from tar2tf_cli.formats.record_reader import RecordReader
+from tar2tf_cli.formats.tfrecord import FRAMING
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +41,7 @@ def scan(read: Callable[[int, int], bytes], size: int, name: str) -> Index:
     import numpy as np
 
     stream = _Ranges(read)
-    reader = LengthReader(stream, name, seek=stream.seek, size=size)
+    reader = RecordReader(stream, name, want="lengths", seeks=True, size=size)
     offsets = array("q", [offset for offset, _ in reader])
     if reader.offset != size:
         raise DamagedShardError("is shorter than it was when it was listed", kind="truncated", shard=name)

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from io import BytesIO
 from typing import Final, Protocol, TypeAlias
 from zlib import adler32
 
-from tar2tf_cli.errors import AGAIN, DamagedShardError, Tar2tfError
+from tar2tf_cli.errors import AGAIN, DamagedShardError
 from tar2tf_cli.formats.bytestream import Readable
+from tar2tf_cli.formats.cursor import Cursor
 from tar2tf_cli.formats.magic import foreign
-from tar2tf_cli.formats.stored import LARGE, PIECE, LargeEntries, StoredBytes
+from tar2tf_cli.formats.stored import LargeEntries, StoredBytes
 from tar2tf_cli.formats.tfrecord import MAX_RECORD
 
 BLOCK: Final = 512
 ZEROS: Final = bytes(BLOCK)
+_SMALL: Final = 1 << 16  # of the members of a large sample, those that stay in memory
 
 _sums: Final[dict[bytes, int]] = {}
 
@@ -117,172 +118,6 @@ def is_header(block: bytes) -> bool:
         return False
 
 
-_SMALL: Final = 1 << 16
-
-
-class Blocks:
-    """Buffers the blocks of a tar, which its reader takes or skips.
-
-    Args:
-        stream: where bytes come from.
-        name: what to call the shard in errors.
-        seeks: whether much is skipped, so that a stream with `seek` is read in small pieces.
-        large: stores large members; None to hold all of them in memory.
-    """
-
-    CHUNK: Final = 1 << 18  # stays in the CPU cache until it is used
-
-    def __init__(self, stream: Readable, name: str, *, seeks: bool, large: LargeEntries | None = None) -> None:
-        self._stream = stream
-        self._name = name
-        self._large = large
-        in_place = large is not None and large.in_place
-        self._seek = getattr(stream, "seek", None) if seeks or in_place else None
-        self._chunk = self._most = 4096 if seeks and self._seek else self.CHUNK
-        if large and large.least < self._most:
-            self._chunk = self._most = max(large.least, BLOCK)  # so that no member of that size is buffered whole
-        self._buffer = b""
-        self._position = 0
-        self._base = 0  # offset in the tar of the buffer's first byte
-
-    @property
-    def offset(self) -> int:
-        """Bytes of the tar consumed so far."""
-        return self._base + self._position
-
-    def start_at(self, offset: int, end: int | None = None) -> None:
-        """Go to the header at an offset, in a stream that can seek; what follows `end` is hardly read ahead."""
-        self._stream.seek(offset)  # type: ignore[attr-defined]
-        self._base, self._buffer, self._position = offset, b"", 0
-        if end is not None:
-            self._chunk = min(end - offset, self._most)
-
-    @property
-    def buffered(self) -> tuple[bytes, int]:
-        """What is read of the tar, and the position in it of the next header."""
-        return self._buffer, self._position
-
-    def go_on(self, position: int) -> None:
-        """Go to another header of what is buffered."""
-        self._position = position
-
-    def read_ahead(self) -> bool:
-        """Buffer another chunk; False at the end. Errors are raised once the bytes behind them are needed."""
-        chunks = [self._buffer[self._position :]]
-        missing = self._chunk
-        try:
-            while missing > 0 and (chunk := self._stream.read(missing)):
-                chunks.append(chunk)
-                missing -= len(chunk)
-        except Tar2tfError as error:
-            self._stream = _Failing(self._stream, error)
-        self._base += self._position
-        self._buffer, self._position = b"".join(chunks), 0
-        return len(chunks) > 1
-
-    def _read_more(self, size: int) -> int:
-        """Try to have `size` bytes buffered from the position on; returns how many there are."""
-        chunks = [self._buffer[self._position :]]
-        have = len(chunks[0])
-        while have < size:
-            chunk = self._stream.read(min(max(self._chunk, size - have), 4 * self.CHUNK))
-            if not chunk:
-                break
-            chunks.append(chunk)
-            have += len(chunk)
-        self._base += self._position
-        self._buffer, self._position = b"".join(chunks), 0
-        return have
-
-    def _data(self, size: int, name: str, offset: int) -> bytes | StoredBytes:
-        """The data of a member that is not all buffered; stored in a file if it is large, or the sample is."""
-        if size > MAX_RECORD:
-            raise self._damage(
-                f"is {size:,} bytes long; a tf.train.Example holds at most 2 GiB", "too_large", offset, member=name
-            )
-        if self._large:
-            full = self._large.is_full(self.offset + size)
-            self._chunk = _SMALL if full else self._most
-            if size >= self._large.least or (full and size >= _SMALL):
-                return self._stored(self._large, size, name, offset)
-        return self._take(size, name, offset)
-
-    def _stored(self, large: LargeEntries, size: int, name: str, offset: int) -> StoredBytes:
-        if not large.in_place:
-            return large.copied(self._pieces(size, name, offset), size, name)
-        value = large.at(self.offset, size, name)
-        self._skip(size + (-size & 511), name)
-        return value
-
-    def _take(self, size: int, name: str, offset: int) -> bytes:
-        """That many bytes; what follows them in the last chunk stays buffered."""
-        if not PIECE <= size < LARGE:
-            return b"".join(self._pieces(size, name, offset))
-        data = BytesIO()  # which needs no memory for a copy
-        data.seek(size - 1)
-        data.write(b"\0")  # gets all memory at once
-        data.seek(0)
-        data.writelines(self._pieces(size, name, offset))
-        return data.getvalue()
-
-    def _pieces(self, size: int, name: str, offset: int) -> Iterator[bytes]:
-        left = size + (-size & 511)
-        chunk = self._buffer[self._position : self._position + left]
-        self._position += len(chunk)
-        while True:
-            yield chunk[:size]
-            size -= min(size, len(chunk))
-            left -= len(chunk)
-            if not left:
-                return
-            data = self._stream.read(min(max(self._chunk, left), 4 * self.CHUNK))
-            if not data:
-                raise self._cut(name, offset)
-            self._base += len(self._buffer)
-            chunk = data[:left]
-            self._buffer, self._position = data, len(chunk)
-
-    def _skip(self, padded: int, name: str) -> None:
-        """Skip a member's data; seeks where the stream can."""
-        offset = self.offset
-        end = offset + padded
-        if self._seek and end - self._base - len(self._buffer) > self._chunk:
-            try:
-                self._seek(end - 1)  # one byte early, so that a cut at the member's end shows
-            except (OSError, OverflowError):  # no file is that long
-                raise self._cut(name, offset - BLOCK) from None
-            if self._large and self._large.on_bytes:
-                self._large.on_bytes(end - 1 - self._base - len(self._buffer))
-            self._base, self._buffer, self._position = end - 1, b"", 0
-        while end > self._base + len(self._buffer):
-            self._position = len(self._buffer)
-            if not self._read_more(1):
-                raise self._cut(name, offset - BLOCK)
-        self._position = end - self._base
-
-    def _cut(self, name: str, offset: int) -> DamagedShardError:
-        return self._damage("the shard ends inside this member: it is cut short", "truncated", offset, member=name)
-
-    def _damage(
-        self, message: str, kind: str, offset: int, *, member: str | None = None, hint: str | None = AGAIN
-    ) -> DamagedShardError:
-        return DamagedShardError(message, kind=kind, shard=self._name, member=member, offset=offset, hint=hint)
-
-
-class _Failing:
-    """A stream that has failed already: its next read raises the error."""
-
-    def __init__(self, stream: Readable, error: Tar2tfError) -> None:
-        self._stream = stream
-        self._error: Tar2tfError | None = error
-
-    def read(self, size: int, /) -> bytes:
-        error, self._error = self._error, None
-        if error:
-            raise error
-        return self._stream.read(size)
-
-
 Member: TypeAlias = "tuple[str, bytes | StoredBytes, int, int]"
 """Name, data (b"" when only headers are read), size in bytes, offset of its first header."""
 
@@ -315,7 +150,7 @@ _NOT_SPARSE: Final = "make the shard again without --sparse; bsdtar, the tar of 
 _ASK_FOR_END: Final = "fetch the shard again; if its writer ends archives in this way, pass --ignore-missing-end"
 
 
-class TarReader(Blocks):
+class TarReader:
     """Iterates over the regular files of a tar stream; whatever else it holds is counted in `skipped`.
 
     Args:
@@ -328,6 +163,7 @@ class TarReader(Blocks):
         need_end: whether the two zero blocks that end an archive must be there, with no more than 1 MiB of zeros.
 
     Attributes:
+        cursor: where in the tar the reader is.
         skipped: how many members were skipped, by reason.
         archives: how many archives the stream holds end to end.
         ended: whether the stream ended with end-of-archive blocks.
@@ -347,7 +183,16 @@ class TarReader(Blocks):
         need_end: bool = True,
         large: LargeEntries | None = None,
     ) -> None:
-        super().__init__(stream, name, seeks=headers_only and not every_byte, large=large)
+        can_seek = hasattr(stream, "seek")
+        leaps = can_seek and headers_only and not every_byte
+        self._most = 4096 if leaps else Cursor.CHUNK
+        if large and large.least < self._most:
+            self._most = max(large.least, BLOCK)  # so that no member of that size is buffered whole
+        in_place = large is not None and large.in_place
+        self.cursor = Cursor(stream, self._most, seeks=leaps or (can_seek and in_place))
+        self.cursor.on_leap = large.on_bytes if large else None
+        self._name = name
+        self._large = large
         self._headers_only = headers_only
         self._need_end = need_end
         self._pax: dict[str, str] = {}
@@ -358,17 +203,17 @@ class TarReader(Blocks):
         self.links: Links | None = None
 
     def __iter__(self) -> Iterator[Member]:
-        headers_only = self._headers_only
+        cursor, headers_only = self.cursor, self._headers_only
         start = 0
         while True:
-            position = self._position
-            header = self._buffer[position : position + BLOCK]
+            position = cursor.position
+            header = cursor.buffer[position : position + BLOCK]
             if len(header) < BLOCK:
                 if not self._fill_header():
                     break
-                position = self._position
-                header = self._buffer[position : position + BLOCK]
-            offset = self._base + position
+                position = cursor.position
+                header = cursor.buffer[position : position + BLOCK]
+            offset = cursor.start + position
             if not self._pax:
                 start = offset
             if not header[0] and header == ZEROS:
@@ -379,7 +224,7 @@ class TarReader(Blocks):
             except ValueError:
                 raise self._not_a_header(offset) from None
             self.ended = False
-            self._position = position = position + BLOCK
+            cursor.position = position = position + BLOCK
             end = header.find(0)
             if header[156] == _REGULAR and end < 100 and not header[345] and not self._extended:
                 name = text(header[:end])
@@ -391,18 +236,18 @@ class TarReader(Blocks):
                 if linked is not None:
                     yield name, linked, size, start
                     continue
-                position = self._position
+                position = cursor.position
             padded = size + (-size & 511)
-            buffered = len(self._buffer) - position >= padded
+            buffered = len(cursor.buffer) - position >= padded
             if headers_only:
                 if buffered:
-                    self._position = position + padded
+                    cursor.position = position + padded
                 else:
                     self._skip(padded, name)
                 yield name, b"", size, start
             elif buffered:
-                self._position = position + padded
-                yield name, self._buffer[position : position + size], size, start
+                cursor.position = position + padded
+                yield name, cursor.buffer[position : position + size], size, start
             else:
                 yield name, self._data(size, name, offset), size, start
         if not self.ended:
@@ -410,13 +255,30 @@ class TarReader(Blocks):
 
     def resume(self) -> bool:
         """After damage, go to the next block that is a header; False when there is none up to the end."""
-        self._pax, self._extended = {}, False
-        while len(self._buffer) - self._position >= BLOCK or self._read_more(BLOCK) >= BLOCK:
-            block = self._buffer[self._position : self._position + BLOCK]
+        self._pax, self._extended, cursor = {}, False, self.cursor
+        while len(block := self._block()) == BLOCK:
             if block != ZEROS and is_header(block):
                 return True
-            self._position += BLOCK
+            cursor.position += BLOCK
         return False
+
+    def start_at(self, offset: int, end: int | None = None) -> None:
+        """Go to the header at an offset, in a stream that can seek; what follows `end` is hardly read ahead."""
+        self.cursor.seek(offset)
+        if end is not None:
+            self.cursor.chunk = min(end - offset, self._most)
+
+    @property
+    def offset(self) -> int:
+        """Bytes of the tar consumed so far."""
+        return self.cursor.offset
+
+    def _block(self) -> bytes:
+        """The next block, which is shorter only at the end."""
+        cursor = self.cursor
+        if len(cursor.buffer) - cursor.position < BLOCK:
+            cursor.fill(BLOCK)
+        return cursor.buffer[cursor.position : cursor.position + BLOCK]
 
     def _not_a_header(self, offset: int) -> DamagedShardError:
         message = "this block is not a tar header: the shard is damaged here or earlier"
@@ -424,7 +286,7 @@ class TarReader(Blocks):
             message = _NOT_ANOTHER
         if offset:
             return self._damage(message, "bad_header", offset)
-        what, hint = foreign(self._buffer[:BLOCK]) or (None, AGAIN)
+        what, hint = foreign(self.cursor.buffer[:BLOCK]) or (None, AGAIN)
         first = f"the file is {what}, not a tar" if what else "the first block is not a tar header"
         return self._damage(first, "bad_header", 0, hint=hint)
 
@@ -486,17 +348,15 @@ class TarReader(Blocks):
 
     def _end_of_archive(self) -> None:
         """At a zero block: it must be followed by another, and zeros up to the end or a further archive."""
-        start, blocks, block = self.offset, 0, ZEROS
+        cursor, start, blocks, block = self.cursor, self.offset, 0, ZEROS
         self._check_nothing_pends()
         while block and block == ZEROS[: len(block)]:
-            self._position += len(block)
+            cursor.position += len(block)
             blocks += len(block) // BLOCK  # a shorter rest at the very end is padding
             if blocks * BLOCK > _MOST_ZEROS and self._need_end:
                 message = "more than 1 MiB of zeros follow: the shard is cut short here, or not completely written"
                 raise self._damage(message, "truncated", start, hint=_ASK_FOR_END)
-            if len(self._buffer) - self._position < BLOCK:
-                self._read_more(BLOCK)
-            block = self._buffer[self._position : self._position + BLOCK]
+            block = self._block()
         at_end = not block
         if blocks == 1 and (not at_end or self._need_end):
             message = (
@@ -522,10 +382,58 @@ class TarReader(Blocks):
             raise self._damage("the member that an extended header describes is missing", "truncated", self.offset)
 
     def _fill_header(self) -> bool:
-        have = self._read_more(BLOCK)
+        have = self.cursor.fill(BLOCK)
         if 0 < have < BLOCK:
             if self.offset == 0:
                 raise self._not_a_header(0)
             message = f"{_NOT_ANOTHER}, or one that is cut short" if self.ended else "the shard ends inside a header"
             raise self._damage(message, "truncated", self.offset)
         return have > 0
+
+    def _data(self, size: int, name: str, offset: int) -> bytes | StoredBytes:
+        """The data of a member that is not all buffered; stored in a file if it is large, or the sample is."""
+        if size > MAX_RECORD:
+            raise self._damage(
+                f"is {size:,} bytes long; a tf.train.Example holds at most 2 GiB", "too_large", offset, member=name
+            )
+        if self._large:
+            full = self._large.is_full(self.offset + size)
+            self.cursor.chunk = _SMALL if full else self._most
+            if size >= self._large.least or (full and size >= _SMALL):
+                return self._stored(self._large, size, name, offset)
+        return self._take(size, name, offset)
+
+    def _stored(self, large: LargeEntries, size: int, name: str, offset: int) -> StoredBytes:
+        if large.in_place:
+            value = large.at(self.offset, size, name)
+            self._skip(size + (-size & 511), name)
+            return value
+        end = self.offset + size + (-size & 511)
+        value = large.copied(self.cursor.pieces(size), size, name)
+        self._end_at(end, name, offset)
+        return value
+
+    def _take(self, size: int, name: str, offset: int) -> bytes:
+        end = self.offset + size + (-size & 511)
+        data = self.cursor.take(size)
+        self._end_at(end, name, offset)
+        return data
+
+    def _end_at(self, end: int, name: str, offset: int) -> None:
+        """Go to the end of a member whose data was read, if it was not cut short."""
+        if self.cursor.skip(end - self.offset):
+            raise self._cut(name, offset)
+
+    def _skip(self, padded: int, name: str) -> None:
+        """Skip a member's data; seeks where the stream can."""
+        offset = self.offset
+        if self.cursor.skip(padded):
+            raise self._cut(name, offset - BLOCK)
+
+    def _cut(self, name: str, offset: int) -> DamagedShardError:
+        return self._damage("the shard ends inside this member: it is cut short", "truncated", offset, member=name)
+
+    def _damage(
+        self, message: str, kind: str, offset: int, *, member: str | None = None, hint: str | None = AGAIN
+    ) -> DamagedShardError:
+        return DamagedShardError(message, kind=kind, shard=self._name, member=member, offset=offset, hint=hint)

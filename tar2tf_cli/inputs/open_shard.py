@@ -53,7 +53,7 @@ class OpenShard:
             raw.close()
             raise
         self.plain = self._stream if isinstance(self._stream, PlainStream) else None
-        peeked = self.plain or Peeked(self._stream, BLOCK)
+        self._peeked = peeked = self.plain or Peeked(self._stream, BLOCK)
         self.damage: DamagedShardError | None = getattr(peeked, "damage", None)
         self.head = peeked.head
         self.read = peeked.read
@@ -85,7 +85,7 @@ class OpenShard:
 
     def readinto(self, buffer: memoryview) -> int:
         """Read into a buffer; returns how many bytes, 0 only at the end."""
-        return self.plain.readinto(buffer) if self.plain else read_into(self, buffer)
+        return read_into(self._peeked, buffer)
 
     def close(self) -> None:
         """Close the input."""

@@ -97,7 +97,7 @@ class PlainSamples:
 
     def __init__(self, native: ModuleType, tar: TarReader, key_split: KeySplit) -> None:
         self._records = native.records
-        self._tar = tar
+        self._cursor = tar.cursor
         self._last_dot = key_split == "last"
         self._start = 0  # offset in the tar of what was buffered last
         self._next_pause = self.pause = 1
@@ -110,13 +110,12 @@ class PlainSamples:
             differs: whether names may be split that the other key rule would split differently.
         """
         before = previous.encode("utf-8", "surrogateescape")
-        more = True
+        cursor, more = self._cursor, True
         while more:
-            data, position = self._tar.buffered
-            made = self._records(data, position, self._last_dot, differs, before)
-            more = made is True and self._tar.read_ahead()
+            made = self._records(cursor.buffer, cursor.position, self._last_dot, differs, before)
+            more = made is True and cursor.read_ahead()
         if type(made) is tuple:
-            self._start = self._tar.offset - position
+            self._start = cursor.start
             batch = Batch(*made)
             batch.offset += self._start
             batch.end += self._start
@@ -129,7 +128,7 @@ class PlainSamples:
 
     def take(self, batch: Batch) -> None:
         """Go on behind a batch."""
-        self._tar.go_on(batch.end - self._start)
+        self._cursor.position = batch.end - self._start
         self._next_pause = 1
 
     def wait(self) -> None:

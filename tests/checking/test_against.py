@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from checked import SEVERAL, Ran, a_tar, convert, flipped, in_a_process, write
 from tar2tf_cli.checking import against
 from tar2tf_cli.checking.against import compare, digest_of
-from tar2tf_cli.formats.tfrecord import RecordReader, frame
+from tar2tf_cli.formats.record_reader import RecordReader
+from tar2tf_cli.formats.tfrecord import frame
 
 
 def shards(folder: Path, change: Callable[[str, bytes], bytes | None] = lambda name, data: data) -> Path:

@@ -19,8 +19,9 @@ from tar2tf_cli.checking.check_tfrecord import Checker, check_tfrecord
 from tar2tf_cli.checking.faults import FileReport
 from tar2tf_cli.checking.verify import verify
 from tar2tf_cli.conversion.manifest import Expected
-from tar2tf_cli.formats import kernel, record_usual
-from tar2tf_cli.formats.record_usual import reader_of_the_rest
+from tar2tf_cli.formats import kernel
+from tar2tf_cli.formats.cursor import Cursor
+from tar2tf_cli.formats.record_reader import RecordReader
 from wire import encoded, features_of_any_kind, hand_encoded_examples
 
 pytestmark = needs_compiler
@@ -37,10 +38,9 @@ def outcome(data: bytes, *, native: Any, size: int = 1 << 18, **schema: Any) -> 
 
     with (
         patch.object(kernel, "_loaded", lambda: native),
-        patch.object(record_usual._Window, "SIZE", size),
-        patch.object(record_usual._RestReader, "CHUNK", size // 4),
+        patch.object(Cursor, "CHUNK", size),
     ):
-        check_tfrecord(reader_of_the_rest(io.BytesIO(data), "x", checker), check, report)
+        check_tfrecord(RecordReader(io.BytesIO(data), "x", want="heads", accept=checker), check, report)
     report.features, report.sequences = checker.counts(), checker.sequences
     report.close()
     return report, python
@@ -116,7 +116,7 @@ def test_python_sees_only_records_of_which_there_was_none_like_them_before() -> 
     assert same(data, size=4096) > 800
 
 
-def test_a_large_record_does_not_go_through_the_window() -> None:
+def test_records_larger_than_what_is_buffered_are_left_to_python() -> None:
     large = an_example(jpg=bytes(5000), label=1)
     assert same(framed(*RECORDS, large, *RECORDS, large), size=1000) > 500
 

@@ -19,7 +19,7 @@ from tar2tf_cli.elsewhere.stream import StreamReader
 from tar2tf_cli.elsewhere.transformers import _held_back
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SinkError, SourceError
 from tar2tf_cli.formats.checksums import crc32c
-from tar2tf_cli.formats.tfrecord import RecordReader
+from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo

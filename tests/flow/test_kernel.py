@@ -20,7 +20,7 @@ from properties import example_count
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.formats import kernel
-from tar2tf_cli.formats.tar import Blocks
+from tar2tf_cli.formats.cursor import Cursor
 from tar2tf_cli.samples.grouping import Batch
 from tar2tf_cli.spec.conversion import Conversion, Input
 from tar2tf_cli.stores import open_source
@@ -35,7 +35,7 @@ def outcome(path: Path, native: ModuleType | None, *, chunk: int = 1 << 20, **op
     source = open_source(str(path))
     (item,) = source.list(())
     records, sizes, batched = bytearray(), array("Q"), 0
-    with patch.object(kernel, "native", lambda: native), patch.object(Blocks, "CHUNK", chunk):
+    with patch.object(kernel, "native", lambda: native), patch.object(Cursor, "CHUNK", chunk):
         try:
             with Reading(conversion, source, item) as reading:
                 for made in reading.records_and_batches():

@@ -19,6 +19,7 @@ from makers import END, Dribble, gzipped, header, long_name, member, pax, tar_of
 from properties import example_count
 from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.formats.compression import open_stream
+from tar2tf_cli.formats.cursor import Cursor
 from tar2tf_cli.formats.tar import BLOCK, Member, TarReader
 from tars import FILES, WHOLE, SmallChunks, archive, damage, files, read
 
@@ -371,7 +372,7 @@ def test_an_extended_header_of_a_gibibyte_is_refused():
 
 
 def test_a_member_of_several_chunks_is_whole_and_so_is_the_next():
-    content = os.urandom(3 * TarReader.CHUNK + 17)
+    content = os.urandom(3 * Cursor.CHUNK + 17)
     data = tar_of([("a.cls", b"1"), ("a.jpg", content), ("b.cls", b"2")])
     assert files(data) == [("a.cls", b"1"), ("a.jpg", content), ("b.cls", b"2")]
     assert [size for _, _, size, _ in read(data, headers_only=True)] == [1, len(content), 1]
@@ -391,7 +392,7 @@ def test_an_error_of_reading_ahead_is_raised_once_the_bytes_behind_it_are_needed
     reader = TarReader(Breaking(tar_of([(name, b"data") for name in names])), "x")
     members = iter(reader)
     found = [next(members)[0]]
-    assert reader.read_ahead()
+    assert reader.cursor.read_ahead()
     found.append(next(members)[0])
     with pytest.raises(SourceError, match="broken off"):
         next(members)

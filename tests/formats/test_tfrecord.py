@@ -19,8 +19,10 @@ from properties import example_count
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.checksums import crc32c, masked
 from tar2tf_cli.formats.compression import open_stream
+from tar2tf_cli.formats.cursor import Cursor
 from tar2tf_cli.formats.files import crc32c_of_file
-from tar2tf_cli.formats.tfrecord import FRAMING, MAX_RECORD, RecordReader, find_length, frame, stored_crc
+from tar2tf_cli.formats.record_reader import RecordReader
+from tar2tf_cli.formats.tfrecord import FRAMING, MAX_RECORD, find_length, frame, stored_crc
 
 lengths = st.integers(0, 40_000) | st.integers(250_000, 600_000)
 few_records = st.lists(st.binary(max_size=60) | lengths.map(bytes), max_size=6)
@@ -115,7 +117,7 @@ def test_records_do_not_depend_on_how_many_bytes_a_read_returns(records, most):
 
 
 def test_records_larger_than_the_reader_s_chunk_are_whole():
-    records = [bytes(3 * RecordReader.CHUNK + 5), b"between", bytes(20 * RecordReader.CHUNK)]
+    records = [bytes(3 * Cursor.CHUNK + 5), b"between", bytes(20 * Cursor.CHUNK)]
     assert [record for _, record in read(framed(records))] == records
 
 

@@ -29,10 +29,9 @@ from tar2tf_cli.formats.compression import open_stream
 from tar2tf_cli.formats.example_parser import is_sequence, parse, strict_parse
 from tar2tf_cli.formats.example_usual import parse_usual
 from tar2tf_cli.formats.record_index import from_lines, pack, scan, unpack
-from tar2tf_cli.formats.record_shortened import ShorteningReader
-from tar2tf_cli.formats.record_usual import reader_of_the_rest
+from tar2tf_cli.formats.record_reader import RecordReader, Want
 from tar2tf_cli.formats.tar import TarReader
-from tar2tf_cli.formats.tfrecord import LengthReader, RecordReader, frame
+from tar2tf_cli.formats.tfrecord import frame
 from tar2tf_cli.samples.grouping import Grouper
 
 __all__ = ["TARGETS", "Target"]
@@ -45,7 +44,7 @@ _MEMORY: Final = "/dev/shm" if os.path.isdir("/dev/shm") else None
 def tfrecord(data: bytes) -> None:
     """TFRecords, compressed or not: what is found is right, every byte is accounted for, and all readers agree."""
     data = repaired(data, with_crcs)
-    reports = [checked(data, read) for read in (RecordReader, ShorteningReader, reader_of_the_rest)]
+    reports = [checked(data, "records"), checked(data, "heads"), checked(data, "heads", kernel=True)]
     assert reports[0] == reports[1] == reports[2], reports
     try:
         stored = open_stream(io.BytesIO(data), "x").read(1)
@@ -55,7 +54,7 @@ def tfrecord(data: bytes) -> None:
         return
     found = reports[0]
     fast = FileReport("x", "tfrecord")
-    check_tfrecord(LengthReader(io.BytesIO(data), "x", seek=None, size=len(data)), lambda data: (), fast)
+    check_tfrecord(RecordReader(io.BytesIO(data), "x", want="lengths"), lambda data: (), fast)
     if not found.faults:
         assert not fast.faults
         assert found.good.bytes == len(data)
@@ -70,13 +69,12 @@ def repaired(data: bytes, repair: Callable[[bytes], bytes]) -> bytes:
     return repair(data[1:]) if data and data[0] & 1 else data[1:]
 
 
-def checked(data: bytes, read: Callable[..., RecordReader]) -> FileReport:
-    """What verify reports of a TFRecord; `reader_of_the_rest` leaves most records to the kernel, if there is one."""
+def checked(data: bytes, want: Want, *, kernel: bool = False) -> FileReport:
+    """What verify reports of a TFRecord; the kernel may check most records, if there is one."""
     report, checker = FileReport("x", "tfrecord", bytes=len(data)), Checker()
     try:
         stream = open_stream(io.BytesIO(data), "x")
-        usual = (checker,) if read is reader_of_the_rest else ()
-        check_tfrecord(read(stream, "x", *usual), checker.check, report)
+        check_tfrecord(RecordReader(stream, "x", want=want, accept=checker if kernel else None), checker.check, report)
     except DamagedShardError as error:
         assert error.kind in ("gzip", "truncated", "trailing_garbage"), error
     report.features, report.sequences = checker.counts(), checker.sequences

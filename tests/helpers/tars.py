@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,9 @@ FILES = [
 class SmallChunks(TarReader):
     """Reads a kilobyte at a time, so that a small tar shows what a large one does to the buffer."""
 
-    CHUNK = 1024
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.cursor.chunk = self.cursor.CHUNK = 1024
 
 
 def read(data: bytes, reader: type[TarReader] = TarReader, **options: bool) -> list[Member]:

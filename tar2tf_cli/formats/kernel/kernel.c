@@ -453,18 +453,20 @@ static int is_usual(bytes_t at, bytes_t end, const Known *known, int names, uint
 }
 
 PyDoc_STRVAR(examples_doc, "examples(data, position, end, names, kinds)\n--\n\n"
-"Check the records in a part of a bytearray as long as they are examples of the usual form.\n\n"
+"Check the records in a part of bytes or a bytearray as long as they are examples of the usual form.\n\n"
 "Returns the position behind the last one, and how many there are of each kind, as unsigned 64-bit integers. `names`\n"
 "has, for each known feature, the tag of its list, the number of its values, their bytes (-1 for any), and the length\n"
 "of its name, as 32-bit integers, and the name; `kinds` has the combinations of them, as bits of 64-bit integers.");
 
 static PyObject *examples(PyObject *module, PyObject *args) {
     PyObject *data;
-    Py_ssize_t position, names_size, kinds_size, size;
+    Py_ssize_t position, names_size, kinds_size, size, most_size;
     const char *names, *kinds;
-    if (!PyArg_ParseTuple(args, "Ynny#y#", &data, &position, &size, &names, &names_size, &kinds, &kinds_size)) return NULL;
-    char *start = PyByteArray_AsString(data);
-    if (position < 0 || position > size || size > PyByteArray_Size(data)) goto wrong;
+    if (!PyArg_ParseTuple(args, "Onny#y#", &data, &position, &size, &names, &names_size, &kinds, &kinds_size)) return NULL;
+    char *start = PyByteArray_Check(data) ? PyByteArray_AsString(data) : PyBytes_AsString(data);
+    if (!start) return NULL;
+    most_size = PyByteArray_Check(data) ? PyByteArray_Size(data) : PyBytes_Size(data);
+    if (position < 0 || position > size || size > most_size) goto wrong;
     Known known[MOST_KNOWN];
     uint64_t wanted[MOST_KNOWN], counts[MOST_KNOWN] = {0}, found, kind = 0, most = (uint64_t)kinds_size / 8;
     int count = 0;
@@ -518,7 +520,7 @@ static int begin(PyObject *module) {
     if (has_hardware()) crc32c = crc_by_hardware;
 #endif
     if (PyModule_AddIntConstant(module, "hardware", crc32c != crc_by_table)) return -1;
-    return PyModule_AddIntConstant(module, "api", 3);
+    return PyModule_AddIntConstant(module, "api", 4);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)begin}, {0, NULL}};

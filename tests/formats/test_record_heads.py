@@ -13,18 +13,19 @@ from makers import Dribble
 from tar2tf_cli.checking.check_tfrecord import Checker
 from tar2tf_cli.conversion.manifest import Expected
 from tar2tf_cli.errors import DamagedShardError
-from tar2tf_cli.formats import record_shortened
+from tar2tf_cli.formats import record_reader
+from tar2tf_cli.formats.cursor import Cursor
 from tar2tf_cli.formats.example_parser import parse
-from tar2tf_cli.formats.record_shortened import Shortened, ShorteningReader
-from tar2tf_cli.formats.tfrecord import FRAMING, RecordReader
+from tar2tf_cli.formats.record_reader import RecordReader, Shortened, Want
+from tar2tf_cli.formats.tfrecord import FRAMING
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records of 40 kB are large, of which a kilobyte of each value is kept."""
-    monkeypatch.setattr(record_shortened, "_LARGE", 40_000)
-    monkeypatch.setattr(record_shortened, "_HEAD", 1000)
-    monkeypatch.setattr(ShorteningReader, "CHUNK", 700)
+    monkeypatch.setattr(record_reader, "HEADS_FROM", 40_000)
+    monkeypatch.setattr(record_reader, "HEAD", 1000)
+    monkeypatch.setattr(Cursor, "CHUNK", 700)
 
 
 def noise(size: int) -> bytes:
@@ -35,15 +36,15 @@ LARGE = an_example(jpg=noise(90_000), png=noise(60_000), small=b"few", label=7, 
 RECORDS = [an_example(jpg=noise(500)), LARGE, an_example(jpg=b""), an_example(png=noise(50_000))]
 
 
-def read(data: bytes, kind: type[RecordReader] = ShorteningReader, stream: Any = io.BytesIO) -> list[tuple[int, bytes]]:
-    return list(kind(stream(data), "x.record"))
+def read(data: bytes, want: Want = "heads", stream: Any = io.BytesIO) -> list[tuple[int, bytes]]:
+    return list(RecordReader(stream(data), "x.record", want=want))
 
 
 @pytest.mark.parametrize("stream", [io.BytesIO, Dribble])
 def test_features_and_sizes_are_those_of_the_whole(stream: Any) -> None:
-    found, whole = read(framed(*RECORDS), stream=stream), read(framed(*RECORDS), RecordReader)
+    found, whole = read(framed(*RECORDS), stream=stream), read(framed(*RECORDS), "records")
     assert [offset for offset, _ in found] == [offset for offset, _ in whole]
-    reader = ShorteningReader(io.BytesIO(), "x.record")
+    reader = RecordReader(io.BytesIO(), "x.record")
     assert [reader.size_of(data) for _, data in found] == [len(data) for _, data in whole]
     for (_, short), (_, data) in zip(found, whole, strict=True):
         ours, theirs = parse(short), parse(data)
@@ -71,7 +72,7 @@ def test_a_changed_byte_is_found_and_the_next_record_too(at: int) -> None:
     data = bytearray(framed(*RECORDS))
     start = len(framed(RECORDS[0]))
     data[start + 12 + at] ^= 1
-    reader = ShorteningReader(io.BytesIO(data), "x.record")
+    reader = RecordReader(io.BytesIO(data), "x.record", want="heads")
     found = []
     with pytest.raises(DamagedShardError) as caught:
         found += [offset for offset, _ in reader]
@@ -87,7 +88,7 @@ def test_a_changed_byte_is_found_and_the_next_record_too(at: int) -> None:
 @pytest.mark.parametrize("missing", [1, 4, 17, 100_000])
 def test_a_record_that_is_cut_short_is_found(missing: int) -> None:
     data = framed(RECORDS[0], LARGE)
-    reader = ShorteningReader(io.BytesIO(data[:-missing]), "x.record")
+    reader = RecordReader(io.BytesIO(data[:-missing]), "x.record", want="heads")
     with pytest.raises(DamagedShardError, match="bytes short") as caught:
         list(reader)
     assert caught.value.kind == "truncated"

@@ -1,0 +1,421 @@
+"""Reads the records of a TFRecord: whole ones, lengths alone, or heads of large ones; and goes on behind damage.
+
+Where `accept` is given, the kernel checks the records of the usual form, and only the others come to Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Literal, Protocol, TypeAlias
+
+from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.formats import kernel
+from tar2tf_cli.formats.bytestream import Readable
+from tar2tf_cli.formats.checksums import MASK, crc32c, extend, masked
+from tar2tf_cli.formats.cursor import Cursor
+from tar2tf_cli.formats.example import varint
+from tar2tf_cli.formats.example_parser import read_varint
+from tar2tf_cli.formats.tfrecord import FRAMING, find_length, known_lengths, record_length
+
+LARGE: Final = 32 << 10
+"""Records of this size or more are not buffered together with others."""
+
+HEADS_FROM: Final = 32 << 20
+"""Records of this size or more are shortened where their heads are enough."""
+
+HEAD: Final = 1 << 20
+"""How much of each value is kept then."""
+
+_CHUNK_OF_LENGTHS: Final = 1 << 16
+_MOST_PAUSE: Final = 256
+
+Want: TypeAlias = Literal["records", "heads", "lengths"]
+
+
+class Accept(Protocol):
+    """Knows which records need not come to Python."""
+
+    def known(self) -> tuple[bytes, bytes]:
+        """The names and kinds that the kernel's `examples` takes."""
+
+    def add(self, counts: bytes) -> int:
+        """Count records that the kernel checked, by their kinds; return how many there are."""
+
+
+class RecordReader:
+    """Iterates over the records of an uncompressed TFRecord stream as `(offset, data)`.
+
+    Args:
+        stream: the stream at its beginning.
+        name: name of the stream in errors.
+        want: what `data` is: whole `records`; `heads`, which are records too, but those of 32 MiB or more are
+            `Shortened`; or `lengths`, which give b"", as only lengths and their CRCs are looked at.
+        check_data: whether to check the CRC of the data; that of the length is always checked, before memory
+            is allocated for the record.
+        accept: knows which records the kernel may keep to itself; they are counted, but not returned.
+        seeks: whether lengths are hopped to by `stream.seek`.
+        size: size of the stream in bytes, if it is known.
+
+    Attributes:
+        offset: bytes consumed so far, always at a record boundary.
+        count: records read so far.
+        header: the first bytes, up to 12, of the record that the last error is about.
+
+    Raises:
+        DamagedShardError: at the record whose length, length CRC or data CRC is wrong, or that is cut short.
+            Its `kind` attribute is one of "length_crc", "data_crc", "truncated", "too_large".
+            `resume` continues after it.
+    """
+
+    def __init__(
+        self,
+        stream: Readable,
+        name: str,
+        *,
+        want: Want = "records",
+        check_data: bool = True,
+        accept: Accept | None = None,
+        seeks: bool = False,
+        size: int | None = None,
+    ) -> None:
+        self._cursor = Cursor(stream, _CHUNK_OF_LENGTHS if want == "lengths" else None, seeks=seeks, size=size)
+        self._name = name
+        self._want = want
+        self._check_data = check_data
+        self._accept = accept
+        self._search_from: int | None = None  # after an error: how far from the cursor another record may begin
+        self._end: int | None = None  # after damage to data: how far from the cursor the record ends
+        self.header = b""
+        self.offset = 0
+        self.count = 0
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        if self._want == "lengths":
+            return self._lengths()
+        native = kernel.native() if self._accept else None
+        if self._accept and native and native.hardware:  # else the CRCs of Python are faster
+            return self._others(self._accept, native.examples)
+        return self._records()
+
+    def size_of(self, data: bytes) -> int:
+        """The length in the file of a record's data."""
+        return data.length if isinstance(data, Shortened) else len(data)
+
+    def _records(self) -> Iterator[tuple[int, bytes]]:
+        cursor, known, crc_of, number = self._cursor, known_lengths, extend, int.from_bytes
+        check_data = self._check_data
+        while True:
+            buffer, position = cursor.buffer, cursor.position
+            header = buffer[position : position + 12]
+            length = known.get(header)
+            if length is None:
+                if len(header) < 12:
+                    if not self._fill(12):
+                        break
+                    continue
+                length = self._checked(header)
+            end = position + 12 + length
+            if len(buffer) >= end + 4:
+                data = buffer[position + 12 : end]
+                if check_data:
+                    crc = crc_of(0, data)
+                    if ((crc >> 15 | crc << 17) + MASK) & 0xFFFFFFFF != number(buffer[end : end + 4], "little"):
+                        raise self._wrong(length + FRAMING, header)
+                cursor.position = end + 4
+            elif length < LARGE:
+                self._fill(length + FRAMING)
+                continue
+            else:
+                data = self._large(header, length)
+            yield self.offset, data
+            self.offset += length + FRAMING
+            self.count += 1
+
+    def _large(self, header: bytes, length: int) -> bytes:
+        """The data of a record that is not buffered as a whole."""
+        cursor = self._cursor
+        cursor.position += 12
+        if self._want == "heads" and length >= HEADS_FROM:
+            return self._head(header, length)
+        data, stored = cursor.take(length), cursor.take(4)
+        missing = length + 4 - len(data) - len(stored)
+        if missing or (self._check_data and masked(extend(0, data)) != int.from_bytes(stored, "little")):
+            cursor.put_back(b"".join((header, data, stored)))
+            raise self._cut(missing, header) if missing else self._wrong(length + FRAMING, header)
+        return data
+
+    def _head(self, header: bytes, length: int) -> bytes:
+        """The data of a large record with its values cut; it is gone when its CRC turns out to be wrong."""
+        record = _Record(self._cursor, length)
+        data = record.shortened()
+        stored = self._cursor.take(4)
+        missing = record.left + 4 - len(stored)
+        if missing:
+            raise self._cut(missing, header, search_from=0)
+        if self._check_data and masked(record.crc) != int.from_bytes(stored, "little"):
+            raise self._wrong(0, header)
+        return data
+
+    def _lengths(self) -> Iterator[tuple[int, bytes]]:
+        cursor, known = self._cursor, known_lengths
+        while len(cursor.buffer) - cursor.position >= 12 or self._fill(12):
+            header = cursor.buffer[cursor.position : cursor.position + 12]
+            size = (known.get(header) or self._checked(header)) + FRAMING
+            end = cursor.position + size
+            if end <= len(cursor.buffer):
+                cursor.position = end
+            elif missing := cursor.skip(size):
+                raise self._cut(missing, header, search_from=0)
+            yield self.offset, b""
+            self.offset += size
+            self.count += 1
+
+    def _others(self, accept: Accept, examples: Callable[..., Any]) -> Iterator[tuple[int, bytes]]:
+        """The records that the kernel leaves; while there are many, it is tried less and less often."""
+        pause = left = 1
+        window = bytearray(self._cursor.chunk)
+
+        def run(data: bytes | bytearray, start: int, end: int) -> int:
+            stop: int
+            stop, counts = examples(data, start, end, *accept.known())
+            self.count += accept.add(counts)
+            self.offset += stop - start
+            return stop
+
+        for record in self._records():
+            yield record
+            left -= 1
+            if not left:
+                begin = self.offset
+                self._accepted(run, window)
+                left = pause = 1 if self.offset > begin else min(2 * pause, _MOST_PAUSE)
+
+    def _accepted(self, run: Callable[[bytes | bytearray, int, int], int], window: bytearray) -> None:
+        """Skip the records that the kernel accepts: those in the buffer, then more in memory that is used again.
+
+        New memory takes as long as reading, so that this halves the time of a check.
+        """
+        cursor = self._cursor
+        cursor.position = run(cursor.buffer, cursor.position, len(cursor.buffer))
+        if _is_whole(cursor.buffer, cursor.position, len(cursor.buffer), len(window)):
+            return
+        rest = cursor.buffer[cursor.position :]
+        cursor.position, start, end = len(cursor.buffer), 0, len(rest)
+        window[:end] = rest
+        try:
+            with memoryview(window) as view:
+                while not _is_whole(window, start, end, len(window)):
+                    view[: end - start] = view[start:end]
+                    start, end = 0, end - start
+                    if not (read := cursor.read_into(view[end:])):
+                        break
+                    end += read
+                    start = run(window, 0, end)
+        finally:
+            cursor.put_back(bytes(window[start:end]))
+
+    # --- Damage ---
+
+    def undamaged(self) -> Iterator[tuple[int, bytes]]:
+        """Iterate over the records that can be read, and skip damage."""
+        more = True
+        while more:
+            try:
+                yield from self
+                more = False
+            except DamagedShardError:
+                more = self.resume()
+
+    def resume(self) -> bool:
+        """After an error, go to the next record; return whether there may be one.
+
+        That is the one right after damaged data, unless no record begins there; otherwise the first place after it with
+        a length whose CRC is valid. `offset` is then there, or at the end, and `count` is one more.
+
+        Raises:
+            SourceError: when the stream cannot be read.
+        """
+        start, end = self._search_from, self._end
+        self._search_from = self._end = None
+        if start is None:  # the stream itself is damaged
+            return False
+        self.count += 1
+        try:
+            if end is not None:
+                start = self._inside(end)
+            return start is None or self._search(start)
+        finally:
+            self.offset = self._cursor.offset
+
+    def _inside(self, end: int) -> int | None:
+        """Where in a damaged record to search for others; None after going to its end, where another should begin."""
+        cursor = self._cursor
+        cursor.fill(end + 12)
+        behind = cursor.buffer[end : end + 12]
+        inside = find_length(cursor.buffer[: end + 11], 1) if behind and find_length(behind) is None else None
+        if inside is None:
+            cursor.position = end
+        return inside
+
+    def _search(self, start: int) -> bool:
+        """Go to the next valid length; return whether there is one."""
+        cursor = self._cursor
+        cursor.position += start
+        while (found := find_length(cursor.buffer, cursor.position)) is None:
+            cursor.position = max(len(cursor.buffer) - 11, cursor.position)
+            left = len(cursor.buffer) - cursor.position
+            if cursor.fill(left + 1) == left:
+                cursor.position = left
+                return False
+        cursor.position = found
+        return True
+
+    def _fill(self, size: int) -> bool:
+        """Have that many bytes buffered; return False at a clean end of the stream."""
+        cursor = self._cursor
+        have = cursor.fill(size)
+        if 0 < have < size:
+            raise self._cut(size - have, cursor.buffer[:12])
+        return have > 0
+
+    def _checked(self, header: bytes) -> int:
+        """The length in a header that is not known."""
+        try:
+            return record_length(header)
+        except DamagedShardError as error:
+            raise self._damage(error.kind, error.message, header) from None
+
+    def _cut(self, missing: int, header: bytes, search_from: int = 1) -> DamagedShardError:
+        message = f"the file ends {missing:,} bytes short of a record's end"
+        return self._damage("truncated", message, header, search_from)
+
+    def _wrong(self, end: int, header: bytes) -> DamagedShardError:
+        self._end = end
+        return self._damage("data_crc", "the CRC of the record's data does not match", header)
+
+    def _damage(self, kind: str, message: str, header: bytes, search_from: int = 1) -> DamagedShardError:
+        self.header, self._search_from = header, search_from
+        where = {"shard": self._name, "member": f"record {self.count}", "offset": self.offset}
+        return DamagedShardError(message, kind=kind, **where)
+
+
+def _is_whole(data: bytes | bytearray, start: int, end: int, most: int) -> bool:
+    """Whether the next record ends before `end`, or is too large for that many bytes."""
+    length = int.from_bytes(data[start : start + 8], "little")
+    return end - start >= 12 and (end - start >= length + FRAMING or length + FRAMING > most)
+
+
+# --- Heads of large records ---
+
+_PATH: Final = (0x0A, 0x0A, 0x12, 0x0A)  # Example.features, an entry, its Feature, a BytesList
+_VALUE: Final = 0x0A
+
+
+class Shortened(bytes):
+    """A tf.train.Example with its large bytes values cut to a mebibyte, so that it is checked in little memory.
+
+    Attributes:
+        length: length of the whole record in bytes.
+        lengths: the lengths of the values that are cut, by their positions here.
+        fault: why the record is not a message; None if it may be one.
+    """
+
+    length: int
+    lengths: dict[int, int]
+    fault: str | None
+
+
+class _Record:
+    """The data of one record, a piece at a time.
+
+    Attributes:
+        left: how many bytes have not been read.
+        crc: CRC-32C of those that have.
+    """
+
+    def __init__(self, cursor: Cursor, length: int) -> None:
+        self._cursor = cursor
+        self._length = length
+        self._cuts: list[tuple[int, int]] = []
+        self.left = length
+        self.crc = 0
+
+    def shortened(self) -> Shortened:
+        """The record with its large values cut; it is read to its end, or to that of the stream."""
+        try:
+            data, fault = Shortened(self._message(self.left, 0, self._cuts)), None
+        except ValueError as error:
+            data, fault = Shortened(b"\xff"), str(error)
+        except EOFError:
+            data, fault = Shortened(), None
+        self._skip(self.left)
+        data.length, data.lengths, data.fault = self._length, dict(self._cuts), fault
+        return data
+
+    def _message(self, size: int, depth: int, cuts: list[tuple[int, int]]) -> bytes:
+        """A message of so many bytes; `cuts` gets the positions in it of the values that are cut, and their lengths.
+
+        Raises:
+            ValueError: when a field does not fit in it.
+            EOFError: when the record is cut short.
+        """
+        parts: list[bytes] = []
+        written, end = 0, self.left - size
+        while self.left > end:
+            tag, head = self._varint()
+            body, inner = b"", list[tuple[int, int]]()
+            if tag & 7 == 2:
+                length, _ = self._varint()
+                if length > self.left - end:
+                    raise ValueError("a field runs past the end of its message")
+                body = self._field(tag, length, depth, inner)
+                head += varint(len(body))
+            elif tag & 7 == 0:
+                body = self._varint()[1]
+            else:  # numbers of fixed size, and groups, which are rare
+                body = self._take(self.left - end)
+            cuts += ((start + written + len(head), length) for start, length in inner)
+            parts += (head, body)
+            written += len(head) + len(body)
+        return b"".join(parts)
+
+    def _field(self, tag: int, length: int, depth: int, cuts: list[tuple[int, int]]) -> bytes:
+        """The content of a field that has a length."""
+        if length <= HEAD or tag != (*_PATH, _VALUE, None)[depth]:
+            return self._take(length)
+        if depth < len(_PATH):
+            return self._message(length, depth + 1, cuts)
+        cuts.append((0, length))
+        body = self._take(HEAD)
+        self._skip(length - HEAD)
+        return body
+
+    def _varint(self) -> tuple[int, bytes]:
+        """A number, and its bytes."""
+        cursor, most = self._cursor, min(self.left, 10)
+        have = cursor.fill(most) if len(cursor.buffer) - cursor.position < most else most
+        try:
+            number, end = read_varint(cursor.buffer, cursor.position, cursor.position + min(have, most), 10)
+        except ValueError:
+            if have < most:
+                raise EOFError from None
+            raise
+        return number, self._take(end - cursor.position)
+
+    def _take(self, size: int) -> bytes:
+        if size > self.left:
+            raise ValueError("a number runs past the end of the record")
+        data = b"".join(self._pieces(size))
+        if len(data) < size:
+            raise EOFError
+        return data
+
+    def _skip(self, size: int) -> None:
+        for _ in self._pieces(size):
+            pass
+
+    def _pieces(self, size: int) -> Iterator[bytes]:
+        for piece in self._cursor.pieces(size):
+            self.left -= len(piece)
+            self.crc = crc32c(piece, self.crc)
+            yield piece
