@@ -11,6 +11,10 @@ sends one request per call.
 | `s3://`, `gs://`, `az://` | `cloud`, over obstore |
 | all URLs | `store`: what a `Store` is; `objects`: their `Source`; `retries`: failures; `transfer`: downloads |
 | all of them | `base`: what a `Source` is |
+
+What is fetched before it is read: the next blocks of a stream (`transfer.ResumingStream`; parts at once where a
+connection is slow), inputs that will be opened soon (`Source.expecting`), and blocks behind a range that was read
+(`objects.ObjectRanges`).
 """
 
 from __future__ import annotations
@@ -22,8 +26,7 @@ from tar2tf_cli.errors import UsageError
 from tar2tf_cli.registry import files_in
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import check_url, is_remote, wanted_retry_for
-from tar2tf_cli.stores.base import Folder, Source
-from tar2tf_cli.stores.transfer import ObjectInfo
+from tar2tf_cli.stores.base import Folder, ObjectInfo, Source
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

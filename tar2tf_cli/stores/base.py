@@ -3,19 +3,41 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.samples.names import Sample
 from tar2tf_cli.spec.urls import is_remote, without_secrets
-from tar2tf_cli.stores.transfer import ObjectInfo
 
-if TYPE_CHECKING:
-    from tar2tf_cli.stores.store import Store
+_SUFFIX: Final = re.compile(r"(?is)(?<=.)\.(?:tgz|tar(?:\.(?:gz|zst|bz2|xz))?)\Z")
+
+
+class ObjectInfo(NamedTuple):
+    """One input shard.
+
+    Attributes:
+        name: the object's name in its bucket.
+        size: size in bytes as stored; None when it is known only after reading to the end.
+        version: changes when the object's bytes do, such as an ETag or modification time; None when there is none.
+        checksum: kind and value of a checksum of its bytes, if a listing has it.
+    """
+
+    name: str
+    size: int | None
+    version: str | None
+    checksum: tuple[str, str] | None = None
+
+    @property
+    def stem(self) -> str:
+        """Return the name without folders and without `.tar`, `.tar.gz` and the like."""
+        base = self.name.rpartition("/")[2]
+        found = _SUFFIX.search(base)
+        return base[: found.start()] if found else base
 
 
 Placed: TypeAlias = "Generator[tuple[Mapping[str, str | None], Sample], None, None]"
@@ -164,8 +186,8 @@ class Source(Protocol):
         """
         return self.open(item)
 
-    def store(self) -> Store | None:
-        """Return the object store that has the inputs; None where they are elsewhere."""
+    def store(self) -> Any | None:
+        """Return the `Store` that has the inputs; None where they are elsewhere."""
         return None
 
     def ranges(self) -> Ranges:

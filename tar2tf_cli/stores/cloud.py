@@ -9,14 +9,18 @@ resident, up to the size of the file, but the system can reclaim them at any tim
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import html
 import importlib
 import mmap
 import os
 import re
+import shutil
 import sys
+import tempfile
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from configparser import Error, RawConfigParser
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
@@ -29,10 +33,11 @@ from urllib.parse import urlsplit
 from tar2tf_cli.errors import SourceError, Tar2tfError, UsageError, changed
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores import retries as network
+from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.control import ask
 from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, NoSuchObject, Transient, check_status, wrong_scheme
 from tar2tf_cli.stores.store import Store
-from tar2tf_cli.stores.transfer import Body, ObjectInfo, ResumingStream
+from tar2tf_cli.stores.transfer import Body, ResumingStream
 
 _modules: Final[dict[int, Any]] = {}  # by process
 _library: Final[list[str]] = []  # the path of the compiled module as installed
@@ -82,9 +87,6 @@ def _load(copy: Callable[[], AbstractContextManager[str]]) -> None:
 @contextmanager
 def _copy_in_memory() -> Iterator[str]:
     """The path of the copy that the first of the forked processes makes for all of them."""
-    import fcntl
-    import shutil
-
     descriptor = _memory.pop()
     path = f"/proc/{os.getpid()}/fd/{descriptor}"  # new in each process, or the linker would take the one it knows
     try:
@@ -99,9 +101,6 @@ def _copy_in_memory() -> Iterator[str]:
 
 @contextmanager
 def _copy_on_disk() -> Iterator[str]:
-    import shutil
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         yield shutil.copy(_library[0], folder)
 
@@ -261,8 +260,6 @@ def _sections(variable: str, path: str) -> dict[str, dict[str, str]]:
     file = os.path.expanduser(os.environ.get(variable) or path)
     if not os.path.isfile(file):
         return {}
-    from configparser import Error, RawConfigParser
-
     parser = RawConfigParser(default_section="")
     with contextlib.suppress(Error, UnicodeDecodeError):
         parser.read(file, "utf-8")

@@ -14,8 +14,7 @@ from typing import Any, Final
 from tar2tf_cli.errors import SourceError, UsageError, changed, read_failed
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.spec.templates import resolve
-from tar2tf_cli.stores.base import Ranges, Source
-from tar2tf_cli.stores.transfer import ObjectInfo
+from tar2tf_cli.stores.base import ObjectInfo, Ranges, Source
 
 
 class DirectorySource(Source):

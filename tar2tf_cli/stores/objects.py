@@ -14,10 +14,10 @@ from typing import Final, TypeAlias
 from tar2tf_cli.errors import NothingFoundError, SourceError, changed
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.spec.templates import expand, is_glob, is_numbered, resolve
-from tar2tf_cli.stores.base import Ranges, Source
+from tar2tf_cli.stores.base import ObjectInfo, Ranges, Source
 from tar2tf_cli.stores.retries import Transient
 from tar2tf_cli.stores.store import SMALL, Bodies, Store
-from tar2tf_cli.stores.transfer import FetchThreads, ObjectInfo, ResumingStream
+from tar2tf_cli.stores.transfer import FetchThreads, ResumingStream
 
 _LIST_FROM: Final = 16
 """Number of names from which one listing is cheaper than a request for each."""

@@ -7,19 +7,17 @@ downloads; `Patience` is the one policy for both.
 from __future__ import annotations
 
 import os
+import random
 import re
 import threading
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.events import waiting
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
 
 CONNECT_SECONDS: Final = 5.0
 """Seconds that connecting may take."""
@@ -190,8 +188,6 @@ class Patience:
         if self._failures == _SAID_AFTER:
             what = f"{where.get('shard', '')}: {self._server(fault, where)}{fault}".lstrip(": ")
             waiting(f"{what}; trying again for {left:.0f} s, Ctrl-C ends it")
-        import random
-
         pause = min(FIRST_PAUSE * 2 ** (self._failures - 1), LONGEST_PAUSE) * random.uniform(0.75, 1)
         self._pause(min(max(pause, fault.after), left))
 
@@ -241,8 +237,6 @@ def _interruptible(action: Callable[[], T]) -> T:
 
 def in_thread(action: Callable[[], T]) -> tuple[threading.Thread, Future[T]]:
     """Run an action in a thread that does not keep Python from ending."""
-    from concurrent.futures import Future
-
     future: Future[T] = Future()
 
     def run() -> None:

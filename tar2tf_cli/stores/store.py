@@ -13,8 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import SourceError
+from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.retries import NoSuchObject, persist
-from tar2tf_cli.stores.transfer import Body, ObjectInfo, ParallelStream, ResumingStream
+from tar2tf_cli.stores.transfer import Body, ParallelStream, ResumingStream
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -3,47 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import queue
-import re
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
+
+import xxhash
 
 from tar2tf_cli.errors import SourceError, Tar2tfError, changed
 from tar2tf_cli.formats.checksums import crc32c
+from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.retries import LEAST, Patience, Transient, in_thread
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-
-_SUFFIX: Final = re.compile(r"(?is)(?<=.)\.(?:tgz|tar(?:\.(?:gz|zst|bz2|xz))?)\Z")
-
-
-class ObjectInfo(NamedTuple):
-    """One input shard.
-
-    Attributes:
-        name: the object's name in its bucket.
-        size: size in bytes as stored; None when it is known only after reading to the end.
-        version: changes when the object's bytes do, such as an ETag or modification time; None when there is none.
-        checksum: kind and value of a checksum of its bytes, if a listing has it.
-    """
-
-    name: str
-    size: int | None
-    version: str | None
-    checksum: tuple[str, str] | None = None
-
-    @property
-    def stem(self) -> str:
-        """Return the name without folders and without `.tar`, `.tar.gz` and the like."""
-        base = self.name.rpartition("/")[2]
-        found = _SUFFIX.search(base)
-        return base[: found.start()] if found else base
 
 
 @dataclass(slots=True)
@@ -111,13 +86,9 @@ class _Crc32c:
 def hasher(kind: str) -> Hasher | None:
     """Return a checksum object by its AIStore name; None for kinds that are not checked."""
     if kind in ("xxhash", "xxhash2"):  # both are XXH64
-        import xxhash
-
         digest: Hasher = xxhash.xxh64()
         return digest
     if kind == "md5":
-        import hashlib
-
         return hashlib.md5(usedforsecurity=False)
     return _Crc32c() if kind == "crc32c" else None
 

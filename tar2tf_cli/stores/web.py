@@ -19,9 +19,10 @@ from urllib.parse import quote, unquote, urlsplit
 from tar2tf_cli.errors import UsageError, changed
 from tar2tf_cli.spec.urls import server_of, without_secrets
 from tar2tf_cli.stores import retries as network
+from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, TRANSIENT, Transient, check_status
 from tar2tf_cli.stores.store import SMALL, Store
-from tar2tf_cli.stores.transfer import Body, ObjectInfo
+from tar2tf_cli.stores.transfer import Body
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.curl import Response, Wire
