@@ -403,7 +403,7 @@ class TarSamples:
             what = "the part up to the next member" if resumed else "the rest of the shard"
             error.message += f"; {what} was not read ({lost:,} bytes)"
         if self._regrouped:
-            return self._regrouped.resume(error.member, resumed=resumed)
+            return self._regrouped.resume(error, resumed=resumed)
         self.grouper.resume(error.member)
         return resumed
 
@@ -456,6 +456,7 @@ class _Regrouped:
         if not self._scanned:
             self._scan()
         if self._lost:
+            runs.doubt()
             grouper.required = frozenset(name for name, count in runs.entries.items() if 4 * count > runs.samples)
         grouper.ends_last = runs.ends_last
         yield from grouper.samples(runs.members(reader(self._whole)))
@@ -472,25 +473,40 @@ class _Regrouped:
             raise damage
         self._scanned = True
 
-    def resume(self, member: str | None, *, resumed: bool) -> bool:
+    def resume(self, error: DamagedShardError, *, resumed: bool) -> bool:
         """Continue after damage to a header; after damage to a member by offset, nothing is left to continue with.
 
         Args:
-            member: the damaged member, whose sample is skipped, if it is known.
+            error: the damage; it names the damaged member, whose sample is skipped, if that is known.
             resumed: whether more headers can be read; otherwise those read so far are all.
         """
+        member = error.member
         if member:
             self._grouper.skip(self._grouper.split(member)[0])
+        else:
+            self.runs.damaged()
         self._lost = self._lost or not (member and resumed)
         first, self._scanned = not self._scanned, self._scanned or not resumed
         return first
 
 
+class _HardLinks:
+    """Takes each hard link for a member, whatever it stands for."""
+
+    def __init__(self, wants: Callable[[str], bool]) -> None:
+        self.wants = wants
+
+    def follow(self, name: str, target: str | None, offset: int) -> tuple[bytes, int] | None:
+        return None if target is None else (b"", 0)
+
+
 def _are_adjacent(stream: Readable, rules: TarRules) -> bool:
     """Whether no key appears again in a tar, as far as it is whole."""
     grouper = Grouper("", lambda error: None, key_split=rules.key_split, strict=False, sizes_only=True)
+    reader = TarReader(stream, "", headers_only=True, need_end=False)
+    reader.links = _HardLinks(grouper.wants)
     try:
-        for _ in grouper.samples(TarReader(stream, "", headers_only=True, need_end=False)):
+        for _ in grouper.samples(reader):
             pass
     except NotAdjacentError:
         return False

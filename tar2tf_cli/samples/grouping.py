@@ -208,6 +208,12 @@ class Grouper:
             self.skip(key)
             self._report(error.at(shard=self._shard, key=key))
 
+    def doubt(self, key: str, offset: int) -> None:
+        """Record that a sample may lack members that stood before its member at an offset, so that it is faulty."""
+        if key not in self._broken:
+            self._broken.add(key)
+            self._fault(_UNREAD, None, offset, AGAIN, key=key)
+
     def skip(self, key: str) -> None:
         """Skip the sample with a key, which is known to be faulty."""
         self._faulty = True
@@ -454,7 +460,10 @@ class Runs:
     """
 
     def __init__(self, grouper: Grouper) -> None:
-        self._split = grouper.split
+        self._grouper = grouper
+        self._key = ""  # of the last member that is one of a sample
+        self._damaged = False
+        self._beside: list[tuple[str, str, int]] = []  # the keys before and behind damage, and the offset behind it
         self._numbers: dict[int, int] = {}  # of samples, by the hash of the key
         self._owners = array("I")
         self._starts = array("Q")
@@ -481,7 +490,7 @@ class Runs:
         """Add the members of a tar; after damage, call it again with the same reader."""
         numbers, scattered, current, last = self._numbers, self._scattered, -1, -1
         for name, _, _, start in tar:
-            key, extension = self._split(name)
+            key, extension = self._grouper.split(name)
             if not key:
                 current = -1  # ends the run, as it is not a member of a sample
                 continue
@@ -495,8 +504,23 @@ class Runs:
                 self._owners.append(number)
                 self._starts.append(start)
                 self._ends.append(0)
+                if self._damaged:
+                    self._beside.append((self._key, key, start))
+                    self._damaged = False
+                self._key = key
             current = last = number
             self._ends[-1] = tar.offset
+
+    def damaged(self) -> None:
+        """Record that there is damage behind the last member, which may have hidden others."""
+        self._damaged = True
+
+    def doubt(self) -> None:
+        """At the end, have the samples beside damage be faulty; where members are scattered, any sample may be."""
+        if not self.not_adjacent:
+            for before, behind, offset in self._beside:
+                self._grouper.skip(before)
+                self._grouper.doubt(behind, offset)
 
     def members(self, tar: TarReader) -> Iterator[Member]:
         """The members of all samples, sample by sample, from a reader whose stream can seek."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from checked import Ran
+from makers import END, member
 from servers import FaultyServer
 from shards import contents, convert, examples, keys, samples, shards_in, tar2tf, tree, write_members
 from tar2tf_cli import Dataset, Pipeline
@@ -299,3 +300,22 @@ def test_the_first_samples_that_inspect_shows_are_whole(tmp_path: Path, run_insp
     assert [(sample["key"], set(sample["entries"])) for sample in shown] == [
         (key, set(entries)) for key, entries in expected[:2]
     ]
+
+
+@pytest.mark.parametrize("options", [[], ["--regroup"]])
+@pytest.mark.parametrize("damaged", range(6))
+def test_samples_on_both_sides_of_a_damaged_header_are_faulty_even_if_few_have_all_entries(
+    damaged: int, options: list[str], tmp_path: Path
+) -> None:
+    names = [f"{number}.{name}" for number in range(8) for name in ("cls", "jpg", *(["json"] if number == 4 else []))]
+    members = [member(name.encode(), b"1") for name in names]
+    data, begin = bytearray(b"".join(members) + END), 1024 * (6 + damaged)
+    data[begin + 20] ^= 1
+    (tmp_path / "x.tar").write_bytes(data)
+    done = tar2tf("convert", tmp_path / "x.tar", "-o", tmp_path / "x.record", "--on-error", "skip", *options)
+    assert done.returncode == 1
+    complete = {
+        str(number): {"cls": b"1", "jpg": b"1", **({"json": b"1"} if number == 4 else {})} for number in range(8)
+    }
+    for key, entries in contents(tmp_path / "x.record"):
+        assert entries == complete[key]

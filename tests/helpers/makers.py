@@ -51,6 +51,7 @@ def header(
     prefix: bytes = b"",
     signed: bool = False,
     checksum: str = "{:06o}\0 ",
+    link: bytes = b"",
 ) -> bytes:
     """A tar header; a size given as bytes is the field itself, and `signed` adds up bytes as old writers did."""
     number = size if isinstance(size, bytes) else b"%011o\0" % size
@@ -63,7 +64,7 @@ def header(
         (b"00000000000\0", 12),
         (b" " * 8, 8),
         (kind, 1),
-        (b"", 100),
+        (link, 100),
         (magic, 8),
         (b"", 80),
         (prefix, 155),

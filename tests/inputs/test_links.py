@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from makers import tar_of
-from shards import contents, convert, keys, samples, tar2tf
+from makers import END, member, tar_of
+from shards import contents, convert, keys, records, samples, tar2tf
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.inputs.tar_samples import EntryLinks
 from tar2tf_cli.samples.grouping import Grouper
@@ -155,3 +155,15 @@ def test_each_link_is_found_without_reading_the_shard_again(tmp_path: Path, monk
             links.close()
         steps.append(counted[0])
     assert steps[1] < 15 * steps[0]
+
+
+def test_a_limit_looks_ahead_for_members_of_a_sample_behind_a_hard_link(tmp_path: Path) -> None:
+    data = member(b"a.jpg", b"1") + member(b"b.jpg", b"", b"1", link=b"a.jpg") + member(b"a.cls") + member(b"b.cls")
+    for options in ([], ["--regroup"]):
+        (tmp_path / "x.tar").write_bytes(data + END)
+        done = tar2tf(
+            "convert", tmp_path / "x.tar", "-o", tmp_path / "x.record", "--overwrite", "--limit", "1", *options
+        )
+        assert done.returncode == 0, done.stderr
+        (record,) = records(tmp_path / "x.record")
+        assert b"cls" in record
