@@ -20,7 +20,7 @@ from tar2tf_cli.formats.tfrecord import FRAMING, stored_crc
 if TYPE_CHECKING:
     from tar2tf_cli.checking.undecodable import Faults
     from tar2tf_cli.conversion.manifest import Expected
-    from tar2tf_cli.flow.sample_flow import Placed
+    from tar2tf_cli.flow.sample_flow import Located
 
 
 Findings: TypeAlias = Sequence[tuple[str, str]]
@@ -287,7 +287,7 @@ def _decode_records(
 
     seen = Values()
 
-    def records() -> Iterator[Placed]:
+    def records() -> Iterator[Located]:
         for offset, data in reader:
             faults = check(data) or seen.odd(record_values(data))
             yield {"data": data, "faults": faults}, "", {"number": reader.count, "offset": offset, "data": data}

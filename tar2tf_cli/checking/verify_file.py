@@ -40,7 +40,7 @@ from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.manifest import Expected, ShardEntry
-    from tar2tf_cli.flow.sample_flow import Placed
+    from tar2tf_cli.flow.sample_flow import Located
 
 
 _TFRECORD_NAME: Final = re.compile(r"\.(tf)?records?\b")
@@ -300,7 +300,7 @@ def _check_samples(tar: TarSamples, report: FileReport, own: Sequence[OwnCheck],
 
     seen = Values()
 
-    def samples() -> Iterator[Placed]:
+    def samples() -> Iterator[Located]:
         for stored in tar.samples():
             key, sample = stored[KEY], {}
             try:

@@ -140,8 +140,8 @@ def _print_inputs(plan: Plan) -> None:
         click.echo(f"  {item.name}" + (f"  {size(item.size)}" if item.size is not None else ""))
     if len(plan.inputs) > 3:
         click.echo(f"  and {len(plan.inputs) - 3:,} more")
-    if plan.source.classes:
-        click.echo(_classes(plan.source.classes))
+    if classes := plan.source.known().classes:
+        click.echo(_classes(classes))
 
 
 def _plan_document(
@@ -157,7 +157,7 @@ def _plan_document(
         "outcome": outcome._asdict(),
         "estimate": expected._asdict() if expected else None,
         "warnings": [warning] if warning else [],
-        **({"classes": list(plan.source.classes)} if plan.source.classes else {}),
+        **({"classes": [*classes]} if (classes := plan.source.known().classes) else {}),
         "steps": [step._asdict() for step in steps],
     }
 

@@ -32,7 +32,7 @@ from tar2tf_cli.spec.fields import fields_of
 from tar2tf_cli.spec.output_path import STDOUT
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import Source
-from tar2tf_cli.stores.base import OnFault, Placed
+from tar2tf_cli.stores.base import OnFault, Samples
 
 
 @dataclass(slots=True)
@@ -164,7 +164,7 @@ def _convert(
 def _stages_source(recipe: Recipe, tars: Sequence[Tar], *, repeatable: bool) -> StagesSource:
     """The output of the stages as the only input of a conversion."""
 
-    def examples(report: InputReport, on_fault: OnFault) -> Placed:
+    def examples(report: InputReport, on_fault: OnFault) -> Samples:
         with closing(recipe.examples(Run(report, on_fault, recipe.settings.max_entry_size), tars)) as made:
             for example in made:
                 yield {}, example

@@ -319,7 +319,7 @@ class Claim:
         self.documents = [sink.inside(name) for name in plan.documents()]
         self.with_index = output.index
         self.by_total = "total" in self.template.fields
-        self.resumable = plan.source.resumable
+        self.resumable = plan.source.abilities().resumable
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -334,7 +334,7 @@ class Claim:
         """Keys that differ in another conversion's spec, except those that only list its inputs."""
         from tar2tf_cli.conversion.manifest import differing
 
-        listed_by = self.plan.source.listed_by
+        listed_by = self.plan.source.known().listed_by
         return [name for name in differing(spec, self.identity["spec"]) if name not in listed_by]
 
     def lane(self, split: str | None, name: str) -> str:

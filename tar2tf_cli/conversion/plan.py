@@ -46,13 +46,15 @@ class Plan(NamedTuple):
     @property
     def work(self) -> Conversion:
         """The conversion that remains after the inputs are listed: a list source already applied shuffle and limit."""
-        return replace(self.conversion, shuffle=False, limit=None) if self.source.ordered else self.conversion
+        if not self.source.abilities().ordered:
+            return self.conversion
+        return replace(self.conversion, shuffle=False, limit=None)
 
     @property
     def records(self) -> int | None:
         """The number of records, if it is certain before anything is read; otherwise None."""
         spec = self.conversion
-        return None if spec.ops or spec.split or spec.on_error == "skip" else self.source.count
+        return None if spec.ops or spec.split or spec.on_error == "skip" else self.source.known().count
 
     @property
     def why_everything(self) -> str | None:
@@ -63,8 +65,8 @@ class Plan(NamedTuple):
             "--num-shards": spec.output.num_shards,
             "--limit": spec.limit is not None,
             "<total>": "total" in spec.output.template.fields,
-            "an input that can be read only once": not source.resumable,
-            f"--from {spec.input.kind}": None in source.documents.values(),
+            "an input that can be read only once": not source.abilities().resumable,
+            f"--from {spec.input.kind}": None in source.known().documents.values(),
         }
         return next((reason for reason, applies in reasons.items() if applies), None)
 
@@ -76,7 +78,7 @@ class Plan(NamedTuple):
     @property
     def is_quick(self) -> bool:
         """Whether one process does all the work before another could help."""
-        if self.source.remote or not self.conversion.is_light or len(self.inputs) > _QUICK_INPUTS:
+        if self.source.abilities().remote or not self.conversion.is_light or len(self.inputs) > _QUICK_INPUTS:
             return False
         return self.size is not None and self.size <= _QUICK_BYTES
 
@@ -86,14 +88,15 @@ class Plan(NamedTuple):
 
     def threads(self, cpus: int) -> int:
         """How many threads should work on each input, so that a few large inputs keep all CPUs busy."""
-        if self.source.threads or not self.work.gains_by_threads:
-            return self.source.threads or 1
+        wanted = self.source.abilities().threads
+        if wanted or not self.work.gains_by_threads:
+            return wanted or 1
         return max(1, min(cpus // max(len(self.inputs), 1), _MOST_THREADS))
 
     def manifest(self) -> Manifest:
         """The part of the manifest that is known before anything is read."""
         spec = self.conversion.canonical()
-        spec["input"].update(self.source.identity)
+        spec["input"].update(self.source.known().identity)
         return Manifest(spec, self.inputs)
 
     def documents(self, described: str = "") -> dict[str, bytes]:
@@ -103,7 +106,8 @@ class Plan(NamedTuple):
             described: the descriptions in the reports of all inputs, joined.
         """
         template, text = self.conversion.output.template, described.encode("utf-8", "surrogateescape")
-        return {template.beside(name): text if data is None else data for name, data in self.source.documents.items()}
+        documents = self.source.known().documents
+        return {template.beside(name): text if data is None else data for name, data in documents.items()}
 
 
 def make_plan(conversion: Conversion, *, endpoint: str | None = None, source: Source | None = None) -> Plan:

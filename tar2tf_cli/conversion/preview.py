@@ -52,9 +52,9 @@ def estimate(plan: Plan) -> Estimate | None:
         The estimate; None if an input can be read only once, the sizes are unknown, or no sample could be converted.
     """
     size, spec = plan.size, plan.conversion
-    if not (plan.source.repeatable and plan.inputs and size is not None):
+    if not (plan.source.abilities().repeatable and plan.inputs and size is not None):
         return None
-    count = plan.source.count
+    count = plan.source.known().count
     records = total = 0.0
     for group in _alike(plan.inputs, whole=count is not None):
         seen = _Seen()
@@ -86,7 +86,8 @@ def _look_into(plan: Plan, item: ObjectInfo, seen: _Seen) -> None:
     fetched: list[int] = []
     sizes: list[int] = []
     deadline, written, whole = time.monotonic() + _SECONDS, 0, item.size or 0
-    with Reading(plan.work, plan.source, item, on_bytes=fetched.append, ahead=plan.source.seekable) as reading:
+    ahead = plan.source.abilities().seekable
+    with Reading(plan.work, plan.source, item, on_bytes=fetched.append, ahead=ahead) as reading:
         consumed, blocks = whole, 0
         for _, parts, size in reading.records():
             late = sizes and time.monotonic() > deadline
@@ -204,7 +205,7 @@ def trace(plan: Plan) -> list[Step]:
 
 
 def _steps(plan: Plan) -> list[Step]:
-    if not plan.source.repeatable or not plan.inputs:
+    if not plan.source.abilities().repeatable or not plan.inputs:
         return []
     with Reading(plan.conversion, plan.source, plan.inputs[0], ahead=True) as reading:
         sample = next(reading.samples(), None)

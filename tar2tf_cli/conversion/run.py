@@ -75,7 +75,7 @@ def convert(
         )
     place = place_of(engine, address)
     plan = make_plan(conversion, endpoint=endpoint, source=source)
-    if place.shared and not plan.source.repeatable:
+    if place.shared and not plan.source.abilities().repeatable:
         raise UsageError("cannot be read on other machines", shard=plan.source.bucket, hint="write it to a file first")
     target = target or _target(plan, events, endpoint=endpoint, overwrite=overwrite, update=update, apart=apart)
     with closing(place):
@@ -91,9 +91,9 @@ def _run(plan: Plan, target: Target, place: Place, workers: int | None, events: 
             return _finished_before(target.up_to_date, target.manifest)
         cpus = workers or place.cpus
         readers = plan.readers(cpus)
-        beside = int(readers > 1 and plan.source.remote)  # one more task to write shards, so that no reader has to wait
+        writers = int(readers > 1 and plan.source.abilities().remote)  # so that no reader has to wait for a shard
         inputs = [path for path in plan.source.paths([plan.inputs[0], plan.inputs[-1]]) if not is_remote(path)]
-        engine = place.engine(readers + beside, carries=target.reads_shards, inputs=inputs)
+        engine = place.engine(readers + writers, carries=target.reads_shards, inputs=inputs)
         tally = Tally(plan, events)
         with place.maker() as maker:
             if maker and _may_be_stored(plan.conversion) and target.store and maker.stores_in(target.store):

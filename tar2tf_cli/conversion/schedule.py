@@ -46,7 +46,7 @@ class InputQueue:
     def __init__(self, plan: Plan, worker: Worker, readers: int, planner: ShardPlanner) -> None:
         self._inputs = plan.inputs
         self._worker = worker
-        self._remote = plan.source.remote
+        self._remote = plan.source.abilities().remote
         self._readers = readers
         self._holds_all = planner.holds_all
         self._due = planner.reads  # in ascending order

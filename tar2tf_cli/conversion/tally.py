@@ -71,8 +71,9 @@ class Tally:
         self._samples = 0  # in all inputs so far; with `--limit`, not all are written
         self._notes = Notes(plan.conversion.input, events.note)
         self.summary = Summary(shuffled=plan.conversion.shuffle, seed=plan.conversion.seed)
-        self.summary.classes = plan.source.classes
-        self.summary.skipped.update(plan.source.skipped)
+        known = plan.source.known()
+        self.summary.classes = known.classes
+        self.summary.skipped.update(known.skipped)
         self._read = 0  # stored bytes of the inputs so far, if their sizes are known
         self._written = 0
         self._size = plan.size

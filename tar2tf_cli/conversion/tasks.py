@@ -222,7 +222,7 @@ def _may_be_direct(worker: Worker, numbers: tuple[int, ...]) -> bool:
     """Whether records are cheap to make twice, and each one's place depends only on the records before it."""
     spec = worker.conversion
     light = spec.is_light and spec.output.compression == "none" and spec.on_error == "fail"
-    if not (worker.source.seekable and light) or spec.shuffle or spec.split or spec.input.regroup:
+    if not (worker.source.abilities().seekable and light) or spec.shuffle or spec.split or spec.input.regroup:
         return False
     return not any(map(worker.is_small, numbers))
 

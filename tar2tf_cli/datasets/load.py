@@ -81,7 +81,7 @@ def load_dataset(
     import tensorflow as tf
 
     methods = {"GZIP" if one.manifest.compressed else "" for one in read}
-    if len(methods) > 1 or any(one.folder.remote for one in read):
+    if len(methods) > 1 or any(one.folder.abilities().remote for one in read):
         reader = _any_reader(dict(zip(names, shards, strict=True)))
     else:
         reader = partial(tf.data.TFRecordDataset, compression_type=methods.pop())

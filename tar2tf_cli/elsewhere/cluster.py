@@ -37,7 +37,7 @@ from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source
-from tar2tf_cli.stores.base import OnBytes, Placed
+from tar2tf_cli.stores.base import Abilities, OnBytes, Samples
 from tar2tf_cli.stores.objects import ObjectSource
 from tar2tf_cli.stores.retries import Transient, in_thread
 from tar2tf_cli.stores.store import Store
@@ -64,8 +64,6 @@ class RemoteSource(ObjectSource):
         first: the conversion's first input.
     """
 
-    threads = 1
-
     def __init__(
         self, transformers: Transformers, settings: Settings, made_of: Mapping[str, Any], first: ObjectInfo
     ) -> None:
@@ -74,6 +72,10 @@ class RemoteSource(ObjectSource):
         self._made_of = made_of
         self._first = first
         self.settings = settings
+
+    def abilities(self) -> Abilities:
+        """Return those of an object store."""
+        return Abilities(remote=True, threads=1)
 
     def read(self, item: ObjectInfo, on_bytes: OnBytes = None) -> RemoteReading:
         """Request the records of an input."""
@@ -166,8 +168,6 @@ class RemoteSamples(RemoteSource):
         given: as for `RemoteSource`.
     """
 
-    gives = "values"
-
     def __init__(self, inputs: Sequence[ObjectInfo], ahead: int, *given: Any) -> None:
         super().__init__(*given)
         self._inputs = inputs
@@ -175,7 +175,11 @@ class RemoteSamples(RemoteSource):
         self._ahead = ahead
         self._fetching: dict[ObjectInfo, Future[IO[bytes]]] = {}
 
-    def samples(self, item: ObjectInfo, report: object, fault: object, on_bytes: OnBytes = None) -> Placed:
+    def abilities(self) -> Abilities:
+        """Return those of a source of samples."""
+        return Abilities(remote=True, threads=1, gives="values")
+
+    def samples(self, item: ObjectInfo, report: object, fault: object, on_bytes: OnBytes = None) -> Samples:
         """The samples of an input."""
         wanted, place = self._fetching.pop(item, None) or self._fetched(item), self._next[item]
         for following in self._inputs[place : place + self._ahead]:

@@ -59,6 +59,7 @@ from tar2tf_cli.formats.files import RecordFile, write_whole
 from tar2tf_cli.inputs.tar_samples import put_together
 from tar2tf_cli.samples.grouping import Batch
 from tar2tf_cli.stores import ObjectInfo, Source
+from tar2tf_cli.stores.base import Abilities
 from tar2tf_cli.stores.directory import DirectorySource
 
 MOUNT_PATHS: Final = "TAR2TF_MOUNT_PATHS"
@@ -130,8 +131,13 @@ class _Object(Source):
 
     def __init__(self, path: str, name: str, *, seekable: bool) -> None:
         self.bucket = name
-        self.seekable = seekable
+        self._abilities = Abilities(seekable=seekable)
+
         self._file = DirectorySource(path)
+
+    def abilities(self) -> Abilities:
+        """Return those of the file."""
+        return self._abilities
 
     def list(self, templates: object = ()) -> list[ObjectInfo]:
         """The file as an input."""

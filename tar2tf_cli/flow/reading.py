@@ -102,11 +102,11 @@ class Making:
         feature_map = feature_map_of(conversion)
         self.steps = Steps(context_of(conversion), conversion.ops, feature_map.features, conversion.example_ops)
         self.make: Callable[[Any], Iterable[Any]] = self.steps
-        if source.gives == "examples":
+        if source.abilities().gives == "examples":
             self.make = lambda example: (example,)
         elif not (conversion.ops or conversion.example_ops):
             self.make = lambda sample: (feature_map.features(sample),)
-        self.plain = source.gives == "bytes" and conversion.keeps_entries
+        self.plain = source.abilities().gives == "bytes" and conversion.keeps_entries
         self.encoder = Encoder()
 
 

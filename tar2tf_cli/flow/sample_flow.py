@@ -37,13 +37,13 @@ CHUNK: Final = 8  # items passed to a thread at once; passing one can cost more 
 _WEIGHT: Final = 1 << 16  # a chunk of this many bytes gets no further items; decoded, they may be ten times as large
 _AHEAD: Final = 1  # chunks beyond one per thread
 
-Placed: TypeAlias = "tuple[Any, str, Mapping[str, Any]]"
+Located: TypeAlias = "tuple[Any, str, Mapping[str, Any]]"
 """An item, or one of its results or errors, with the item's key and place."""
 
 Work: TypeAlias = Callable[[Any], Iterable[Any]]
 
 
-def work_in_threads(items: Iterator[Placed], steps: Work, threads: int, most: int = CHUNK) -> Iterator[Placed]:
+def work_in_threads(items: Iterator[Located], steps: Work, threads: int, most: int = CHUNK) -> Iterator[Located]:
     """Results and errors of items, in order; a few chunks are in progress at any time."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -61,7 +61,7 @@ def work_in_threads(items: Iterator[Placed], steps: Work, threads: int, most: in
                 future.cancel()
 
 
-def _chunks(items: Iterator[Placed], most: int) -> Iterator[list[Any]]:
+def _chunks(items: Iterator[Located], most: int) -> Iterator[list[Any]]:
     """Lists of consecutive items; if reading raised, the exception comes last, so that the items before are kept."""
     chunk: list[Any] = []
     weight = 0
@@ -105,7 +105,7 @@ def _work_on(chunk: list[Any], steps: Work) -> list[Any]:
     return results
 
 
-def _raised(results: list[Any]) -> Iterator[Placed]:
+def _raised(results: list[Any]) -> Iterator[Located]:
     for result in results:
         if isinstance(result, Exception):
             raise result

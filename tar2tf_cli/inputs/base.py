@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.stores import ObjectInfo
-from tar2tf_cli.stores.base import OnBytes, OnFault, Placed, Source
+from tar2tf_cli.stores.base import Abilities, OnBytes, OnFault, Samples, Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
@@ -25,20 +25,23 @@ _LARGEST: Final = 2048
 T = TypeVar("T")
 
 
+_LIST: Final = Abilities(gives="values", ordered=True, threads=1)
+
+
 class ListSource(Source):
     """A long list of files or rows, divided into inputs; shuffling and the limit apply to the whole list."""
-
-    ordered = True
-    threads = 1
-    gives: Literal["bytes", "values", "examples"] = "values"
 
     def __init__(self, bucket: str) -> None:
         self.bucket = bucket
         self.skipped: Counter[str] = Counter()
 
     @abstractmethod
-    def samples(self, item: ObjectInfo, report: InputReport, fault: OnFault, on_bytes: OnBytes = None) -> Placed:
+    def samples(self, item: ObjectInfo, report: InputReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
         """Yield the samples of an input, each with its file or row as `member`."""
+
+    def abilities(self) -> Abilities:
+        """Return those of a list of samples."""
+        return _LIST
 
     def open(self, item: ObjectInfo) -> ByteStream:
         """Not supported: a list is not one stream."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.stores import ObjectInfo, open_source
-from tar2tf_cli.stores.base import Source
+from tar2tf_cli.stores.base import READ_ONCE, Abilities, Source
 
 
 class FileObject(Protocol):
@@ -31,8 +31,6 @@ class FileObjectSource(Source):
         number: used to name it when it has no name of its own.
     """
 
-    repeatable = False
-
     def __init__(self, file: FileObject, number: int = 1) -> None:
         self._file = file
         self.bucket = name_of(file, f"<stream {number}>")
@@ -40,6 +38,10 @@ class FileObjectSource(Source):
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """List one input of unknown size and version."""
         return [ObjectInfo(self.bucket, None, None)]
+
+    def abilities(self) -> Abilities:
+        """Return those of a stream."""
+        return READ_ONCE
 
     def open(self, item: ObjectInfo) -> ByteStream:
         """Return the file itself."""

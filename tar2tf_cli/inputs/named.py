@@ -20,6 +20,7 @@ from tar2tf_cli.inputs.stages import Tar, TarsSource, unreadable_input
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import ObjectInfo, Source, open_source
+from tar2tf_cli.stores.base import Known
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -198,8 +199,6 @@ class PathsSource(TarsSource):
         UsageError: when a file is given twice.
     """
 
-    listed_by = (*Source.listed_by, "input.bucket")
-
     def __init__(self, paths: Sequence[str], *, every: bool) -> None:
         anyway = every and len(paths) > 1
         found = [(path, tar) for path in paths for tar in _files(path, every=every, anyway=anyway)]
@@ -212,6 +211,10 @@ class PathsSource(TarsSource):
             if where in seen:
                 raise UsageError("is given twice", shard=item.name)
             seen.add(where)
+
+    def known(self) -> Known:
+        """Return that the bucket, too, only says which inputs there are."""
+        return Known(listed_by=(*Known.listed_by, "input.bucket"))
 
     def asked_for(self, name: str, templates: Sequence[str]) -> bool:
         """Whether the path itself or its template was given; a manifest or other JSON may be there by a glob."""

@@ -77,7 +77,7 @@ class OpenShard:
     @property
     def seekable(self) -> PlainStream | None:
         """The stream, when it can be read by offset."""
-        return self.plain if self._source.seekable else None
+        return self.plain if self._source.abilities().seekable else None
 
     def samples(self, rules: TarRules, fault: OnFault, **options: Any) -> TarSamples:
         """The samples of a tar; `options` are those of TarSamples."""

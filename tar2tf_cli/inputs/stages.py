@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.bytestream import ByteStream
@@ -11,7 +11,7 @@ from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.inputs.base import ListSource
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores import ObjectInfo
-from tar2tf_cli.stores.base import OnBytes, OnFault, Placed, Source
+from tar2tf_cli.stores.base import Abilities, Known, OnBytes, OnFault, Samples, Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Tar: TypeAlias = tuple[Source, ObjectInfo]
 """A tar, and its source."""
 
-Open: TypeAlias = "Callable[[InputReport, OnFault], Placed]"
+Open: TypeAlias = "Callable[[InputReport, OnFault], Samples]"
 """Starts the stages, which yield samples or examples; adds skips to the report and calls the function with failures."""
 
 
@@ -34,18 +34,21 @@ class TarsSource(Source):
     """
 
     def __init__(self, tars: Sequence[Tar], *, resumable: bool = True, threads: int | None = None) -> None:
-        self._tars = {_place(*tar): tar for tar in tars}
-        self._inputs = [item._replace(name=_place(source, item)) for source, item in tars]
+        self._tars = {_url(*tar): tar for tar in tars}
+        self._inputs = [item._replace(name=_url(source, item)) for source, item in tars]
         self.bucket = _together(tars)
-        self.seekable = all(source.seekable for source, _ in tars)
-        self.repeatable = all(source.repeatable for source, _ in tars)
-        self._resumable = resumable and self.repeatable
-        self.threads = threads
+        able = [source.abilities() for source, _ in tars]
+        repeatable = all(each.repeatable for each in able)
+        self._abilities = Abilities(
+            seekable=all(each.seekable for each in able),
+            repeatable=repeatable,
+            resumable=resumable and repeatable,
+            threads=threads,
+        )
 
-    @property
-    def resumable(self) -> bool:
-        """Whether all tars can be read again, and are treated in the same way."""
-        return self._resumable
+    def abilities(self) -> Abilities:
+        """Return what all of the tars can do."""
+        return self._abilities
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """List the tars, named by path or URL."""
@@ -69,8 +72,6 @@ class TarsSource(Source):
 class _Unreadable(Source):
     """A place that cannot be read, as an input that cannot be opened, so that others are read nevertheless."""
 
-    seekable = True
-
     def __init__(self, path: str, error: SourceError) -> None:
         self.bucket = path
         self._error = error
@@ -80,6 +81,9 @@ class _Unreadable(Source):
 
     def open(self, item: ObjectInfo) -> ByteStream:
         raise self._error
+
+    def abilities(self) -> Abilities:
+        return Abilities(seekable=True)
 
     def locate(self, name: str) -> str:
         return self.bucket
@@ -101,8 +105,6 @@ class StagesSource(ListSource):
         repeatable: whether it can be known that the stages are the same in a later run.
     """
 
-    gives: Literal["bytes", "values", "examples"] = "examples"
-
     def __init__(
         self, tars: Sequence[Tar], open_stages: Open, stages: Sequence[Mapping[str, Any]], *, repeatable: bool
     ) -> None:
@@ -110,15 +112,19 @@ class StagesSource(ListSource):
         self._tars = tars
         self._open = open_stages
         self._stages = stages
-        self.repeatable = repeatable and bool(tars) and all(source.repeatable for source, _ in tars)
+        self._repeatable = repeatable and bool(tars) and all(source.abilities().repeatable for source, _ in tars)
 
-    @property
-    def identity(self) -> dict[str, Any]:
-        """The tars, and the names and sources of the stages."""
-        tars = [
-            {"name": _place(source, item), "size": item.size, "version": item.version} for source, item in self._tars
-        ]
-        return {"tars": tars, "stages": list(self._stages)}
+    def abilities(self) -> Abilities:
+        """Return what the stages can do."""
+        again = self._repeatable
+        return Abilities(ordered=True, threads=1, gives="examples", repeatable=again, resumable=again)
+
+    def known(self) -> Known:
+        """Return the tars, and the names and sources of the stages."""
+        return Known(identity={"tars": self._described(), "stages": list(self._stages)})
+
+    def _described(self) -> list[dict[str, Any]]:
+        return [{"name": _url(source, item), "size": item.size, "version": item.version} for source, item in self._tars]
 
     def paths(self, items: Sequence[ObjectInfo]) -> Sequence[str]:
         """The locations of the tars."""
@@ -129,15 +135,15 @@ class StagesSource(ListSource):
         sizes = [item.size for _, item in self._tars]
         if not sizes or None in sizes:
             return [ObjectInfo(self.bucket, None, None)]
-        text = repr(self.identity["tars"]).encode("utf-8", "surrogateescape")
+        text = repr(self._described()).encode("utf-8", "surrogateescape")
         return [ObjectInfo(self.bucket, sum(size or 0 for size in sizes), blake2b(text, digest_size=16).hexdigest())]
 
-    def samples(self, item: ObjectInfo, report: InputReport, fault: OnFault, on_bytes: OnBytes = None) -> Placed:
+    def samples(self, item: ObjectInfo, report: InputReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
         """Yield the output of the stages."""
         return self._open(report, fault)
 
 
-def _place(source: Source, item: ObjectInfo) -> str:
+def _url(source: Source, item: ObjectInfo) -> str:
     return without_secrets(source.locate(item.name))
 
 
@@ -145,5 +151,5 @@ def _together(tars: Sequence[Tar]) -> str:
     """Name a group of tars by the first one and the number of others."""
     if not tars:
         return ""
-    first = _place(*tars[0])
+    first = _url(*tars[0])
     return first if len(tars) == 1 else f"{first} and {len(tars) - 1} more"

@@ -155,8 +155,9 @@ class EntryLinks:
         most: int = MAX_ENTRY_SIZE,
     ) -> None:
         self._name = name = source.locate(item.name)
-        self._can_open = tar is not None or source.repeatable
-        self._tar = tar or SeekableTar(lambda: open_stream(source.open(item), name), name, seekable=source.seekable)
+        able = source.abilities()
+        self._can_open = tar is not None or able.repeatable
+        self._tar = tar or SeekableTar(lambda: open_stream(source.open(item), name), name, seekable=able.seekable)
         self._large = LargeEntries(name, self._tar.descriptor, most)
         self._grouper = grouper
         self._sizes_only = sizes_only
@@ -316,10 +317,11 @@ class TarSamples:
     ) -> None:
         self._name = name = source.locate(item.name)
         self._sizes_only = sizes_only
-        self.seekable = source.seekable and not loaded and isinstance(stream, PlainStream)
+        able = source.abilities()
+        self.seekable = able.seekable and not loaded and isinstance(stream, PlainStream)
         self._on_bytes = on_bytes if self.seekable else None
         regroup = rules.regroup
-        if regroup is None and not source.repeatable:
+        if regroup is None and not able.repeatable:
             regroup = False
         elif regroup is None and ahead:
             stream, regroup = self._looked_ahead(stream, rules, ahead)
@@ -328,7 +330,7 @@ class TarSamples:
             name, fault, key_split=rules.key_split, strict=strict, sizes_only=sizes_only, trusted=trusted
         )
         self.regroups = bool(regroup)
-        self._whole = SeekableTar(lambda: stream, name, seekable=source.seekable) if regroup else None
+        self._whole = SeekableTar(lambda: stream, name, seekable=able.seekable) if regroup else None
         descriptor = stream.fileno if self.seekable and isinstance(stream, PlainStream) else None
         if self._whole:
             descriptor = self._whole.descriptor

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from tar2tf_cli.errors import UsageError
@@ -40,7 +40,7 @@ class ObjectInfo(NamedTuple):
         return base[: found.start()] if found else base
 
 
-Placed: TypeAlias = "Generator[tuple[Mapping[str, str | None], Sample], None, None]"
+Samples: TypeAlias = "Generator[tuple[Mapping[str, str | None], Sample], None, None]"
 """Samples and the origin of each, as errors name it: a file or row as `member`, a tar as `shard`."""
 
 OnBytes: TypeAlias = "Callable[[int], None] | None"
@@ -69,8 +69,60 @@ class Ranges(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class Abilities:
+    """What a source can do besides listing its inputs and reading each from front to back.
+
+    Attributes:
+        seekable: whether the streams have a cheap `seek`.
+        repeatable: whether an input can be opened twice.
+        resumable: whether a later run can know that the inputs are the same.
+        remote: whether each object costs a network round trip.
+        gives: what `samples` yields: entries of bytes, as in a tar, entries of any type, or examples, which are written
+            unchanged.
+        ordered: whether `list` already applies the conversion's shuffling and limit.
+        threads: how many threads make the examples of one input; None for as many as are useful.
+    """
+
+    seekable: bool = False
+    repeatable: bool = True
+    resumable: bool = True
+    remote: bool = False
+    gives: Literal["bytes", "values", "examples"] = "bytes"
+    ordered: bool = False
+    threads: int | None = None
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a source knows of its inputs once they are listed.
+
+    Attributes:
+        count: how many samples they have in all, faulty ones included; None when that is known only after reading.
+        skipped: how many items were skipped when they were listed, by reason.
+        classes: names of the classes of an image folder, sorted.
+        documents: files to write beside the manifest, by `NAME.SUFFIX`; None for content that is in the reports.
+        identity: what identifies a conversion besides its spec and inputs.
+        listed_by: keys of a conversion's spec that only say which inputs there are, as their names do.
+    """
+
+    count: int | None = None
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    classes: Sequence[str] = ()
+    documents: Mapping[str, bytes | None] = field(default_factory=dict)
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    listed_by: Sequence[str] = ("input.template", "input.tars")
+
+
+_TARS: Final = Abilities()
+_NOTHING: Final = Known()
+
+READ_ONCE: Final = Abilities(repeatable=False, resumable=False)
+"""The abilities of a stream that somebody else has opened."""
+
+
 class Source(Protocol):
-    """A bucket of shards; its attributes say what it supports.
+    """A bucket of shards: it lists, opens and locates them. What else it can do, it says when it is asked.
 
     Sources can be pickled: each worker gets one and opens inputs by itself. A subclass implements `list`, `open` and
     `locate`; the defaults of the rest suit most.
@@ -78,61 +130,35 @@ class Source(Protocol):
     Attributes:
         bucket: the bucket as the user gave it.
         templates: what is listed unless templates are given: the last part of a bucket such as `shards/*.tar`.
-        seekable: whether the streams have a cheap `seek`.
-        repeatable: whether an input can be opened twice.
-        remote: whether each object costs a network round trip.
-        ordered: whether `list` already applies the conversion's shuffling and limit.
-        threads: how many threads make the examples of one input; None for as many as are useful.
-        gives: what `samples` yields: entries of bytes, as in a tar, entries of any type, or examples, which are written
-            unchanged.
-        count: how many samples the inputs have in all, faulty ones included; None when it is known only after reading.
-        skipped: how many items were skipped when the inputs were listed, by reason.
-        classes: names of the classes of an image folder, sorted.
-        listed_by: keys of a conversion's spec that only say which inputs there are, as their names do.
     """
 
     bucket: str
     templates: Sequence[str] = ()
-    seekable: bool = False
-    repeatable: bool = True
-    remote: bool = False
-    ordered: bool = False
-    threads: int | None = None
-    gives: Literal["bytes", "values", "examples"] = "bytes"
-    count: int | None = None
-    skipped: Mapping[str, int] = MappingProxyType({})
-    classes: Sequence[str] = ()
-    listed_by: Sequence[str] = ("input.template", "input.tars")
 
-    @property
-    def resumable(self) -> bool:
-        """Whether a later run can know that the inputs are the same."""
-        return self.repeatable
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What identifies a conversion besides its spec and inputs."""
-        return {}
-
-    @property
-    def documents(self) -> dict[str, bytes | None]:
-        """Files to write beside the manifest, by `NAME.SUFFIX`; None for content that is in the inputs' reports."""
-        return {}
-
-    def chosen(self, templates: Sequence[str]) -> Sequence[str]:
-        """Return templates, or those in the bucket where none are given.
+    def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
+        """List the inputs that match the templates, in order.
 
         Raises:
-            UsageError: when there are both, or one is a URL.
+            SourceError: when the bucket or an object in it does not exist or may not be read.
         """
-        if url := next(filter(is_remote, templates), None):
-            hint = "give one bucket, then names of shards in it, such as '{a,b}.tar'"
-            message = f"{without_secrets(url)!r} is a URL, not the name of a shard in this bucket"
-            raise UsageError(message, shard=self.bucket, hint=hint)
-        if templates and self.templates:
-            message = f"{self.templates[0]!r} is a template already, so it cannot be followed by {templates[0]!r}"
-            raise UsageError(message, shard=self.bucket, hint="give a bucket first, then its templates")
-        return templates or self.templates
+
+    def open(self, item: ObjectInfo) -> ByteStream:
+        """Open an input at its first byte.
+
+        Raises:
+            SourceError: when it cannot be opened, or is not the version that was listed; here or at the first read.
+        """
+
+    def locate(self, name: str) -> str:
+        """Return the path or URL of an object, for messages and logs."""
+
+    def abilities(self) -> Abilities:
+        """Return what the source can do besides."""
+        return _TARS
+
+    def known(self) -> Known:
+        """Return what is known of the inputs that were listed."""
+        return _NOTHING
 
     def paths(self, items: Sequence[ObjectInfo]) -> Sequence[str]:
         """Locations of the inputs, which must not be overwritten."""
@@ -146,7 +172,7 @@ class Source(Protocol):
         """Whether just this object was asked for, by its name or a template, and not all that is in a folder."""
         return bool(templates or self.templates) or not (os.path.isdir(self.bucket) or is_remote(self.bucket))
 
-    def samples(self, item: ObjectInfo, report: Any, fault: OnFault, on_bytes: OnBytes = None) -> Placed | None:
+    def samples(self, item: ObjectInfo, report: Any, fault: OnFault, on_bytes: OnBytes = None) -> Samples | None:
         """Yield the samples of an input, each with its origin; None for a tar.
 
         Args:
@@ -160,23 +186,9 @@ class Source(Protocol):
         """
         return None
 
-    def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
-        """List the inputs that match the templates, in order.
-
-        Raises:
-            SourceError: when the bucket or an object in it does not exist or may not be read.
-        """
-
     def list_anyway(self, templates: Sequence[str]) -> Sequence[ObjectInfo]:
         """Like `list`, but inputs that exist and cannot be read are listed, too, if the source knows of them."""
         return self.list(templates)
-
-    def open(self, item: ObjectInfo) -> ByteStream:
-        """Open an input at its first byte.
-
-        Raises:
-            SourceError: when it cannot be opened, or is not the version that was listed; here or at the first read.
-        """
 
     def load(self, item: ObjectInfo) -> ByteStream:
         """Open an input that is small enough to be held in memory; its stream need not be able to seek.
@@ -198,8 +210,21 @@ class Source(Protocol):
         """
         raise UsageError("can only be read from front to back", shard=self.bucket, hint="write it to a file first")
 
-    def locate(self, name: str) -> str:
-        """Return the path or URL of an object, for messages and logs."""
+
+def templates_of(source: Source, templates: Sequence[str]) -> Sequence[str]:
+    """Return templates, or those in a source's bucket where none are given.
+
+    Raises:
+        UsageError: when there are both, or one is a URL.
+    """
+    if url := next(filter(is_remote, templates), None):
+        hint = "give one bucket, then names of shards in it, such as '{a,b}.tar'"
+        message = f"{without_secrets(url)!r} is a URL, not the name of a shard in this bucket"
+        raise UsageError(message, shard=source.bucket, hint=hint)
+    if templates and source.templates:
+        message = f"{source.templates[0]!r} is a template already, so it cannot be followed by {templates[0]!r}"
+        raise UsageError(message, shard=source.bucket, hint="give a bucket first, then its templates")
+    return templates or source.templates
 
 
 class Folder(Source, Protocol):

@@ -14,7 +14,9 @@ from typing import Any, Final
 from tar2tf_cli.errors import SourceError, UsageError, changed, read_failed
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.spec.templates import resolve
-from tar2tf_cli.stores.base import ObjectInfo, Ranges, Source
+from tar2tf_cli.stores.base import READ_ONCE, Abilities, ObjectInfo, Ranges, Source, templates_of
+
+_FILES: Final = Abilities(seekable=True)
 
 
 class DirectorySource(Source):
@@ -23,8 +25,6 @@ class DirectorySource(Source):
     Raises:
         SourceError: when there is nothing at the path.
     """
-
-    seekable = True
 
     def __init__(self, bucket: str) -> None:
         self.bucket = bucket
@@ -79,6 +79,10 @@ class DirectorySource(Source):
             raise changed(path)
         return _Loaded(path, data, status)
 
+    def abilities(self) -> Abilities:
+        """Return those of files."""
+        return _FILES
+
     def ranges(self) -> FileRanges:
         """Return a reader of ranges of the files."""
         return FileRanges(self.open, self.locate)
@@ -92,7 +96,7 @@ class DirectorySource(Source):
         return name if name.startswith("/") else self._prefix + name
 
     def _names(self, templates: Sequence[str]) -> Sequence[str]:
-        templates = self.chosen(templates)
+        templates = templates_of(self, templates)
         if self._only is not None:
             if templates:
                 raise SourceError("is a single file, so it takes no template", shard=self.bucket)
@@ -274,7 +278,6 @@ class StdinSource(Source):
     """Standard input as a bucket of one shard; it can be read once."""
 
     bucket = "-"
-    repeatable = False
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """List one input named `-`, of unknown size and version."""
@@ -285,6 +288,10 @@ class StdinSource(Source):
                 "standard input is a terminal, not a shard", hint="pipe or redirect one to it: ... - < x.tar"
             )
         return [ObjectInfo("-", None, None)]
+
+    def abilities(self) -> Abilities:
+        """Return those of a stream."""
+        return READ_ONCE
 
     def open(self, item: ObjectInfo) -> ByteStream:
         """Open the process's standard input, unbuffered."""

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from tar2tf_cli.errors import NothingFoundError, SourceError, changed
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.spec.templates import expand, is_glob, is_numbered, resolve
-from tar2tf_cli.stores.base import ObjectInfo, Ranges, Source
+from tar2tf_cli.stores.base import Abilities, ObjectInfo, Ranges, Source, templates_of
 from tar2tf_cli.stores.retries import Transient
 from tar2tf_cli.stores.store import SMALL, Bodies, Store
 from tar2tf_cli.stores.transfer import FetchThreads, ResumingStream
@@ -25,13 +25,13 @@ _LIST_FROM: Final = 16
 _IN_FLIGHT: Final = 32
 """Number of small objects that one process fetches at once, which hides the latency of most networks."""
 
+_ABILITIES: Final = Abilities(remote=True)
+
 Inputs: TypeAlias = list[ObjectInfo]
 
 
 class ObjectSource(Source):
     """The shards of a store; a bucket that names an object is that one shard."""
-
-    remote = True
 
     def __init__(self, store: Store) -> None:
         self.bucket = store.bucket
@@ -43,7 +43,7 @@ class ObjectSource(Source):
 
     def list(self, templates: Sequence[str]) -> Inputs:
         """List the inputs that match the templates, with sizes and versions, in as few requests as possible."""
-        templates = self.chosen(templates)
+        templates = templates_of(self, templates)
         if not templates and (only := self._only()):
             return [only]
         templates = [self._store.dialect(template) for template in templates]
@@ -120,6 +120,10 @@ class ObjectSource(Source):
             return {}
         first = self._store.look_up(names[0])  # alone: it has AIStore tell its nodes of a bucket behind it
         return {item.name: item for item in (first, *self._store.head_each(names[1:])) if item}
+
+    def abilities(self) -> Abilities:
+        """Return those of any store."""
+        return _ABILITIES
 
     def store(self) -> Store:
         """Return the store."""

@@ -12,6 +12,7 @@ import pytest
 from tar2tf_cli.conversion import schedule as input_queue
 from tar2tf_cli.conversion.schedule import InputQueue
 from tar2tf_cli.stores import ObjectInfo
+from tar2tf_cli.stores.base import Abilities
 
 LARGE, SMALL = 100_000_000, 1000
 
@@ -27,7 +28,9 @@ def left(monkeypatch: pytest.MonkeyPatch) -> dict[int, tuple[int, ...]]:
 
 def queue(sizes: Sequence[int | None], due: Sequence[int] | None = None, **options: Any) -> InputQueue:
     inputs = [ObjectInfo(f"{number}.tar", size, None) for number, size in enumerate(sizes)]
-    plan: Any = SimpleNamespace(inputs=inputs, source=SimpleNamespace(remote=options.get("remote", False)))
+    abilities = Abilities(remote=options.get("remote", False))
+    source = SimpleNamespace(abilities=lambda: abilities)
+    plan: Any = SimpleNamespace(inputs=inputs, source=source)
     worker: Any = SimpleNamespace(folder="", path=lambda number, kind: f"{number}.{kind}")
     reads = range(len(inputs)) if due is None else due
     planner: Any = SimpleNamespace(holds_all=options.get("holds_all", False), reads=reads)

@@ -23,7 +23,7 @@ from tar2tf_cli.ops.func import load_object
 from tar2tf_cli.samples.names import KEY, Sample
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo
-from tar2tf_cli.stores.base import OnBytes, OnFault, Placed
+from tar2tf_cli.stores.base import Known, OnBytes, OnFault, Samples
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
@@ -296,16 +296,11 @@ class ExamplesSource(ListSource):
         self._chunks: dict[str, array[int]] = {}  # the positions of each input's rows, end to end
         self._version = (0, 0)
 
-    @property
-    def documents(self) -> dict[str, bytes | None]:
-        """The file to write beside the manifest: `examples.csv`; its content is in the reports of the inputs."""
-        return {"examples.csv": None}
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What identifies a conversion besides its spec and rows: the attributes and source of the class."""
+    def known(self) -> Known:
+        """Return the attributes and source of the class; a file `examples.csv` is in the reports of the inputs."""
         found = find_class(self._where)
-        return {"fields": found.fields(), "digest": source_digest(found)}
+        identity = {"fields": found.fields(), "digest": source_digest(found)}
+        return Known(skipped=self.skipped, documents={"examples.csv": None}, identity=identity)
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """List chunks of the rows, with sizes in bytes and versions that are hashes of their text.
@@ -331,7 +326,7 @@ class ExamplesSource(ListSource):
         self._chunks = {item.name: array("Q", chain.from_iterable(chunk)) for item, chunk in inputs}
         return [item for item, _ in inputs]
 
-    def samples(self, item: ObjectInfo, report: InputReport, fault: OnFault, on_bytes: OnBytes = None) -> Placed:
+    def samples(self, item: ObjectInfo, report: InputReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
         """Yield the samples of each row, if any: the row number from 1, and the attributes in declared order.
 
         The report gets rows from which the same examples can be made again.

@@ -22,7 +22,7 @@ from tar2tf_cli.samples.names import KEY, Sample
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.templates import resolve
 from tar2tf_cli.stores import ObjectInfo
-from tar2tf_cli.stores.base import OnBytes, OnFault, Placed
+from tar2tf_cli.stores.base import Known, OnBytes, OnFault, Samples
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
@@ -214,7 +214,8 @@ class ImageFolderSource(ListSource):
                 "is not a folder" if os.path.exists(bucket) else "no such directory", shard=bucket, hint=hint
             )
         super().__init__(bucket)
-        self.classes: list[str] = []
+        self._classes: list[str] = []
+        self._count: int | None = None
         self._labels_path = labels
         self._labels: Labels = {}
         self._seed = seed
@@ -222,15 +223,16 @@ class ImageFolderSource(ListSource):
         self._shards = shards
         self._chunks: dict[str, str] = {}  # joined by NUL: a million names are large enough as one text a chunk
 
-    @property
-    def documents(self) -> dict[str, bytes | None]:
-        """The file to write beside the manifest: the label map, as `labels.json`."""
-        return {"labels.json": to_bytes(self._labels)}
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What identifies a conversion besides its spec and files: the labels."""
-        return {"digest": blake2b(to_bytes(self._labels), digest_size=16).hexdigest()}
+    def known(self) -> Known:
+        """Return the classes and the number of files; the label map is written as `labels.json`."""
+        labels = to_bytes(self._labels)
+        return Known(
+            self._count,
+            self.skipped,
+            self._classes,
+            documents={"labels.json": labels},
+            identity={"digest": blake2b(labels, digest_size=16).hexdigest()},
+        )
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """List chunks of the files that match templates, or of all files; versions are hashes of sizes and times.
@@ -251,15 +253,15 @@ class ImageFolderSource(ListSource):
             self._check_classes(names)
             self._labels = number_classes({_class(name) for name in files})
         else:
-            self._labels = self._known(self._labels_path, names)
-        self.classes = sorted({_class(name) for name in names})
+            self._labels = self._labels_of(self._labels_path, names)
+        self._classes = sorted({_class(name) for name in names})
         names = shuffled(names, self._seed, str)[: self._limit]
-        self.count = len(names)
+        self._count = len(names)
         inputs = list(divided("files", [files[name] for name in names], _described, self._shards))
         self._chunks = {item.name: "\0".join(file.name for file in chunk) for item, chunk in inputs}
         return [item for item, _ in inputs]
 
-    def samples(self, item: ObjectInfo, report: InputReport, fault: OnFault, on_bytes: OnBytes = None) -> Placed:
+    def samples(self, item: ObjectInfo, report: InputReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
         """Yield a sample for each file: bytes as `image`, class as `label`, `synset` and `text`, and `filename`."""
         total = 0
         for name in self._chunks[item.name].split("\0"):
@@ -313,7 +315,7 @@ class ImageFolderSource(ListSource):
                 return b""
             raise read_failed(path, error) from None
 
-    def _known(self, path: str, names: Sequence[str]) -> Labels:
+    def _labels_of(self, path: str, names: Sequence[str]) -> Labels:
         """Load a label map, which must have the classes of these files."""
         labels = load_labels(path)
         unknown = sorted({_class(name) for name in names} - labels.keys())
