@@ -41,9 +41,7 @@ class LocalEngine(Engine):
         Raises:
             UsageError: when the context has to be pickled but cannot be.
         """
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
-                stream.flush()
+        flush_prints()
         may_fork = _may_fork()
         with _no_interrupt():
             for _ in range(self.workers):
@@ -142,6 +140,13 @@ def _fork(context: TaskContext, siblings: list[_Process]) -> _Process:
         os._exit(code)
 
 
+def flush_prints() -> None:
+    """Write what functions of the user have printed so far."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+            stream.flush()
+
+
 _IDLE: Final = "tokio-rt-worker"
 """The threads of obstore's runtime: between requests they sleep, and a forked process loads a runtime of its own."""
 
@@ -177,12 +182,19 @@ def _spawn(context: TaskContext) -> _Process:
     theirs.set_inheritable(True)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
     arguments = [sys.executable, "-c", _SPAWNED, str(theirs.fileno())]
-    pid = os.posix_spawn(sys.executable, arguments, environment)
+    pid = os.posix_spawn(sys.executable, arguments, environment, file_actions=_printing_here())
     theirs.close()
     process = _Process(pid, ours)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # its end shows at the next wait
         _send(ours, data)
     return process
+
+
+def _printing_here() -> list[tuple[int, int, int]]:
+    """Make a new process print where this one does, as after a fork; nothing where that is no file, as in a notebook."""
+    with contextlib.suppress(AttributeError, OSError):
+        return [(os.POSIX_SPAWN_DUP2, sys.stdout.fileno(), 1)]
+    return []
 
 
 def serve_spawned(descriptor: int) -> None:
@@ -217,6 +229,7 @@ def _serve(channel: socket.socket, context: TaskContext) -> None:
         except (EOFError, ConnectionResetError):
             return
         outcome = attempt(task, context)
+        flush_prints()  # this process is killed once there are no more tasks
         progress.send((outcome.result, outcome.error))
 
 
