@@ -17,6 +17,7 @@ Tar2tfError                 exit code 3: input or output failed; the same comman
 ├── SinkError               an output cannot be written, flushed or published
 │   └── ReaderGoneError         exit code 141: the reader of a stream or pipe has closed it
 ├── WorkerError             a worker process died or raised an unexpected exception
+├── MachineError            the machine lacks memory, room, threads or open files; no sample is at fault
 └── Interrupted             exit code 130: Ctrl-C
 """
 
@@ -34,6 +35,7 @@ __all__ = [
     "DamagedShardError",
     "ImageError",
     "Interrupted",
+    "MachineError",
     "NoShardsError",
     "NotAdjacentError",
     "NothingFoundError",
@@ -257,15 +259,71 @@ class WorkerError(Tar2tfError):
     """A worker process died, or raised an exception that is not a Tar2tfError."""
 
 
+class MachineError(Tar2tfError):
+    """The machine lacks memory, room on a disk, threads or open files; no sample is at fault."""
+
+
 class Interrupted(Tar2tfError):
     """Ctrl-C: work stopped cleanly; the same command continues."""
 
     exit_code = 130
 
 
+_FREE_MEMORY: Final = "use fewer workers (-j) or free memory"
+_RAISE_PROCESSES: Final = "raise the limit (ulimit -u) or use fewer workers (-j)"
+_MAKE_ROOM: Final = "make room"
+_RAISE_FILES: Final = "raise the limit (ulimit -n 65536)"
+_REMEDIES: Final = {
+    errno.ENOMEM: _FREE_MEMORY,
+    errno.ENOSPC: _MAKE_ROOM,
+    errno.EDQUOT: _MAKE_ROOM,
+    errno.EMFILE: _RAISE_FILES,
+    errno.ENFILE: _RAISE_FILES,
+}
+"""What to do where the machine lacks something, by the number of the system's error."""
+
+
+def remedy(error: OSError) -> str | None:
+    """Return what to do if the machine lacks something; None where that is not why."""
+    found = _REMEDIES.get(error.errno or 0)
+    return found and f"{found}, then run the same command"
+
+
+def machine_error(error: BaseException) -> MachineError | None:
+    """Make the error for an exception whose cause is what the machine lacks; None for any other."""
+    if isinstance(error, MemoryError):
+        return _lacking("out of memory", _FREE_MEMORY)
+    if isinstance(error, BlockingIOError) or (isinstance(error, RuntimeError) and "start new thread" in str(error)):
+        return _lacking("no further thread or process can be started", _RAISE_PROCESSES)
+    if isinstance(error, OSError) and error.errno in _REMEDIES:
+        named = f"{error.filename}: " if error.filename else ""
+        return _lacking(f"{named}{error.strerror}", _REMEDIES[error.errno])
+    if isinstance(error, ImportError) and not isinstance(error, ModuleNotFoundError):
+        return _lacking(f"importing failed: {error}", "free memory if there is none left, or install the package again")
+    return None
+
+
+def _lacking(what: str, remedy: str) -> MachineError:
+    return MachineError(what, hint=f"{remedy}, then run the same command")
+
+
+def failure(what: str, error: BaseException) -> Tar2tfError:
+    """Make the error for what an op or a user's function raised: the sample's fault, if it is not the machine's.
+
+    Args:
+        what: such as `the function own:crop raised`.
+        error: the exception.
+    """
+    if isinstance(error, Tar2tfError):
+        return error
+    if isinstance(error, ModuleNotFoundError):  # it would be missing for every other sample, too
+        return not_installed(error)
+    return machine_error(error) or SampleError(f"{what} {type(error).__name__}: {error}")
+
+
 def read_failed(path: str, error: OSError) -> SourceError:
     """Make the error for a file or folder that cannot be read."""
-    return SourceError(f"cannot be read: {error.strerror or error}", shard=path)
+    return SourceError(f"cannot be read: {error.strerror or error}", shard=path, hint=remedy(error))
 
 
 def changed(where: str, offset: int | None = None) -> SourceError:
@@ -276,8 +334,8 @@ def changed(where: str, offset: int | None = None) -> SourceError:
 
 def write_failed(path: str, error: OSError, place: str = "choose another place") -> SinkError:
     """Make the error for a file or folder that cannot be written; `place` says how to choose another one."""
-    room = "make room or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-    hint = f"{room}{place}, then run the same command"
+    lacking = f"{_REMEDIES[error.errno]} or " if error.errno in _REMEDIES else ""
+    hint = f"{lacking}{place}, then run the same command"
     return SinkError(f"cannot be written: {error.strerror or error}", shard=path, hint=hint)
 
 

@@ -68,8 +68,6 @@ class Values:
                     self.unknown[f"{kind} {error}".rstrip()] += 1
             except (ImageError, ValueError) as error:
                 found.append(("undecodable", f"{name!r} cannot be decoded: {error}"))
-            except MemoryError:
-                found.append(("undecodable", f"{name!r} cannot be decoded: it does not fit into memory"))
         return found
 
 

@@ -14,7 +14,17 @@ from typing import Any, Final, NoReturn
 import click
 from click.core import ParameterSource
 
-from tar2tf_cli.errors import Interrupted, ReaderGoneError, SinkError, Tar2tfError, UsageError, meant, not_installed
+from tar2tf_cli.errors import (
+    Interrupted,
+    ReaderGoneError,
+    SinkError,
+    Tar2tfError,
+    UsageError,
+    machine_error,
+    meant,
+    not_installed,
+    remedy,
+)
 from tar2tf_cli.spec.version import __version__
 
 _COMMANDS: Final = {
@@ -174,8 +184,13 @@ def main(args: list[str] | None = None) -> NoReturn:
         failure = SinkError("standard output is closed")
     except OSError as error:
         unnamed = "the current directory" if isinstance(error, FileNotFoundError) else "standard output"
-        failure = SinkError(f"{error.strerror or error}", shard=error.filename or unnamed)
+        failure = SinkError(f"{error.strerror or error}", shard=error.filename or unnamed, hint=remedy(error))
         _drop_output()
+    except Exception as error:
+        lacking = machine_error(error)
+        if lacking is None:
+            raise
+        failure = lacking
     from tar2tf_cli.cli.output import print_error
 
     print_error(failure)

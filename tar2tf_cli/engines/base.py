@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from functools import cache
 from typing import Any, Final, NamedTuple, Protocol
 
-from tar2tf_cli.errors import Tar2tfError, UsageError, WorkerError, not_installed
+from tar2tf_cli.errors import MachineError, Tar2tfError, UsageError, WorkerError, machine_error, not_installed
 
 _KEPT: Final = 30 << 20
 """The size in bytes of a block of memory; glibc's own limit is 32 MiB."""
@@ -61,11 +61,13 @@ def attempt(task: Task, context: TaskContext) -> Outcome:
         return Outcome(task, error=error)
     except BrokenPipeError:
         raise
-    except OSError as error:
-        return Outcome(task, error=WorkerError(f"{type(error).__name__}: {error}"))
     except ModuleNotFoundError as error:
         return Outcome(task, error=not_installed(error))
     except Exception as error:
+        if lacking := machine_error(error):
+            return Outcome(task, error=lacking)
+        if isinstance(error, OSError):
+            return Outcome(task, error=WorkerError(f"{type(error).__name__}: {error}"))
         import traceback
 
         failure = WorkerError(f"{type(error).__name__}: {error}", hint="this is a bug in tar2tf: please report it")
@@ -330,7 +332,7 @@ def run_tasks(schedule: Schedule, engine: Engine, context: TaskContext) -> None:
             outcomes = engine.wait(_TICK_SECONDS)
             schedule.settle(_TICK_SECONDS if schedule.pending > _MOST_PENDING else 0)  # before an error ends the run
             for outcome in outcomes:
-                if isinstance(outcome.error, WorkerError):
+                if isinstance(outcome.error, (WorkerError, MachineError)):
                     outcome.error.at(shard=schedule.name(outcome.task))
                 schedule.take(outcome)
             schedule.progress(engine.bytes_read)

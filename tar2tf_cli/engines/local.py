@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from tar2tf_cli.engines.base import Engine, Outcome, Task, TaskContext, attempt, keep_memory, pickled
-from tar2tf_cli.errors import WorkerError
+from tar2tf_cli.errors import WorkerError, machine_error
 from tar2tf_cli.events import set_waiting, waiting
 
 _PROGRESS_SECONDS: Final = 0.2
@@ -40,12 +40,16 @@ class LocalEngine(Engine):
 
         Raises:
             UsageError: when the context has to be pickled but cannot be.
+            MachineError: when there is no room for another process.
         """
         flush_prints()
         may_fork = _may_fork()
         with _no_interrupt():
             for _ in range(self.workers):
-                process = _fork(context, self._idle) if may_fork else _spawn(context)
+                try:
+                    process = _fork(context, self._idle) if may_fork else _spawn(context)
+                except OSError as error:
+                    raise machine_error(error) or error from None
                 self._idle.append(process)
                 self._selector.register(process.socket, selectors.EVENT_READ, process)
 
@@ -98,7 +102,8 @@ class LocalEngine(Engine):
             self._idle.remove(process)
         task = self.running.pop(process, None)
         reason = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
-        hint = "the machine may be out of memory: use fewer workers (-j)" if code == -signal.SIGKILL else None
+        lacks = {-signal.SIGKILL: "memory", _LACKING: "memory or threads"}.get(code)
+        hint = f"the machine may be out of {lacks}: use fewer workers (-j)" if lacks else None
         error = WorkerError(f"a worker process {reason}", hint=hint)
         if task is None:
             raise error
@@ -136,8 +141,14 @@ def _fork(context: TaskContext, siblings: list[_Process]) -> _Process:
         _set_up()
         _serve(theirs, context)
         code = 0
+    except Exception as error:
+        code = _LACKING if machine_error(error) else 1
     finally:
         os._exit(code)
+
+
+_LACKING: Final = os.EX_TEMPFAIL
+"""How a worker process ends that cannot begin, as the machine has no thread or memory for it."""
 
 
 def flush_prints() -> None:
@@ -191,7 +202,7 @@ def _spawn(context: TaskContext) -> _Process:
 
 
 def _printing_here() -> list[tuple[int, int, int]]:
-    """Make a new process print where this one does, as after a fork; nothing where that is no file, as in a notebook."""
+    """Make a new process print where this one does, as after a fork, unless that is no file, as in a notebook."""
     with contextlib.suppress(AttributeError, OSError):
         return [(os.POSIX_SPAWN_DUP2, sys.stdout.fileno(), 1)]
     return []

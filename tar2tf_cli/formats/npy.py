@@ -36,6 +36,8 @@ def read_array(data: bytes) -> NDArray[Any]:
     (descr, fortran, shape), start = read_header(data)
     try:
         dtype = np.lib.format.descr_to_dtype(descr)
+    except MemoryError:
+        raise
     except Exception:
         raise ValueError(f"the npy header has the dtype {descr!r}, which NumPy does not know") from None
     if dtype.hasobject:
@@ -65,7 +67,7 @@ def read_header(data: bytes) -> tuple[tuple[Any, bool, tuple[int, ...]], int]:
     text = data[start:end].decode("utf-8" if data[6] == 3 else "latin1", "replace")
     try:
         header = ast.literal_eval(_PYTHON_2.sub("", text).strip())
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):  # the parser raises it for what is nested too deep
         header = None
     if not isinstance(header, dict) or set(header) != _KEYS:
         raise ValueError("the npy header is damaged")

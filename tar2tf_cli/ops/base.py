@@ -15,7 +15,7 @@ from functools import partial, wraps
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
-from tar2tf_cli.errors import ProblemsError, SampleError, UsageError, meant, not_installed
+from tar2tf_cli.errors import ProblemsError, SampleError, UsageError, failure, meant
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS, whole, whole_sample
 from tar2tf_cli.ops.rules import JsonSchema, Rule
@@ -30,13 +30,12 @@ def called(func: Callable[..., Any], *values: Any) -> Any:
 
     Raises:
         SampleError: names the function, and what it raised.
+        Tar2tfError: when that is no fault of the sample: see `failure`.
     """
     try:
         return func(*values)
-    except SampleError:
-        raise
     except RAISED as error:
-        raise SampleError(f"the function {label(func)} raised {type(error).__name__}: {error}") from error
+        raise failure(f"the function {label(func)} raised", error) from error
 
 
 def label(func: Any) -> str:
@@ -350,16 +349,13 @@ def apply_ops(sample: Sample, ops: Sequence[Op], context: OpContext) -> Iterator
     Raises:
         SampleError: when an op fails.
         UsageError: when a package is missing.
+        MachineError: when the machine lacks something.
     """
     for position, op in enumerate(ops):
         try:
             result = op.apply(sample if op.by_name else whole_sample(sample), context)
-        except SampleError:
-            raise
-        except ModuleNotFoundError as error:  # as for every other sample
-            raise not_installed(error) from error
         except RAISED as error:
-            raise SampleError(f"{op.name} failed: {type(error).__name__}: {error}") from error
+            raise failure(f"{op.name} failed:", error) from error
         if result is None:
             return
         if not isinstance(result, dict):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from tar2tf_cli.errors import SampleError, UsageError
+from tar2tf_cli.errors import SampleError, Tar2tfError, UsageError, failure
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.ops.base import RAISED, Op, OpContext, label, register, source_digest
 from tar2tf_cli.ops.rules import JsonSchema
@@ -87,7 +87,7 @@ class Func(Op):
         try:
             result = self.func(sample)
         except RAISED as error:
-            raise self._failure(f"raised {type(error).__name__}: {error}", key) from error
+            raise self._raised(error, key) from error
         if result is None:
             return None
         if isinstance(result, dict):
@@ -100,10 +100,8 @@ class Func(Op):
         try:
             for result in results:
                 yield dict(self._checked(result, key))  # a copy, as later ops change it and the function may continue
-        except SampleError:
-            raise
         except RAISED as error:
-            raise self._failure(f"raised {type(error).__name__}: {error}", key) from error
+            raise self._raised(error, key) from error
 
     def _checked(self, result: Any, key: str) -> Sample:
         if not isinstance(result, dict) or not all(isinstance(name, str) for name in result):
@@ -111,6 +109,9 @@ class Func(Op):
         if not isinstance(result.setdefault(KEY, key), str):
             raise self._failure(f"returned a sample whose {KEY} is {result[KEY]!r}, not text", key)
         return result
+
+    def _raised(self, error: BaseException, key: str) -> Tar2tfError:
+        return failure(f"the function {self.label} raised", error).at(key=key)
 
     def _failure(self, what: str, key: str) -> SampleError:
         return SampleError(f"the function {self.label} {what}", key=key)

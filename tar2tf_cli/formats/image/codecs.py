@@ -223,8 +223,14 @@ def _decode_jpeg(data: bytes, channels: int) -> NDArray[np.uint8]:
     try:
         image = _libjpeg(data, _JPEG_COLORSPACES[decoded], buffer((height, width, decoded), "uint8"))
     except ValueError as error:
+        if _NO_MEMORY.search(str(error)):
+            raise MemoryError from None
         raise ImageError(f"damaged or unsupported JPEG: {error}") from None
     return _rgb_of_cmyk(image, inverted=_has_adobe_marker(data)) if components == 4 else image
+
+
+_NO_MEMORY: Final = re.compile("(?i)insufficient memory|memory allocation failure")
+"""What libjpeg-turbo says where it gets no memory (jerror.h, turbojpeg.c)."""
 
 
 def _libjpeg(data: bytes, colorspace: str, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -246,12 +246,19 @@ def _as_float32(image: Image) -> NDArray[np.float32]:
 
 @contextmanager
 def opencv(task: str) -> Iterator[None]:
-    """Make OpenCV's errors ours, and keep it from Intel's IPP, whose results depend on the CPU's model."""
+    """Make OpenCV's errors ours, and keep it from Intel's IPP, whose results depend on the CPU's model.
+
+    Raises:
+        ImageError: what OpenCV cannot do.
+        MemoryError: when it gets no memory.
+    """
     before = cv2.ipp.useIPP()
     cv2.ipp.setUseIPP(False)
     try:
         yield
     except cv2.error as error:
+        if error.code == cv2.Error.StsNoMem:
+            raise MemoryError from None
         raise ImageError(f"cannot {task}: OpenCV: {error.err or error}") from None
     finally:
         cv2.ipp.setUseIPP(before)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, TypeAlias
 
 import numpy as np
 
-from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, read_failed
+from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, failure, read_failed
 from tar2tf_cli.formats.example import raw
 from tar2tf_cli.inputs.base import ListSource, divided, shuffled
 from tar2tf_cli.ops.base import RAISED, source_digest
@@ -400,16 +400,16 @@ def _parts(example: Example, key: str, arguments: Mapping[str, Any]) -> Iterator
 
 
 def _call(owner: Any, method: str, *values: Any, **arguments: Any) -> Any:
-    """Call one of the user's methods; an exception becomes a SampleError."""
+    """Call one of the user's methods; an exception becomes a SampleError, unless the machine is at fault."""
     try:
         return getattr(owner, method)(*values, **arguments)
-    except (IgnoreExample, SampleError):
+    except IgnoreExample:
         raise
     except RAISED as error:
         if isinstance(error, StopIteration) and method == "__next__":
             raise
         name = getattr(owner, "__name__", type(owner).__name__)
-        raise SampleError(f"{name}.{method} raised {type(error).__name__}: {error}") from error
+        raise failure(f"{name}.{method} raised", error) from error
 
 
 def _arguments(found: type[Example], given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
