@@ -30,6 +30,7 @@ class Stats:
         seconds: the shortest and longest duration of each kind of audio or video.
         values: the smallest and largest number of values of a feature in a record.
         lists: the kinds of lists that hold the values of a feature; None for a feature without a list.
+        divided: whether numbers of a list are in several pieces, as protobuf allows.
         shaped: what a feature NAME/shape is the shape of: `values`, or `uint8` for bytes; empty if of neither, and None
             if there is no such feature.
     """
@@ -46,6 +47,7 @@ class Stats:
     values: tuple[int, int] | None = None
     lists: set[str | None] = field(default_factory=set)
     shaped: str | None = None
+    divided: bool = False
 
     @property
     def mean(self) -> float:
@@ -94,6 +96,7 @@ class Stats:
         if other.values:
             self.values = _wider(self.values, other.values)
         self.lists |= other.lists
+        self.divided = self.divided or other.divided
         if other.shaped is not None:
             self.shaped = other.shaped if self.shaped in (None, other.shaped) else ""
         self.least = min(self.least, other.least) if self.count and other.count else self.least or other.least

@@ -229,7 +229,7 @@ def _add_features(contents: ShardContents, found: Mapping[str, ParsedFeature], l
             _look_at_feature(stats, feature)
             if shape := found.get(f"{name}/shape"):
                 _look_at_shape(stats, feature, shape)
-        stats.add_list(feature.kind, feature.count)
+        _add_list(stats, feature)
         stats.add(feature.size if feature.kind in ("bytes", None) else feature.count)
 
 
@@ -263,8 +263,14 @@ def _add_other(contents: ShardContents, record: bytes, looks: int) -> None:
             _look_at_feature(stats, features[0])
         stats.unit = "values"
         for feature in features:
-            stats.add_list(feature.kind, feature.count)
+            _add_list(stats, feature)
         stats.add(len(features))
+
+
+def _add_list(stats: Stats, feature: ParsedFeature) -> None:
+    stats.add_list(feature.kind, feature.count)
+    if len(feature.runs) > 1 and feature.kind != "bytes" and feature.is_packed:
+        stats.divided = True
 
 
 def _look_at_feature(stats: Stats, feature: ParsedFeature) -> None:

@@ -57,10 +57,16 @@ class _Feature:
         name: its name.
         stats: what is known of it.
         lacking: how many examples lack it.
+        vector: whether it is a vector even if it always has one value, as the shape of an array is.
+        in_context: whether it is in the context of SequenceExamples, where TensorFlow takes lists only as sparse ones.
     """
 
-    def __init__(self, name: str, stats: Stats, lacking: int) -> None:
+    def __init__(
+        self, name: str, stats: Stats, lacking: int, *, vector: bool = False, in_context: bool = False
+    ) -> None:
         self.name = name
+        self.vector = vector
+        self.in_context = in_context
         self.stats = stats
         self.kinds = sorted(kind for kind in stats.lists if kind)
         self.optional = lacking > 0 or None in stats.lists
@@ -70,14 +76,16 @@ class _Feature:
 
     @property
     def is_scalar(self) -> bool:
-        """Whether every example that has it has one value."""
-        return self.length == 1
+        """Whether it is one value in every example that has it."""
+        return self.length == 1 and not self.vector
 
     @property
     def trouble(self) -> str | None:
         """Why it cannot be parsed, if so."""
         if not self.kinds:
             return "has no values"
+        if self.stats.divided:
+            return "has lists in several pieces, of which TensorFlow reads only the first"
         if len(self.kinds) > 1:
             return f"is a list of {' in some records, of '.join(self.kinds)} in others, which TensorFlow cannot parse"
         return None
@@ -90,7 +98,14 @@ class _Feature:
             return f"tf.io.FixedLenFeature([{'' if self.is_scalar else self.length}], {dtype})"
         if self.is_scalar:
             return f"tf.io.FixedLenFeature([], {dtype}, default_value={_DEFAULTS[self.kinds[0]]})"
+        if self.in_context:
+            return f"tf.io.VarLenFeature({dtype})"
         return f"tf.io.FixedLenSequenceFeature([], {dtype}, allow_missing=True)"
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether parsing it gives a sparse tensor."""
+        return self.in_context and "VarLen" in self.described
 
     @property
     def listed(self) -> str:
@@ -108,10 +123,14 @@ class _Feature:
         return f"  # {self.stats.kind}{lacking}".replace("\n", " ")
 
 
-def _features(contents: Contents, *, steps: bool = False) -> list[_Feature]:
+def _features(contents: Contents, *, steps: bool = False, in_context: bool = False) -> list[_Feature]:
     entries = {name: stats for name, stats in contents.entries.items() if name.endswith(STEPS) == steps}
     cut = len(STEPS) if steps else 0
-    return [_Feature(name[: len(name) - cut], stats, contents.lacking(stats)) for name, stats in entries.items()]
+    shapes = {f"{name}/shape" for name, stats in entries.items() if stats.shaped}
+    return [
+        _Feature(name[: len(name) - cut], stats, contents.lacking(stats), vector=name in shapes, in_context=in_context)
+        for name, stats in entries.items()
+    ]
 
 
 def _description(title: str, features: Sequence[_Feature], *, listed: bool = False) -> Iterator[str]:
@@ -131,7 +150,7 @@ def _description(title: str, features: Sequence[_Feature], *, listed: bool = Fal
 def _function(contents: Contents) -> Iterator[str]:
     sequences = sum(shard.sequences for shard in contents.shards)
     steps = _features(contents, steps=True) if sequences else []
-    features = _features(contents)
+    features = _features(contents, in_context=bool(steps))
     call: tuple[str, ...]
     if steps:
         yield from _description("context_features", features)
@@ -150,6 +169,8 @@ def _function(contents: Contents) -> Iterator[str]:
         return
     yield from call
     by_name = {feature.name: feature for feature in features if not feature.trouble}
+    for name in (_quoted(feature.name) for feature in by_name.values() if feature.is_sparse):
+        yield f"    features[{name}] = tf.sparse.to_dense(features[{name}])"
     for feature in by_name.values():
         yield from _decoded(feature, by_name)
     yield "    return features"

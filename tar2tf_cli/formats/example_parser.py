@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
-from tar2tf_cli.formats.example import TAGS, Feature, Kind, bytes_list, packed_floats, packed_int64s, scalar
+from tar2tf_cli.formats.example import TAGS, Feature, Kind, bytes_list, packed_floats, packed_int64s, scalar, varint
 
 _DELIMITED: Final = 0x0A  # field 1, given as bytes with their length
 _VALUE: Final = 0x12
@@ -46,6 +46,13 @@ class ParsedFeature:
         """Size in bytes of all values as serialised, without tags and lengths."""
         whole: Mapping[int, int] = getattr(self.message, "lengths", {})  # of values that a Shortened lacks most of
         return sum(whole.get(start, end - start) for start, end in self.runs)
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether its first numbers are packed: a tag and their length stand before them."""
+        start, end = self.runs[0]
+        head = b"\x0a" + varint(end - start)
+        return self.message[start - len(head) : start] == head
 
     def parts(self) -> list[bytes]:
         """Return the bytes of each run."""

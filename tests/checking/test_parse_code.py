@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from checked import Ran, a_tar, an_example, convert, framed, some_examples, write
 from inspected import a_jpeg, a_png
-from shards import PHOTOS
+from shards import PHOTOS, write_tar
+from tar2tf_cli import load_dataset
 
 
 def an_npy(array: Any) -> bytes:
@@ -42,6 +43,17 @@ def boxes(count: int) -> dict[str, Any]:
     return {name: values for name, values in {**sides, **classes}.items() if values}
 
 
+def in_pieces() -> bytes:
+    """An example whose list of integers is in two pieces, of which TensorFlow's fast parser reads only the first."""
+    pieces = b"".join(tf.train.Int64List(value=values).SerializeToString() for values in ([1, 2], [3]))
+    feature = b"\x1a" + bytes([len(pieces)]) + pieces
+    entry = b"\x0a\x01x\x12" + bytes([len(feature)]) + feature
+    features = b"\x0a" + bytes([len(entry)]) + entry
+    example = b"\x0a" + bytes([len(features)]) + features
+    assert list(tf.train.Example.FromString(example).features.feature["x"].int64_list.value) == [1, 2, 3]
+    return example + an_example(y=7)
+
+
 FILES: dict[str, list[bytes]] = {
     "keys and labels": some_examples(5),
     "classification": [an_example(**{"image/encoded": a_jpeg(), "image/class/label": 3}) for _ in range(3)],
@@ -62,6 +74,10 @@ FILES: dict[str, list[bytes]] = {
     "several images": [an_example(frames=[a_png()] * n) for n in (1, 2)],
     "an array of floats": [an_example(**{"x": [1.0] * 6 * n, "x/shape": [2, 3 * n]}) for n in (1, 2)],
     "an array of bytes": [an_example(**{"x": bytes(range(24)), "x/shape": [4, 2, 3]}) for _ in range(2)],
+    "vectors": [an_example(**{"x": [1.0] * n, "x/shape": [n], "y": b"ab", "y/shape": [2]}) for n in (1, 2)],
+    "vectors of one number": [an_example(**{"x": 4, "x/shape": [1]}) for n in (1, 2)],
+    "vectors that are missing": [an_example(**{"x": [1.0, 2.0], "x/shape": [2]}), an_example(y=1)],
+    "lists in pieces": [in_pieces(), an_example(x=[1, 2, 3], y=1)],
     "npy": [an_example(npy=an_npy(np.ones((n, 3), np.int16))) for n in (1, 2)],
     "tensors": [an_example(t=tf.io.serialize_tensor(np.ones((n, 2), np.float64)).numpy()) for n in (1, 2)],
     "names of any kind": [an_example(**{'a"b\\': 1, "é\n": b"x", "{}": [1.0, 2.0]}) for _ in range(2)],
@@ -69,6 +85,8 @@ FILES: dict[str, list[bytes]] = {
     "features without values": [tf.train.Example(features={"feature": {"x": {}}}).SerializeToString(), an_example(x=1)],
     "no features": [b"", b""],
     "sequences": [a_sequence(steps) for steps in (1, 4, 2)],
+    "sequences and examples": [a_sequence(2), an_example(id=7), a_sequence(1), an_example(id=8, more=b"x")],
+    "sequences and examples with lists": [a_sequence(2), *(an_example(ns=[1] * n, bs=[b"x"] * 2) for n in (2, 3))],
     "raw images": [a_jpeg(), a_png()],
     "raw tensors": [tf.io.serialize_tensor(np.arange(n)).numpy() for n in (1, 3)],
     "raw bytes": [b"\x99\x01\xfe" * 9, b"\x99"],
@@ -89,7 +107,7 @@ def test_the_code_parses_every_record(tmp_path: Path, run_inspect: Callable[...,
     parsed = run_code(code)
     assert len(parsed) == len(FILES[name])
     for record, features in zip(FILES[name], parsed, strict=True):
-        if not isinstance(features, dict) or name == "sequences":
+        if not isinstance(features, dict) or "sequences" in name:
             continue
         for key, wanted in tf.train.Example.FromString(record).features.feature.items():
             kind = wanted.WhichOneof("kind")
@@ -124,6 +142,12 @@ def test_images_are_decoded_and_arrays_reshaped(tmp_path: Path, run_inspect: Cal
     assert [tensor.shape for tensor in parsed(tmp_path, run_inspect, "raw tensors")] == [(1,), (3,)]
 
 
+def test_lists_beside_sequences_are_vectors(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
+    found = parsed(tmp_path, run_inspect, "sequences and examples with lists")
+    assert [one["ns"].numpy().tolist() for one in found] == [[], [1, 1], [1, 1, 1]]
+    assert [one["bs"].numpy().tolist() for one in found] == [[], [b"x", b"x"], [b"x", b"x"]]
+
+
 def test_missing_features_have_defaults(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
     _, second = parsed(tmp_path, run_inspect, "features that are missing")
     assert (second["a"].numpy(), second["b"].numpy(), second["c"].numpy()) == (2, b"", 0.0)
@@ -139,6 +163,35 @@ def test_our_own_shards_are_parsed(tmp_path: Path, run_inspect: Callable[..., Ra
     decoded = run_code(code)
     assert decoded
     assert any(value.dtype == tf.uint8 and value.shape.rank == 3 for value in decoded[0].values())
+
+
+SHAPES: dict[str, tuple[int, ...]] = {"number": (), "vector": (3,), "one": (1,), "none": (0,), "matrix": (2, 3)}
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "int64", "uint64", "float16", "float32", "float64", "bool"])
+def test_arrays_of_every_kind_that_we_write_have_the_values_that_load_dataset_gives(
+    tmp_path: Path, run_inspect: Callable[..., Ran], dtype: str
+) -> None:
+    arrays = {f"{name}.npy": an_npy(np.ones(shape, dtype)) for name, shape in SHAPES.items()}
+    tar = write_tar(tmp_path / "in.tar", [(f"{n}", {**arrays, "v.npy": an_npy(np.ones(n, dtype))}) for n in range(3)])
+    ops = [argument for name in (*arrays, "v.npy") for argument in ("--op", f"decode:{name}")]
+    assert convert(tar, "-o", tmp_path / "out" / "x.record", *ops).code == 0
+    for one, other in zip(
+        run_code(run_inspect(tmp_path / "out", "--code").out), load_dataset(tmp_path / "out"), strict=True
+    ):
+        for name in arrays:
+            if one[name].dtype in (tf.int64, tf.float32, tf.uint8):
+                assert one[name].shape == other[name].shape
+                assert np.array_equal(one[name], tf.cast(other[name], one[name].dtype))
+
+
+@pytest.mark.parametrize("preset", ["image-label", "imagenet", "imagenet-tensor", "webdataset"])
+def test_what_presets_write_is_parsed(tmp_path: Path, run_inspect: Callable[..., Ran], preset: str) -> None:
+    sample = {"jpg": a_jpeg(), "cls": b"1", **({"npy": an_npy(np.ones(3))} if preset == "webdataset" else {})}
+    tar = write_tar(tmp_path / "in.tar", [("a", sample), ("b", sample)])
+    assert convert(tar, "-o", tmp_path / "out" / "x.record", "--preset", preset).code == 0
+    (first, _) = run_code(run_inspect(tmp_path / "out", "--code").out)
+    assert any(value.dtype == tf.uint8 and value.shape == (8, 16, 3) for value in first.values())
 
 
 def test_many_files_are_named_by_a_glob(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
