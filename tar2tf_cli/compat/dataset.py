@@ -13,20 +13,25 @@ import atexit
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from copy import copy
+from dataclasses import is_dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tar2tf_cli.conversion.plan import make_plan
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.targets import FilesTarget
-from tar2tf_cli.datasets.stream import Stream
+from tar2tf_cli.datasets.parse import Decoder
+from tar2tf_cli.datasets.stream import Stream, as_number
 from tar2tf_cli.elsewhere import samples_beside
-from tar2tf_cli.errors import UsageError
+from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.events import Events
+from tar2tf_cli.features.image_entries import IMAGE_ENTRIES, label_of
 from tar2tf_cli.formats.stored import MAX_ENTRY_SIZE
-from tar2tf_cli.ops import Convert, Decode, Op, Resize, Select, SelectDict, Selection, SelectList
+from tar2tf_cli.ops import Convert, Decode, Op, Rename, Resize, Select, SelectDict, Selection, SelectList
+from tar2tf_cli.ops.base import called
 from tar2tf_cli.ops.select import flatten, to_selection
-from tar2tf_cli.samples.names import Sample
+from tar2tf_cli.samples.names import KeySplit, Sample
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.output_path import STDOUT
 
@@ -38,6 +43,7 @@ DEFAULT_CONVERSIONS: Final = (Decode("jpg"), Convert("jpg", "float32"), Resize("
 DEFAULT_SELECTIONS: Final = ("jpg", "cls")
 
 _IN_MEMORY: Final = Output(STDOUT)
+_NO_LIMIT: Final = 1 << 62  # bytes; a numbered path has a limit otherwise
 
 Paths: TypeAlias = "str | os.PathLike[str] | Callable[[], Iterable[str]] | Iterable[str] | None"
 """Where TFRecord is written: a path or template, or a generator of paths; None or "" for a dataset in memory."""
@@ -58,6 +64,8 @@ class Dataset:
         remote_exec: whether the AIStore cluster that holds the shards applies the conversions and, for TFRecord files,
             makes the records; where it cannot, a warning says why, and that is done here. By default, it does if it
             has a transformer of this very spec.
+        key_split: whether the name of a member is split into key and extension at the first or the last dot. At the
+            first, extensions are in lower case, and so are those of conversions and selections: `Decode("JPEG")`.
     """
 
     def __init__(
@@ -67,8 +75,12 @@ class Dataset:
         conversions: Sequence[Op] | Op | None = None,
         selections: Sequence[Any] | Mapping[str, Any] | Selection | str | None = None,
         remote_exec: bool | None = None,
+        *,
+        key_split: KeySplit = "first",
     ) -> None:
         self._bucket = _bucket(bucket_name, proxy_url)
+        self._key_split = key_split
+        self._open: list[contextlib.ExitStack] = []
         self._endpoint = proxy_url or None
         self._left_out = conversions is None and selections is None
         self._raw = conversions is None
@@ -76,6 +88,9 @@ class Dataset:
         self._ops = (given,) if isinstance(given, Op) else tuple(given)
         chosen = DEFAULT_SELECTIONS if selections is None else selections
         self._selections = [to_selection(item) for item in (chosen if isinstance(chosen, (list, tuple)) else [chosen])]
+        if key_split == "first":
+            self._ops = tuple(map(_op_in_lower_case, self._ops))
+            self._selections = [_in_lower_case(item) for item in self._selections]
         self._remote_exec = remote_exec
 
     def load(
@@ -106,7 +121,8 @@ class Dataset:
             output_shapes: shapes of the elements; by default the ranks and channels of the first sample, the height
                 and width that a Resize fixes, and None for other dimensions.
             num_workers: number of samples converted at once; with `path`, number of worker processes.
-            max_shard_size: maximum size of a shard, such as "100MB"; with `path` only.
+            max_shard_size: maximum size of a shard, such as "100MB"; with `path` only. By default, or with 0, there is
+                no limit.
             max_entry_size: size above which an entry is not held in memory as a whole, such as "1GiB"; a sample that
                 needs it is faulty.
             shuffle_tar: shuffle the samples of each shard, 1,000 at a time; with `path`, across all shards.
@@ -124,7 +140,7 @@ class Dataset:
         """
         remotely = self._remote_exec if remote_exec is None else remote_exec
         if path is None or path == "":
-            if max_shard_size is not None or record_to_example is not None:
+            if max_shard_size or record_to_example is not None:
                 raise UsageError("max_shard_size and record_to_example are only for TFRecord files: also give a path")
             conversion = self._conversion(template, remotely, max_entry_size=max_entry_size)
             make = self._selections[0] if len(self._selections) == 1 else SelectList(*self._selections)
@@ -132,11 +148,14 @@ class Dataset:
             return stream.dataset(output_types, output_shapes)
         target = None
         if isinstance(path, (str, os.PathLike)):
-            output = Output(os.fspath(path), max_shard_size)
+            output = Output(os.fspath(path), max_shard_size or None)
+            if output.limit and not max_shard_size:
+                output = replace(output, max_shard_size=_NO_LIMIT)
         else:
             names = path() if callable(path) else path
             target = FilesTarget(map(os.fspath, names), overwrite=overwrite, again=True)
-            output = Output("<00000>" if max_shard_size else "0", max_shard_size)  # a placeholder for these names
+            placeholder = "<00000>" if max_shard_size else "0"  # for these names
+            output = Output(placeholder, max_shard_size or None)
         conversion = self._conversion(template, remotely, output, shuffle=shuffle_tar, max_entry_size=max_entry_size)
         how: dict[str, Any] = {"endpoint": self._endpoint, "target": target, "update": update, "apart": True}
         how.update(workers=num_workers or None, overwrite=overwrite)
@@ -144,8 +163,13 @@ class Dataset:
         folder = os.path.dirname(done.manifest or "")
         return [os.path.join(folder, shard.path) for shard in done.shards]
 
+    def stop(self) -> None:
+        """Delete what runs in the cluster for datasets in memory, which then make their elements no longer."""
+        while self._open:
+            self._open.pop().close()
+
     def _stream(self, conversion: Conversion, make: Any, workers: int, *, shuffle: bool = False) -> Stream:
-        """The elements of a dataset; a transformer that was made for them is deleted when Python ends.
+        """The elements of a dataset; a transformer that was made for them is deleted by `stop`, or when Python ends.
 
         TensorFlow keeps all generators until then.
         """
@@ -155,6 +179,7 @@ class Dataset:
             wanted = {plain.ext_name: plain.ext_name for plain in flatten({"": make}).values()}
         until_the_end = contextlib.ExitStack()
         atexit.register(until_the_end.close)
+        self._open.append(until_the_end)
         work = replace(plan.work, select=wanted)
         read = samples_beside(work, plan.source, plan.inputs, Events(), workers)
         return Stream(plan, make, workers, shuffle=shuffle, source=until_the_end.enter_context(read))
@@ -163,7 +188,8 @@ class Dataset:
         self, template: str | Sequence[str], remotely: bool | None, output: Output = _IN_MEMORY, **options: Any
     ) -> Conversion:
         templates = (template,) if isinstance(template, str) else tuple(template)
-        return Conversion(Input(self._bucket, templates), output, ops=self._ops, remote_exec=remotely, **options)
+        bucket = Input(self._bucket, templates, self._key_split)
+        return Conversion(bucket, output, ops=self._ops, remote_exec=remotely, **options)
 
     def _to_records(self, conversion: Conversion, record_to_example: ToExample) -> Conversion:
         """The conversion, with a function, the selections or a preset to turn samples into examples."""
@@ -177,16 +203,6 @@ class Dataset:
 
 class AisDataset(Dataset):
     """A bucket of an AIStore cluster, or a directory, with the method names of the first AIS tar2tf client."""
-
-    def __init__(
-        self,
-        bucket: str,
-        proxy_url: str | None = None,
-        conversions: Sequence[Op] | Op | None = None,
-        selections: Sequence[Any] | None = None,
-        remote_exec: bool | None = None,
-    ) -> None:
-        super().__init__(bucket, proxy_url, conversions, selections, remote_exec)
 
     def load_from_tar(
         self,
@@ -205,7 +221,8 @@ class AisDataset(Dataset):
             template: names of shards, with bash braces or a glob.
             path: where TFRecord is written; by default nothing is written, and the pairs stay in memory.
             record_to_example: a function from a sample to a tf.train.Example; with `path` only.
-            record_to_pair: a function from a sample to a value and a label; without `path` only.
+            record_to_pair: a function from a sample to a value and a label; without `path` only. In the sample,
+                `cls` and other entries that hold a number are one; text that is not a number stays bytes.
             output_types: dtypes of the pair; by default those of the first pair.
             output_shapes: shapes of the pair.
             options: other arguments of `load`.
@@ -222,15 +239,40 @@ class AisDataset(Dataset):
         conversion = self._conversion(template, options.get("remote_exec", self._remote_exec))
         if self._raw:  # the function gets the sample as it is in the tar
             conversion = replace(conversion, ops=())
-        stream = self._stream(conversion, record_to_pair, options.get("num_workers", 4))
+        stream = self._stream(conversion, partial(_pair, record_to_pair), options.get("num_workers", 4))
         return stream.dataset(output_types, output_shapes)
 
 
 def _bucket(name: str | os.PathLike[str], proxy_url: str | None) -> str:
-    """The bucket for a name: with a `proxy_url` an AIStore bucket, unless it is a URL or can only be a path."""
+    """The bucket for a name: an AIStore bucket with a `proxy_url`, unless it is a URL or can only be a path.
+
+    Without one, a name that is not a local path is a bucket of the cluster that AIS_ENDPOINT names.
+    """
     path = os.fspath(name)
     is_path = path != name or path.startswith(("/", "./", "../", "-"))
-    return path if not proxy_url or is_path or "://" in path else f"ais://{path}"
+    cluster = proxy_url or (os.environ.get("AIS_ENDPOINT") and "/" not in path and not os.path.lexists(path))
+    return path if not cluster or is_path or "://" in path else f"ais://{path}"
+
+
+def _op_in_lower_case(op: Op) -> Op:
+    """An op whose entries are named as those of samples are by the rule `first`."""
+    if isinstance(op, Rename):
+        return Rename({name.lower(): [item.lower() for item in sources] for name, sources in op.renames.items()})
+    return replace(op, ext=op.ext.lower()) if is_dataclass(op) and hasattr(op, "ext") else op
+
+
+def _in_lower_case(selection: Selection) -> Selection:
+    if isinstance(selection, SelectList):
+        return SelectList(*map(_in_lower_case, selection.selections))
+    if isinstance(selection, SelectDict):
+        return SelectDict({name: _in_lower_case(item) for name, item in selection.selections.items()})
+    selection = copy(selection)
+    selection.ext_name = selection.ext_name.lower()
+    return selection
+
+
+def _pair(record_to_pair: Callable[[Sample], Any], sample: Sample) -> Any:
+    return called(record_to_pair, {name: as_number(name, value) for name, value in sample.items()})
 
 
 def _features(selections: Sequence[Selection]) -> dict[str, Selection]:
@@ -250,17 +292,45 @@ def _features(selections: Sequence[Selection]) -> dict[str, Selection]:
 
 
 def default_record_parser(record: Any) -> tuple[tf.Tensor, tf.Tensor]:
-    """Parse a record of the preset image-label into an image (float32, shape (224, 224, 3)) and a label (int32).
+    """Parse a record that `load` wrote with a path into an image (float32, shape (224, 224, 3)) and a label (int32).
+
+    Without conversions and selections, it is a record of the preset image-label. With them, the image is the first of
+    `image`, `jpg`, `jpeg`, `png` and `bmp`, encoded or as the conversions made it, and the label the first of `label`,
+    `cls` and `class`, a number or its text.
 
     Args:
         record: a serialised example, a scalar string tensor.
     """
     import tensorflow as tf
 
-    parsed = tf.io.parse_single_example(
-        record,
-        {"image_raw": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)},
-    )
-    image = tf.io.decode_image(parsed["image_raw"], channels=3, expand_animations=False)
-    resized = tf.image.resize(tf.cast(image, tf.float32), (224, 224))
-    return tf.ensure_shape(resized, (224, 224, 3)), tf.cast(parsed["label"], tf.int32)
+    description = {"image_raw": tf.io.FixedLenFeature([], tf.string, "")}
+    raw = tf.io.parse_single_example(record, description)["image_raw"]
+
+    def encoded() -> tuple[tf.Tensor, tf.Tensor]:
+        label = tf.io.parse_single_example(record, {"label": tf.io.FixedLenFeature([], tf.int64)})["label"]
+        image = tf.io.decode_image(raw, channels=3, expand_animations=False)
+        return tf.cast(image, tf.float32), tf.cast(label, tf.int32)
+
+    def converted() -> tuple[tf.Tensor, tf.Tensor]:
+        image, label = tf.py_function(_converted, [record], [tf.float32, tf.int32])
+        return tf.ensure_shape(image, (None, None, 3)), tf.ensure_shape(label, ())
+
+    image, label = tf.cond(tf.strings.length(raw) > 0, encoded, converted)
+    return tf.ensure_shape(tf.image.resize(image, (224, 224)), (224, 224, 3)), label
+
+
+def _converted(record: tf.Tensor) -> tuple[Any, Any]:
+    """Image and label of a record that conversions made."""
+    import numpy as np
+
+    from tar2tf_cli.formats import image
+
+    values = Decoder()(record.numpy())
+    name = next((name for name in IMAGE_ENTRIES if name in values), None)
+    if name is None:
+        raise SampleError(f"has none of the features image_raw, {', '.join(IMAGE_ENTRIES)}")
+    value, shape = values[name], values.get(f"{name}/shape")
+    if isinstance(value, bytes):
+        value = image.decode(value, 3) if shape is None else np.frombuffer(value, np.uint8)
+    pixels = np.asarray(value if shape is None else value.reshape(shape), np.float32)
+    return np.broadcast_to(pixels, (*pixels.shape[:2], 3)), np.int32(label_of(values))

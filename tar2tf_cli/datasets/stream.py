@@ -46,6 +46,16 @@ def fixed_leaves(selection: Selection, value: Any, sized: set[str]) -> list[bool
     return [flag for key, part in parts for flag in fixed_leaves(part, value[key], sized)]
 
 
+def as_number(name: str, value: Any) -> Any:
+    """The number that an entry such as `cls` holds as text; text that is not a number stays as it is."""
+    if name not in INTEGER_ENTRIES or not isinstance(value, bytes):
+        return value
+    try:
+        return int(value)
+    except ValueError:
+        return value
+
+
 class _Number(bytes):
     """The text of an entry that holds an integer, such as `cls`."""
 
@@ -151,6 +161,8 @@ def _as_dtype(value: Any, dtype: tf.DType, key: str) -> Any:
     import numpy as np
 
     if dtype.name == "string":
+        if isinstance(value, _Number):
+            return bytes(value)  # NumPy would read its text as a number
         return value if isinstance(value, (bytes, str)) or hasattr(value, "dtype") else str(value)
     try:
         if isinstance(value, (bytes, str)):
@@ -162,7 +174,8 @@ def _as_dtype(value: Any, dtype: tf.DType, key: str) -> Any:
         if not array.shape and dtype.is_integer and typed != array:
             raise OverflowError
     except (ValueError, TypeError, OverflowError):
-        raise SampleError(f"{value!r} cannot be read as {dtype.name}", key=key) from None
+        hint = "for text, give output_types with tf.string in its place" if isinstance(value, (bytes, str)) else None
+        raise SampleError(f"{value!r} cannot be read as {dtype.name}", key=key, hint=hint) from None
     return typed
 
 

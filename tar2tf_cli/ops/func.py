@@ -25,6 +25,7 @@ class Func(Op):
 
     Args:
         func: a callable, or the location of one: `package.module:name` or `path/file.py:name`.
+        ext_name: accepted as by the AIS tar2tf client, where it had no effect either.
     """
 
     name = "func"
@@ -32,7 +33,7 @@ class Func(Op):
     examples = ("func:crop.py:crop", "func:package.module:function")
     own_code = True
 
-    def __init__(self, func: Callable[[Sample], Any] | str) -> None:
+    def __init__(self, func: Callable[[Sample], Any] | str, ext_name: str | None = None) -> None:
         self.func: Callable[[Sample], Any] = load_object(func) if isinstance(func, str) else func
         if not callable(self.func):
             raise ValueError(f"{func!r} is not callable")

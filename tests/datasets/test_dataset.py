@@ -17,7 +17,7 @@ from datasets_shared import ALL, COUNT, IMAGES
 from shards import examples, records, tar2tf, tree, write_tar
 from tar2tf_cli import AisDataset, Dataset, default_record_parser
 from tar2tf_cli.checking.verify import verify
-from tar2tf_cli.errors import OutputExistsError, SampleError, UsageError
+from tar2tf_cli.errors import OutputExistsError, SampleError, SourceError, UsageError
 from tar2tf_cli.ops import (
     Cast,
     Convert,
@@ -344,7 +344,7 @@ def test_load_from_tar_makes_pairs_in_memory_and_records_on_disk(bucket: str, tm
 def test_record_to_pair_sees_what_the_conversions_made(bucket: str) -> None:
     ais = AisDataset(bucket, conversions=[Decode("jpg"), Resize("jpg", (4, 6))])
     image, label = next(iter(ais.load_from_tar("train-0.tar", record_to_pair=lambda s: (s["jpg"], s["cls"]))))
-    assert (image.shape, label.numpy()) == ((4, 6, 3), b"0\n")
+    assert (image.shape, label.numpy()) == ((4, 6, 3), 0)
 
 
 def test_what_can_only_be_a_path_is_one_beside_a_proxy_url_too(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,3 +420,98 @@ def test_shuffle_tar_with_a_path_is_shuffle(bucket: str, tmp_path: Path) -> None
     command = ["convert", bucket, *ALL, "-o", tmp_path / "b" / "x", "--preset", "image-label", "--shuffle"]
     assert tar2tf(*command).returncode == 0
     assert tree(tmp_path / "a") == tree(tmp_path / "b")
+
+
+# --- To the letter of the original ---
+
+
+def label_shard(folder: Path, *labels: bytes, extension: str = "jpg") -> str:
+    """A bucket of one shard of small images with these labels."""
+    folder.mkdir()
+    found = [(f"{number}", {extension: IMAGES[number], "cls": label}) for number, label in enumerate(labels)]
+    write_tar(folder / "a.tar", found)
+    return str(folder)
+
+
+def small_pair(sample: dict[str, Any]) -> tuple[Any, Any]:
+    return tf.image.resize(tf.io.decode_jpeg(sample["jpg"]), (8, 8)), sample["cls"]
+
+
+def pairs_of(bucket: str) -> tf.data.Dataset:
+    return AisDataset(bucket).load_from_tar("a.tar", record_to_pair=small_pair)
+
+
+def test_words_stay_strings_and_numbers_are_numbers_in_memory(tmp_path: Path) -> None:
+    words = label_shard(tmp_path / "words", b"cat", b"7")
+    numbers = label_shard(tmp_path / "numbers", b"3", b"7\n")
+    for load in (lambda bucket: Dataset(bucket).load("a.tar"), pairs_of):
+        assert [label.numpy() for _, label in load(words)] == [b"cat", b"7"]
+        assert [label.numpy() for _, label in load(numbers)] == [3, 7]
+
+
+def test_a_model_trains_on_pairs_of_a_function_that_takes_the_label_as_it_is(tmp_path: Path) -> None:
+    train = pairs_of(label_shard(tmp_path / "in", *(b"%d" % (number % 3) for number in range(6))))
+    model = tf.keras.Sequential([tf.keras.layers.Flatten(), tf.keras.layers.Dense(3)])
+    model.compile(loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    assert model.fit(train.batch(2).repeat(), steps_per_epoch=3, verbose=0, shuffle=False).history["loss"]
+
+
+@pytest.mark.parametrize("limit", [{}, {"max_shard_size": 0}])
+def test_a_numbered_path_has_no_limit_without_one(tmp_path: Path, limit: dict[str, int], monkeypatch: Any) -> None:
+    monkeypatch.setattr("tar2tf_cli.spec.conversion.DEFAULT_SHARD_SIZE", 2000)
+    bucket = label_shard(tmp_path / "in", b"1", b"2", b"3")
+    path = tmp_path / "x-{}.record"
+    assert Dataset(bucket).load("a.tar", path=path, **limit) == [str(tmp_path / "x-1.record")]
+    assert next(iter(Dataset(bucket).load("a.tar", **limit)))[1].numpy() == 1  # 0 was the default in memory, too
+
+
+@pytest.mark.parametrize(
+    "conversions",
+    [[], [Decode("jpg")], [Decode("jpg"), Convert("jpg", tf.float32)], [Decode("jpg", 1), Resize("jpg", (9, 9))]],
+)
+def test_the_default_parser_reads_what_conversions_wrote(tmp_path: Path, conversions: list[Any]) -> None:
+    data = Dataset(label_shard(tmp_path / "in", b"4\n"), conversions=conversions, selections=["jpg", "cls"])
+    paths = data.load("a.tar", path=tmp_path / "x.record")
+    ((image, label),) = tf.data.TFRecordDataset(paths).map(default_record_parser).batch(1)
+    assert (image.shape, image.dtype, label.numpy()[0], label.dtype) == ((1, 224, 224, 3), tf.float32, 4, tf.int32)
+    assert default_record_parser(records(Path(paths[0]))[0])[0].shape == (224, 224, 3)
+
+
+def test_extensions_in_capitals_match(tmp_path: Path) -> None:
+    bucket = label_shard(tmp_path / "in", b"1", extension="JPEG")
+    for rule, name in (("first", "JPEG"), ("last", "JPEG"), ("first", "jpeg")):
+        conversions = [Decode(name), Rename(Image=name), Resize("Image", (8, 8))]
+        data = Dataset(bucket, conversions=conversions, selections=["Image", "cls"], key_split=rule)
+        assert data.load("a.tar").element_spec[0].shape == (8, 8, 3)
+
+
+def test_the_key_rule_is_an_argument(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", [("1.5", {"txt": b"x"})])
+    for rule, name in (("first", "5.txt"), ("last", "txt")):
+        data = Dataset(tmp_path, conversions=[], selections=[name], key_split=rule)
+        assert next(iter(data.load("a.tar"))).numpy() == b"x"
+
+
+def test_func_may_be_given_an_extension(bucket: str) -> None:
+    data = Dataset(bucket, conversions=[Func(lambda sample: {**sample, "cls": b"9"}, "jpg")], selections=["cls"])
+    assert next(iter(data.load(ALL))).numpy() == 9
+
+
+def test_a_name_that_is_no_folder_is_a_bucket_of_the_cluster_in_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TAR2TF_RETRY_FOR", "0")
+    monkeypatch.setenv("AIS_ENDPOINT", "http://127.0.0.1:1")
+    with pytest.raises(SourceError, match="ais://photos"):
+        AisDataset("photos").load("a.tar")
+    label_shard(tmp_path / "photos", b"1")
+    assert next(iter(AisDataset("photos").load("a.tar")))[1].numpy() == 1
+
+
+def test_what_runs_in_the_cluster_can_be_stopped(bucket: str) -> None:
+    data = Dataset(bucket)
+    train = data.load(ALL)
+    data.stop()
+    data.stop()
+    assert train.element_spec
