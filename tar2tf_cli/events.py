@@ -56,7 +56,7 @@ class Events:
         import warnings
 
         frame, level = sys._getframe(), 1
-        while frame.f_back and frame.f_globals.get("__name__", "").startswith("tar2tf_cli"):
+        while frame.f_back and frame.f_globals.get("__name__", "").startswith(("tar2tf_cli", "contextlib")):
             frame, level = frame.f_back, level + 1
         warnings.warn(f"the records are made here, as {error}", UserWarning, stacklevel=level)
 
