@@ -5,15 +5,14 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tar2tf_cli.checking.faults import Amount, Fault, FileReport
 from tar2tf_cli.errors import DamagedShardError
-from tar2tf_cli.formats.example import TAGS, varint
-from tar2tf_cli.formats.example_parser import ParsedFeature, count_varints, is_sequence, strict_feature_at, strict_parse
+from tar2tf_cli.formats.example import TAGS
+from tar2tf_cli.formats.example_parser import ParsedFeature, is_sequence, strict_parse
 from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.formats.tfrecord import FRAMING, stored_crc
 
@@ -26,35 +25,13 @@ if TYPE_CHECKING:
 Findings: TypeAlias = Sequence[tuple[str, str]]
 """The faults of one example, each as its kind and a message."""
 
-_MOST_REMEMBERED: Final = 10_000
+MOST_REMEMBERED: Final = 10_000
+"""Names, and combinations of them, whose records are counted together before they are forgotten."""
+
 _MOST_KNOWN: Final = 64  # names and kinds that the kernel takes
-_KNOWN: Final = Struct("=4i")
+_KNOWN: Final = Struct("=5i")
 _LARGEST: Final = 2**31 - 1
-_NO_KIND: Final = 0  # for a feature that the kernel cannot check
-
-
-@dataclass(slots=True, eq=False)
-class _Seen:
-    """What is remembered about the features with one name.
-
-    Attributes:
-        bit: the bit of this name in a bit set of names.
-        count: how many values the feature must have; None for any number.
-        fits: serialised numbers that were found to be those expected; None if any are.
-        width: how many bytes preceded the value of the next feature last time.
-        widths: all such numbers of bytes so far.
-    """
-
-    bit: int
-    count: int | None
-    fits: set[bytes] | None = None
-    width: int = 0
-    widths: set[int] = field(default_factory=set)
-
-
-_Head: TypeAlias = tuple[int, int, _Seen]
-"""What the bytes before a value mean: their length plus that of the value, the offset of a packed list of integers
-(0 if the value is not one), and the feature."""
+_NO_KIND: Final = 0  # of a feature of which no list is right
 
 
 class Checker:
@@ -72,23 +49,43 @@ class Checker:
         self._schema = schema
         self._required = required
         self._counts: Counter[str] = Counter()
+        self._bits: dict[str, int] = {}  # the bit of each name
+        self._records: dict[int, int] = {}  # how many good records there are by the bits of their names
+        self._known = (0, 0), (b"", b"")
         self.sequences = 0
-        self._begin()
 
-    def _begin(self) -> None:
-        self._known = b"", b""
-        self._known_sizes: tuple[int, int] = 0, 0
-        self._first = _Seen(0, None)
-        self._names: dict[str, _Seen] = {}
-        self._heads: dict[bytes, _Head] = {}
-        self._records: dict[int, int] = {}
+    def check(self, message: bytes) -> Findings:
+        """What is wrong with a message; empty if it is an example that matches the schema.
+
+        The kinds of faults are "not_an_example" and "schema".
+        """
+        try:
+            if fault := getattr(message, "fault", None):
+                raise ValueError(fault)
+            features = strict_parse(message)
+        except ValueError as error:
+            return [("not_an_example", f"the record is not a tf.train.Example: {error}")]
+        findings = [("schema", misfit) for misfit in map(self._misfit, features.values()) if misfit]
+        missing = sorted(self._required - features.keys())
+        if missing:
+            findings.append(("schema", f"the example lacks {', '.join(map(repr, missing))}, which all others have"))
+        self.sequences += is_sequence(message)
+        if not findings:
+            if max(len(self._bits), len(self._records)) >= MOST_REMEMBERED:
+                self.counts()
+            names = sum(self._bits.get(name) or self._new_bit(name) for name in features)
+            self._records[names] = self._records.get(names, 0) + 1
+        return findings
 
     def known(self) -> tuple[bytes, bytes]:
         """The names and kinds of examples that the kernel may check; both are empty if it cannot know all of them."""
-        if self._known_sizes != (sizes := (len(self._names), len(self._records))):
-            self._known_sizes = sizes
-            self._known = (b"", b"") if max(sizes) > _MOST_KNOWN else self._described()
-        return self._known
+        sizes = len(self._bits), len(self._records)
+        if self._known[0] != sizes:
+            schema = self._schema or {}
+            names = b"".join(_described(name, schema.get(name)) for name in self._bits)
+            kinds = array("Q", self._records).tobytes() if max(sizes) <= _MOST_KNOWN else b""
+            self._known = sizes, (names, kinds) if kinds else (b"", b"")
+        return self._known[1]
 
     def add(self, counts: bytes) -> int:
         """Count records of known kinds; return how many there are."""
@@ -97,143 +94,35 @@ class Checker:
             self._records[names] += records
         return sum(found)
 
-    def _described(self) -> tuple[bytes, bytes]:
-        names = b""
-        for name, seen in self._names.items():
-            wanted, text = self._schema.get(name) if self._schema else None, name.encode()
-            kind = _NO_KIND if seen.fits is not None else TAGS[wanted.kind][0] if wanted and wanted.kind else -1
-            size = wanted.size if wanted else None
-            numbers = [-1 if number is None else min(number, _LARGEST) for number in (seen.count, size)]
-            names += _KNOWN.pack(kind, *numbers, len(text)) + text
-        return names, array("Q", self._records).tobytes()
-
-    def check(self, message: bytes) -> Findings:
-        """What is wrong with a message; empty if it is an example that matches the schema.
-
-        The kinds of faults are "not_an_example" and "schema".
-        """
-        if type(message) is not bytes:  # a large record, whose lengths are not those of its values
-            return self._parse(message)
-        length, heads = len(message), self._heads
-        prefix = _prefix(length)
-        if not message.startswith(prefix):
-            return self._parse(message)
-        position, names, seen = len(prefix), 0, self._first
-        while position < length:
-            head = heads.get(message[position : position + seen.width]) or self._look(seen, message, position)
-            if head is None:
-                return self._parse(message)
-            size, packed, seen = head
-            if packed:
-                numbers = message[position + packed : position + size]
-                if seen.fits is not None and numbers not in seen.fits:
-                    return self._parse(message)
-                if not (numbers.isascii() and (seen.count is None or seen.count == len(numbers))) and (
-                    not _holds(numbers, seen.count)
-                ):
-                    return self._parse(message)
-            names |= seen.bit
-            position += size
-        if position != length or names not in self._records:
-            return self._parse(message)
-        self._records[names] += 1
-        return ()
-
     def counts(self) -> Counter[str]:
         """How many examples have each feature; faulty examples are not counted."""
-        self._forget()
+        for names, records in self._records.items():
+            self._counts.update({name: records for name, bit in self._bits.items() if names & bit})
+        self._bits, self._records = {}, {}
         return self._counts
-
-    def _look(self, before: _Seen, message: bytes, position: int) -> _Head | None:
-        """The meaning of bytes that differ from last time; None if the message must be parsed."""
-        for width in before.widths:
-            if head := self._heads.get(message[position : position + width]):
-                before.width = width
-                return head
-        try:
-            feature, end = strict_feature_at(message, position)
-        except ValueError:
-            return None
-        if feature is None or self._misfit(feature):
-            return None
-        seen = self._seen(feature.name)
-        start, stop = feature.runs[0] if feature.runs else (end, end)
-        packed = feature.kind == "int64" and _is_packed(message, start, stop)
-        if stop < end or len(feature.runs) > 1 or (feature.kind == "int64" and not packed):
-            return end - position, 0, seen
-        before.width = start - position
-        before.widths.add(before.width)
-        head = end - position, before.width if packed else 0, seen
-        if len(self._heads) >= _MOST_REMEMBERED:
-            self._heads.clear()
-        self._heads[message[position:start]] = head
-        return head
-
-    def _seen(self, name: str) -> _Seen:
-        if name not in self._names:
-            required = self._schema.get(name) if self._schema else None
-            fits = set[bytes]() if required and required.values is not None else None
-            self._names[name] = _Seen(1 << len(self._names), required.count if required else None, fits)
-        return self._names[name]
 
     def _misfit(self, feature: ParsedFeature) -> str | None:
         if self._schema is None:
             return None
         if feature.name not in self._schema:
             return f"the feature {feature.name!r} is not in the manifest"
-        misfit = self._schema[feature.name].misfit(feature)
-        if misfit is None and (fits := self._seen(feature.name).fits) is not None and len(fits) < _MOST_REMEMBERED:
-            fits.update(feature.parts())
-        return misfit
+        return self._schema[feature.name].misfit(feature)
 
-    def _parse(self, message: bytes) -> Findings:
-        """The same check by parsing the message."""
-        try:
-            if fault := getattr(message, "fault", None):
-                raise ValueError(fault)
-            found = strict_parse(message)
-        except ValueError as error:
-            return [("not_an_example", f"the record is not a tf.train.Example: {error}")]
-        findings = [("schema", misfit) for misfit in map(self._misfit, found.values()) if misfit]
-        missing = sorted(self._required - found.keys())
-        if missing:
-            findings.append(("schema", f"the example lacks {', '.join(map(repr, missing))}, which all others have"))
-        self.sequences += is_sequence(message)
-        if not findings:
-            if len(self._names) > _MOST_REMEMBERED or len(self._records) > _MOST_REMEMBERED:
-                self._forget()
-            names = sum(self._seen(name).bit for name in found)
-            self._records[names] = self._records.get(names, 0) + 1
-        return findings
-
-    def _forget(self) -> None:
-        """Add up the counts and clear the memory."""
-        for names, records in self._records.items():
-            self._counts.update({name: records for name, seen in self._names.items() if names & seen.bit})
-        self._begin()
+    def _new_bit(self, name: str) -> int:
+        return self._bits.setdefault(name, 1 << len(self._bits))
 
 
-@lru_cache(_MOST_REMEMBERED)
-def _prefix(length: int) -> bytes:
-    """The bytes that usually precede the first feature in an example of a given length."""
-    features = max(length - 2, 0)
-    while features and 1 + len(varint(features)) + features > length:
-        features -= 1
-    return b"\x0a" + varint(features)
-
-
-def _is_packed(message: bytes, start: int, stop: int) -> bool:
-    """Whether a list of integers at these positions is packed: their tag and length precede them."""
-    head = b"\x0a" + varint(stop - start)
-    return message[start - len(head) : start] == head
-
-
-def _holds(packed: bytes, count: int | None) -> bool:
-    """Whether varints are complete and there are `count` of them."""
-    try:
-        return count_varints(packed) == count or count is None
-    except ValueError:
-        return False
+def _described(name: str, wanted: Expected | None) -> bytes:
+    """What the kernel takes about one feature: see `examples` in kernel.c."""
+    text, kind, count, size, values = name.encode(), -1, None, None, None
+    if wanted:
+        kind = TAGS[wanted.kind][0] if wanted.kind else -1
+        count, size, values = wanted.count, wanted.size, wanted.values
+    if values is not None and count != len(values):
+        count, kind = len(values), kind if count is None else _NO_KIND
+    numbers = [-1 if number is None else min(number, _LARGEST) for number in (count, size)]
+    content = array("q", [-1 if value is None else value for value in values or ()]).tobytes()
+    return _KNOWN.pack(kind, *numbers, len(text), values is not None) + text + content
 
 
 CheckRecord: TypeAlias = "Callable[[bytes], Faults]"

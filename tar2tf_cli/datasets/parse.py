@@ -9,8 +9,7 @@ import numpy as np
 
 from tar2tf_cli.conversion.manifest import contradictions, expected, shape_features
 from tar2tf_cli.errors import SourceError
-from tar2tf_cli.formats.example_parser import ParsedFeature
-from tar2tf_cli.formats.example_usual import parse_usual
+from tar2tf_cli.formats.example_parser import ParsedFeature, parse
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -158,7 +157,7 @@ class Decoder:
         Raises:
             ValueError: when the bytes are not an example, or not one that the manifest describes.
         """
-        parsed = parse_usual(message)
+        parsed = parse(message)
         if self._steps is None:
             return {name: _stored(feature) for name, feature in parsed.items() if feature.kind}
         return {step.name: step.value(parsed) for step in self._steps}

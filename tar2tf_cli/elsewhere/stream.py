@@ -28,7 +28,7 @@ import tar2tf_cli.errors as errors
 from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError
 from tar2tf_cli.formats.bytestream import Readable
 from tar2tf_cli.formats.checksums import crc32c
-from tar2tf_cli.formats.example_usual import parse_usual
+from tar2tf_cli.formats.example_parser import parse
 from tar2tf_cli.formats.npy import read_array
 from tar2tf_cli.formats.tfrecord import FRAMING, frame, record_length, unframed
 from tar2tf_cli.inputs.report import InputReport
@@ -302,7 +302,7 @@ def from_example(message: bytes) -> Sample:
         ValueError: when no transformer made it.
     """
     sample: Sample = {}
-    for name, feature in parse_usual(message).items():
+    for name, feature in parse(message).items():
         (value,) = feature.parts()
         sample[name.removesuffix(_ARRAY)] = read_array(value) if name.endswith(_ARRAY) else value
     sample[KEY] = sample[KEY].decode("utf-8", "surrogateescape")

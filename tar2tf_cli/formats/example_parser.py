@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
+from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.example import TAGS, Feature, Kind, bytes_list, packed_floats, packed_int64s, scalar, varint
+
+_native: Final = kernel.native()
 
 _DELIMITED: Final = 0x0A  # field 1, given as bytes with their length
 _VALUE: Final = 0x12
@@ -71,11 +74,21 @@ class ParsedFeature:
 def parse(message: bytes, *, sequence: bool = False) -> dict[str, ParsedFeature]:
     """Return the features of a serialised tf.train.Example by name, in order of first appearance.
 
-    With `sequence`, return those in the context of a tf.train.SequenceExample, too.
+    With `sequence`, return those in the context of a tf.train.SequenceExample, too. The kernel parses examples of the
+    form in which they are usually written; `parse_any` is its reference, and parses the others.
 
     Raises:
         ValueError: when the bytes are not an Example; says what is wrong, and at which byte.
     """
+    return _parse_usual(message) or parse_any(message, sequence=sequence)
+
+
+def _parse_usual(message: bytes) -> dict[str, ParsedFeature] | None:
+    return _native.features(message, ParsedFeature) if _native else None
+
+
+def parse_any(message: bytes, *, sequence: bool = False) -> dict[str, ParsedFeature]:
+    """Return what `parse` returns, without the kernel."""
     found: dict[str, ParsedFeature] = {}
     for tag, start, end in fields(message, 0, len(message), 0):
         if tag == _FEATURE_LISTS and not sequence:
@@ -86,16 +99,6 @@ def parse(message: bytes, *, sequence: bool = False) -> dict[str, ParsedFeature]
                 if feature:
                     found[feature.name] = feature
     return found
-
-
-def feature_at(message: bytes, position: int) -> tuple[ParsedFeature | None, int]:
-    """Return the feature of the map entry at a position, and the entry's end; None for any other field.
-
-    Raises:
-        ValueError: when there is no field of Features.
-    """
-    tag, start, end = next(fields(message, position, len(message), 1))
-    return _map_entry(message, start, end) if tag == _DELIMITED else None, end
 
 
 def decode(message: bytes) -> dict[str, tuple[Kind | None, list[Any]]]:
@@ -344,7 +347,12 @@ def strict_parse(message: bytes) -> dict[str, ParsedFeature]:
     Raises:
         ValueError: when one of them rejects it; says what is wrong, and at which byte.
     """
-    found = parse(message, sequence=True)
+    return _parse_usual(message) or strict_parse_any(message)
+
+
+def strict_parse_any(message: bytes) -> dict[str, ParsedFeature]:
+    """Return what `strict_parse` returns, without the kernel."""
+    found = parse_any(message, sequence=True)
     values: dict[str, tuple[int, int]] = {}
     position = 0
     for tag, start, end in fields(message, 0, len(message), 0):
@@ -359,21 +367,6 @@ def strict_parse(message: bytes) -> dict[str, ParsedFeature]:
     for name, (start, end) in values.items():
         _check_value(message, start, end, found[name])
     return found
-
-
-def strict_feature_at(message: bytes, position: int) -> tuple[ParsedFeature | None, int]:
-    """Return what `feature_at` returns, and None also for an entry that `strict_parse` may reject.
-
-    Raises:
-        ValueError: when there is no field of Features.
-    """
-    feature, end = feature_at(message, position)
-    if feature:
-        ((_, first, last),) = _entries(message, position, end)
-        if first < last and feature.kind:
-            _check_kind(message, first)
-            _check_value(message, first, last, feature)
-    return feature, end
 
 
 def _entries(message: bytes, position: int, end: int) -> Iterator[tuple[str, int, int]]:

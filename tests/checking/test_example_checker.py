@@ -147,9 +147,7 @@ def test_the_features_of_an_example_are_what_tensorflow_put_in(many: list[dict[s
 
 @example_count(150)
 @given(st.lists(feature_sets, min_size=1, max_size=5), st.data())
-def test_a_checker_that_remembers_and_one_that_does_not_agree_on_any_bytes(
-    many: list[dict[str, list[Any]]], data: st.DataObject
-) -> None:
+def test_a_checker_refuses_what_tensorflow_refuses(many: list[dict[str, list[Any]]], data: st.DataObject) -> None:
     checker = Checker()
     messages = [by_tensorflow(features) for features in many]
     for message in messages:
@@ -177,7 +175,7 @@ def test_integers_that_are_not_packed_are_checked_one_by_one(many: list[bytes], 
 
 
 def test_a_checker_forgets_in_time_and_loses_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(example_checker, "_MOST_REMEMBERED", 10)
+    monkeypatch.setattr(example_checker, "MOST_REMEMBERED", 10)
     checker = Checker()
     for number in range(100):
         assert not checker.check(an_example(**{f"name-{number % 17}": b"x" * number, "label": number}))

@@ -12,7 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Final
 
-_API: Final = 4
+_API: Final = 5
 """Which functions, arguments and results are expected of it, as one built from older sources may lie here."""
 
 

@@ -389,12 +389,18 @@ done:
 
 /* --- Examples --- */
 
-enum { MOST_KNOWN = 64, FRAMING = 16, DELIMITED = 0x0A, VALUE = 0x12, FLOATS = 0x12, INTEGERS = 0x1A };
+enum { MOST_KNOWN = 64, HEAD = 20, FRAMING = 16, DELIMITED = 0x0A, VALUE = 0x12, FLOATS = 0x12, INTEGERS = 0x1A };
 
 typedef struct {
-    int32_t kind, count, size, name_size; /* the tag of its list, its values, and their bytes; -1 for any */
-    bytes_t name;
+    int32_t kind, count, size, name_size, valued; /* the tag of its list, its values, and their bytes; -1 for any */
+    bytes_t name, values; /* where `valued`: as many as `count`, each -1 for any */
 } Known;
+
+typedef struct {
+    bytes_t name, list, end; /* end: of the list and the feature */
+    size_t name_size;
+    int kind; /* the tag of the list */
+} Feature;
 
 /* The content of a field with this tag and a length, which ends at `stop`; NULL for any other, and past the end. */
 static bytes_t content(bytes_t at, bytes_t end, int tag, bytes_t *stop) {
@@ -410,53 +416,144 @@ static bytes_t content(bytes_t at, bytes_t end, int tag, bytes_t *stop) {
     return NULL;
 }
 
-/* Whether a list has the usual form, and the values that are wanted. */
-static int fits(const Known *wanted, int kind, bytes_t at, bytes_t end) {
-    int64_t count = 0, size = 0, continued = 0;
+/* Read a feature of the usual form: a name, and one list; 0 for any other. */
+static int read_feature(bytes_t at, bytes_t end, Feature *feature) {
     bytes_t stop;
-    if (wanted->kind >= 0 && wanted->kind != kind) return 0;
-    if (kind == DELIMITED) {
-        for (; at < end; at = stop, count++) {
-            if (!(at = content(at, end, DELIMITED, &stop))) return 0;
-            size += stop - at;
-        }
-    } else if (at < end) {
-        if (!(at = content(at, end, DELIMITED, &stop)) || stop != end) return 0;
-        if (kind == FLOATS) count = (end - at) % 4 ? -1 : (end - at) / 4;
-        for (; kind == INTEGERS && at < end && continued < 10; at++) {
-            continued = *at > 0x7F ? continued + 1 : 0;
-            count += !continued;
-        }
+    if (!(at = content(at, end, DELIMITED, &feature->end))) return 0;
+    if (!(feature->name = content(at, feature->end, DELIMITED, &stop))) return 0;
+    feature->name_size = (size_t)(stop - feature->name);
+    if (!(at = content(stop, feature->end, VALUE, &stop)) || stop != feature->end || at == stop) return 0;
+    feature->kind = *at;
+    if (feature->kind != DELIMITED && feature->kind != FLOATS && feature->kind != INTEGERS) return 0;
+    feature->list = content(at, feature->end, feature->kind, &stop);
+    return feature->list && stop == feature->end;
+}
+
+/* Read a number; NULL if it is longer than ten bytes, or does not end. */
+static bytes_t read_number(bytes_t at, bytes_t end, uint64_t *number) {
+    *number = 0;
+    for (int shift = 0; shift < 70 && at < end; shift += 7) {
+        *number |= (uint64_t)(*at & 0x7F) << shift;
+        if (*at++ < 0x80) return at;
     }
-    if (continued || count < 0 || (kind != DELIMITED && kind != FLOATS && kind != INTEGERS)) return 0;
-    return (wanted->count < 0 || wanted->count == count) && (wanted->size < 0 || wanted->size == size);
+    return NULL;
+}
+
+/* How many values a list has, and their bytes; -1 if it has not the usual form, in which numbers are packed. */
+static int64_t count_values(const Feature *feature, int64_t *size) {
+    int64_t count = 0, continued = 0;
+    bytes_t at = feature->list, end = feature->end, stop;
+    *size = 0;
+    if (feature->kind == DELIMITED) {
+        for (; at < end; at = stop, count++) {
+            if (!(at = content(at, end, DELIMITED, &stop))) return -1;
+            *size += stop - at;
+        }
+        return count;
+    }
+    if (at == end) return 0;
+    if (!(at = content(at, end, DELIMITED, &stop)) || stop != end) return -1;
+    *size = end - at;
+    if (feature->kind == FLOATS) return *size % 4 ? -1 : *size / 4;
+    for (; at < end && continued < 10; at++) {
+        continued = *at > 0x7F ? continued + 1 : 0;
+        count += !continued;
+    }
+    return continued ? -1 : count;
+}
+
+/* Whether a packed list of integers has the values that are wanted. */
+static int has_values(const Known *wanted, bytes_t at, bytes_t end) {
+    uint64_t number, other;
+    if (at < end) at = content(at, end, DELIMITED, &end);
+    for (int32_t value = 0; value < wanted->count; value++) {
+        memcpy(&other, wanted->values + 8 * value, 8);
+        if (!(at = read_number(at, end, &number)) || (other != number && other != UINT64_MAX)) return 0;
+    }
+    return 1;
+}
+
+/* Whether a list has the usual form, and the values that are wanted. */
+static int fits(const Known *wanted, const Feature *feature) {
+    int64_t size, count = count_values(feature, &size);
+    if (count < 0 || (wanted->kind >= 0 && wanted->kind != feature->kind)) return 0;
+    if ((wanted->count >= 0 && wanted->count != count) || (wanted->size >= 0 && wanted->size != size)) return 0;
+    return !wanted->valued || (feature->kind == INTEGERS && has_values(wanted, feature->list, feature->end));
 }
 
 /* Whether a message is an example of known features in the usual form, each once; which ones are bits of `found`. */
 static int is_usual(bytes_t at, bytes_t end, const Known *known, int names, uint64_t *found) {
-    bytes_t entry, name, stop;
+    Feature feature;
+    bytes_t stop;
     if (!(at = content(at, end, DELIMITED, &stop)) || stop != end) return 0;
-    for (int guess = *found = 0; at < end; at = entry, guess++) {
-        if (!(at = content(at, end, DELIMITED, &entry)) || !(name = content(at, entry, DELIMITED, &stop))) return 0;
-        int32_t tried = 0, name_size = (int32_t)(stop - name);
+    for (int guess = *found = 0; at < end; at = feature.end, guess++) {
+        if (!read_feature(at, end, &feature)) return 0;
+        int32_t tried = 0, name_size = (int32_t)feature.name_size;
         for (; tried < names; tried++, guess++) {
             guess = guess < names ? guess : 0;
-            if (known[guess].name_size == name_size && !memcmp(known[guess].name, name, (size_t)name_size)) break;
+            if (known[guess].name_size == name_size && !memcmp(known[guess].name, feature.name, feature.name_size)) break;
         }
         if (tried == names || *found >> guess & 1) return 0;
         *found |= (uint64_t)1 << guess;
-        if (!(at = content(stop, entry, VALUE, &stop)) || stop != entry || at == entry) return 0;
-        int kind = *at;
-        if (!(at = content(at, entry, kind, &stop)) || stop != entry || !fits(&known[guess], kind, at, stop)) return 0;
+        if (!fits(&known[guess], &feature)) return 0;
     }
     return 1;
+}
+
+PyDoc_STRVAR(features_doc, "features(message, make)\n--\n\n"
+"Return the features of an example by name; None for a message that has not the usual form.\n\n"
+"Each is what `make` returns, a ParsedFeature (formats/example_parser.py); its arguments are the same.");
+
+static PyObject *made(PyObject *make, PyObject *message, PyObject *name, const Feature *feature, Py_ssize_t count) {
+    const char *kind = feature->kind == DELIMITED ? "bytes" : feature->kind == FLOATS ? "float" : "int64";
+    bytes_t start = (bytes_t)PyBytes_AsString(message), stop = feature->list;
+    PyObject *runs = PyList_New(0);
+    if (!runs) return NULL;
+    while (stop < feature->end) {
+        bytes_t at = content(stop, feature->end, DELIMITED, &stop);
+        PyObject *run = Py_BuildValue("nn", (Py_ssize_t)(at - start), (Py_ssize_t)(stop - start));
+        int failed = !run || PyList_Append(runs, run);
+        Py_XDECREF(run);
+        if (failed) return Py_DECREF(runs), NULL;
+    }
+    return PyObject_CallFunction(make, "OOsnN", message, name, kind, count, runs);
+}
+
+static PyObject *features(PyObject *module, PyObject *args) {
+    PyObject *message, *make;
+    char *start;
+    Py_ssize_t length;
+    int64_t count = 0, size;
+    if (!PyArg_ParseTuple(args, "SO", &message, &make)) return NULL;
+    if (PyBytes_AsStringAndSize(message, &start, &length)) return NULL;
+    Feature feature;
+    bytes_t end = (bytes_t)start + length, stop, at = content((bytes_t)start, end, DELIMITED, &stop);
+    if (!at || stop != end) Py_RETURN_NONE;
+    PyObject *found = PyDict_New();
+    for (; found && at < end; at = feature.end) {
+        PyObject *name = NULL, *value = NULL;
+        int usual = read_feature(at, end, &feature) && (count = count_values(&feature, &size)) >= 0;
+        if (usual && !(name = PyUnicode_FromStringAndSize((const char *)feature.name, (Py_ssize_t)feature.name_size))) {
+            PyErr_Clear(); /* not UTF-8 */
+            usual = 0;
+        }
+        usual = usual && !PyDict_GetItemWithError(found, name);
+        if (usual) value = made(make, message, name, &feature, (Py_ssize_t)count);
+        int failed = !value || PyDict_SetItem(found, name, value);
+        Py_XDECREF(name);
+        Py_XDECREF(value);
+        if (failed) Py_CLEAR(found);
+    }
+    if (!found && !PyErr_Occurred()) Py_RETURN_NONE;
+    return found;
 }
 
 PyDoc_STRVAR(examples_doc, "examples(data, position, end, names, kinds)\n--\n\n"
 "Check the records in a part of bytes or a bytearray as long as they are examples of the usual form.\n\n"
 "Returns the position behind the last one, and how many there are of each kind, as unsigned 64-bit integers. `names`\n"
-"has, for each known feature, the tag of its list, the number of its values, their bytes (-1 for any), and the length\n"
-"of its name, as 32-bit integers, and the name; `kinds` has the combinations of them, as bits of 64-bit integers.");
+"has, for each known feature, the tag of its list, the number of its values, their bytes (-1 for any), the length of\n"
+"its name, and whether values follow, as 32-bit integers; the name; and these values, as 64-bit integers, -1 for any.\n"
+"`kinds` has the combinations of features, as bits of 64-bit integers.");
 
 static PyObject *examples(PyObject *module, PyObject *args) {
     PyObject *data;
@@ -470,11 +567,15 @@ static PyObject *examples(PyObject *module, PyObject *args) {
     Known known[MOST_KNOWN];
     uint64_t wanted[MOST_KNOWN], counts[MOST_KNOWN] = {0}, found, kind = 0, most = (uint64_t)kinds_size / 8;
     int count = 0;
-    for (Py_ssize_t at = 0; at < names_size; at += 16 + known[count++].name_size) {
-        if (names_size - at < 16) goto wrong;
-        if (count < MOST_KNOWN) memcpy(&known[count], names + at, 16);
-        if (count == MOST_KNOWN || (size_t)known[count].name_size > (size_t)(names_size - at - 16)) goto wrong;
-        known[count].name = (bytes_t)names + at + 16;
+    for (bytes_t at = (bytes_t)names, last = at + names_size; at < last; count++) {
+        if (count == MOST_KNOWN || last - at < HEAD) goto wrong;
+        Known *feature = &known[count];
+        memcpy(feature, at, HEAD);
+        feature->name = at + HEAD;
+        if (feature->name_size < 0 || feature->name_size > last - feature->name) goto wrong;
+        feature->values = feature->name + feature->name_size;
+        if (feature->valued && (feature->count < 0 || feature->count > (last - feature->values) / 8)) goto wrong;
+        at = feature->values + (feature->valued ? 8 * (Py_ssize_t)feature->count : 0);
     }
     if (kinds_size > (Py_ssize_t)sizeof wanted) goto wrong;
     memcpy(wanted, kinds, most * 8);
@@ -510,6 +611,7 @@ static PyObject *extend(PyObject *module, PyObject *const *args, Py_ssize_t coun
 static PyMethodDef methods[] = {
     {"records", records, METH_VARARGS, records_doc},
     {"examples", examples, METH_VARARGS, examples_doc},
+    {"features", features, METH_VARARGS, features_doc},
     {"extend", (PyCFunction)(void *)extend, METH_FASTCALL, extend_doc},
     {NULL, NULL, 0, NULL},
 };
@@ -520,7 +622,7 @@ static int begin(PyObject *module) {
     if (has_hardware()) crc32c = crc_by_hardware;
 #endif
     if (PyModule_AddIntConstant(module, "hardware", crc32c != crc_by_table)) return -1;
-    return PyModule_AddIntConstant(module, "api", 4);
+    return PyModule_AddIntConstant(module, "api", 5);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)begin}, {0, NULL}};
