@@ -33,8 +33,8 @@ def _imported() -> list[Any]:
 
 
 def __getattr__(name: str) -> Any:
-    """Look up a name of `__all__`, or the class of an op in any file."""
-    if not name.startswith("_"):
+    """Look up a name of `__all__`, or the class of an op in any file; `from tar2tf_cli.ops import rules` asks, too."""
+    if name in __all__ or name[0].isupper():
         modules = _imported()
         if name in __all__:
             return next(getattr(module, name) for module in modules if hasattr(module, name))
