@@ -213,6 +213,8 @@ class AisStore(WebStore):
             raise self._no_cluster(str(error)) from None
         if not isinstance(page, dict):
             raise self._no_cluster("its answer is not a listing")
+        if not ("entries" in page and isinstance(page.get("continuation_token"), str)):
+            raise Transient("it answers with something else than a page of a listing", self.proxy)
         return page
 
     def head(self, name: str) -> ObjectInfo | None:

@@ -315,6 +315,7 @@ def region_of(bucket: str) -> dict[str, str]:
 
 
 _PAGE: Final = 1000
+_BEGINNING: Final = 1 << 10  # bytes in which a listing says what it is
 _PART: Final = 64 << 20
 _COPY_MINUTES: Final = 32
 _FILE: Final = re.compile(r"\.(tar(\.\w+)?|tgz|tfrecords?|record|idx|json)$")  # how no folder is called
@@ -330,6 +331,7 @@ class CloudStore(Store):
         login: what to do when credentials are missing or refused.
         endpoints: variables that hold the address of a server other than the cloud's own, in order of precedence.
         one_put: the most bytes that one request may upload or copy.
+        lists_blindly: whether obstore takes an answer that is no listing for one of nothing.
     """
 
     scheme: ClassVar[str]
@@ -337,6 +339,7 @@ class CloudStore(Store):
     login: ClassVar[str]
     endpoints: ClassVar[tuple[str, ...]]
     one_put: ClassVar[int]
+    lists_blindly: ClassVar[bool] = True
 
     def __init__(self, bucket: str, endpoint: str | None = None) -> None:
         name, _, folder = bucket.partition("://")[2].strip("/").partition("/")
@@ -381,15 +384,52 @@ class CloudStore(Store):
         return {"skip_signature": True} if self.unsigned else {}
 
     def listing(self, prefix: str) -> Iterable[ObjectInfo]:
-        """List page by page, from the deepest folder in the prefix."""
+        """List from the deepest folder in the prefix."""
         whole = self.root + prefix
         with self._errors(self.bucket):
-            for page in self.client.list(whole.rpartition("/")[0] or None, chunk_size=_PAGE):
-                for meta in page:
-                    name = meta["path"][len(self.root) :]
-                    # consoles make folders as empty objects whose names end with a slash, which obstore strips
-                    if meta["path"].startswith(whole) and (meta["size"] or _FILE.search(name) or self.head(name)):
-                        yield _info(name, meta)
+            for meta in self._to_the_end(whole.rpartition("/")[0] or None):
+                name = meta["path"][len(self.root) :]
+                # consoles make folders as empty objects whose names end with a slash, which obstore strips
+                if meta["path"].startswith(whole) and (meta["size"] or _FILE.search(name) or self.head(name)):
+                    yield _info(name, meta)
+
+    def _to_the_end(self, folder: str | None) -> Iterator[Any]:
+        """List a folder, again from its last object on until nothing but that object is there.
+
+        To obstore, an answer that is no page, such as that of a proxy that asks to sign in, is one without objects.
+        """
+        last, before = "", ""
+        while True:
+            end, repeated = last, not last
+            for meta in self._pages(folder, before or last[:-1]):
+                path = meta["path"]
+                repeated |= path == end
+                if not end or path > end:
+                    yield meta
+                    last, before = max((last, before), (path, last), (last, path))
+            if not (repeated if last else self._lists()):
+                raise Transient("it answers with something else than a listing", self._server)
+            if last == end or not self.lists_blindly:
+                return
+
+    def _lists(self) -> bool:
+        """Whether the bucket answers with a listing, rather than with what obstore takes for one without objects."""
+        if not self.lists_blindly:
+            return True
+        from tar2tf_cli.stores.web import WebClient
+
+        with contextlib.suppress(Exception):  # not all credentials can sign a URL
+            import obstore
+
+            answer = WebClient().send("GET", obstore.sign(self.client, "GET", "", timedelta(minutes=1)))
+            beginning = answer.read(_BEGINNING)
+            answer.close()
+            return answer.status != 200 or b"<ListBucketResult" in beginning
+        return True
+
+    def _pages(self, folder: str | None, after: str) -> Iterator[Any]:
+        for page in self.client.list(folder, offset=after or None, chunk_size=_PAGE):
+            yield from page
 
     def head(self, name: str) -> ObjectInfo | None:
         """Return size and ETag by HEAD, or by GET when that fails, as a HEAD response has no error message."""
@@ -465,7 +505,11 @@ class CloudStore(Store):
         except (Tar2tfError, Transient, ModuleNotFoundError):
             raise
         except Exception as error:
-            raise_as_ours(error, where, without_secrets(self._endpoint or self.cloud), self.login, offset)
+            raise_as_ours(error, where, self._server, self.login, offset)
+
+    @property
+    def _server(self) -> str:
+        return without_secrets(self._endpoint or self.cloud)
 
 
 class S3Store(CloudStore):
@@ -542,6 +586,7 @@ class AzureStore(CloudStore):
     login = "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or another variable with credentials"
     endpoints = ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
     one_put = 5000 << 20
+    lists_blindly = False
 
     def make(self, stores: Any, **options: Any) -> Any:
         """Use Azure's own variables."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import requests
 
+from servers import Forwarder, serving
 from sources import SourceSuite
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.stores import open_source
@@ -48,6 +49,23 @@ class TestGcs(SourceSuite):
         with pytest.raises(SourceError) as caught:
             open_source("gs://no-such-bucket-anywhere").list(["*.tar"])
         assert caught.value.shard == "gs://no-such-bucket-anywhere"
+
+    @pytest.mark.usefixtures("hurry")
+    def test_an_answer_that_is_no_listing_is_an_error(self, bucket: str) -> None:
+        self.put(bucket, "x.tar", b"x")
+        self.put(bucket, "y.tar", b"y")
+
+        class Stranger(Forwarder):
+            url = self.url
+
+            def do_GET(self) -> None:
+                if "start-after" in self.path:
+                    self.answer(200, {"Content-Type": "text/html"}, b"<html><body>sign in</body></html>")
+                else:
+                    super().do_GET()
+
+        with serving(Stranger) as url, pytest.raises(SourceError, match="something else than a listing; gave up"):
+            open_source(bucket, endpoint=url).list(["*.tar"])
 
     def put(self, bucket: str, name: str, data: bytes) -> None:
         url = f"{self.url}/upload/storage/v1/b/{bucket.removeprefix('gs://')}/o"

@@ -80,7 +80,8 @@ class TestS3(SourceSuite):
 
         with serving(Logging) as url:
             assert len(open_source(bucket, endpoint=url).list(["p-*.tar"])) == 205
-        assert [path for path in asked if "continuation-token" in path] == asked[-2:]
+        assert ["continuation-token" in path for path in asked[-4:]] == [False, True, True, False]
+        assert asked[-1].endswith("start-after=p-0203.tar")  # a page of the last object alone: nothing is behind it
 
     @pytest.mark.usefixtures("hurry")
     @pytest.mark.parametrize("kind", ["close", "stall"])
@@ -447,3 +448,74 @@ def test_the_region_of_a_bucket_is_looked_up_at_amazon(monkeypatch: pytest.Monke
         assert cloud_credentials.region_of("mine") == {"region": "eu-central-1"}
         assert cloud_credentials.region_of("nobody-s") == {}
     assert cloud_credentials.region_of("mine") == {}  # nobody answers
+
+
+SIGN_IN = b"<html><body><form action='/login'><input name='user'/></form></body></html>"
+ERROR = b'<?xml version="1.0"?><Error><Code>InternalError</Code></Error>'
+
+
+@pytest.mark.usefixtures("hurry")
+@pytest.mark.parametrize("answer", [SIGN_IN, ERROR], ids=["sign-in", "error"])
+@pytest.mark.parametrize("times", [1, 1000], ids=["once", "always"])
+def test_an_answer_that_is_no_listing_does_not_end_one(s3: str, s3_client: Any, answer: bytes, times: int) -> None:
+    """moto's pages have 100 objects here."""
+    name = f"pages{times}{len(answer)}"
+    s3_client.create_bucket(Bucket=name)
+    for number in range(250):
+        s3_client.put_object(Bucket=name, Key=f"p-{number:04d}.tar", Body=b"p")
+
+    class Stranger(Forwarder):
+        url = s3
+        left = times
+
+        def do_GET(self) -> None:
+            if "continuation-token" in self.path and Stranger.left > 0:
+                Stranger.left -= 1
+                self.answer(200, {"Content-Type": "text/html"}, answer)
+            else:
+                super().do_GET()
+
+    with serving(Stranger) as url:
+        listed = [item.name for item in open_source(f"s3://{name}", endpoint=url).list(["p-*.tar"])]
+    assert listed == [f"p-{number:04d}.tar" for number in range(250)]
+
+
+@pytest.mark.usefixtures("hurry")
+def test_a_proxy_that_asks_to_sign_in_behind_the_first_page_is_an_error(s3: str, s3_client: Any) -> None:
+    s3_client.create_bucket(Bucket="signed-out")
+    for number in range(150):
+        s3_client.put_object(Bucket="signed-out", Key=f"p-{number:04d}.tar", Body=b"p")
+
+    class Stranger(Forwarder):
+        url = s3
+
+        def do_GET(self) -> None:
+            if "continuation-token" in self.path or "start-after" in self.path:
+                self.answer(200, {"Content-Type": "text/html"}, SIGN_IN)
+            else:
+                super().do_GET()
+
+    with (
+        serving(Stranger) as url,
+        pytest.raises(SourceError, match="something else than a listing; gave up"),
+    ):
+        open_source("s3://signed-out", endpoint=url).list(["p-*.tar"])
+
+
+@pytest.mark.usefixtures("hurry")
+def test_a_proxy_that_asks_to_sign_in_is_not_an_empty_bucket(s3: str, s3_client: Any) -> None:
+    s3_client.create_bucket(Bucket="no-objects")
+
+    class Stranger(Forwarder):
+        url = s3
+
+        def do_GET(self) -> None:
+            self.answer(200, {"Content-Type": "text/html"}, SIGN_IN)
+
+    with (
+        serving(Stranger) as url,
+        pytest.raises(SourceError, match="something else than a listing; gave up"),
+    ):
+        open_source("s3://no-objects", endpoint=url).list(["p-*.tar"])
+    with pytest.raises(SourceError, match="is empty"):
+        open_source("s3://no-objects").list([])
