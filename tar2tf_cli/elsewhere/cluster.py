@@ -80,7 +80,7 @@ class RemoteSource(ObjectSource):
     def read(self, item: ObjectInfo, on_bytes: OnBytes = None) -> RemoteReading:
         """Request the records of an input."""
         reader = StreamReader(stream := self.open(item), self.locate(item.name), self.settings.digest)
-        return RemoteReading(stream, reader, lambda: self._finished(item, reader.size, on_bytes))
+        return RemoteReading(stream, reader, lambda: self.check_input(item, reader.size, on_bytes))
 
     def stores_in(self, store: Store) -> bool:
         """Whether a bucket is in the same cluster."""
@@ -109,7 +109,7 @@ class RemoteSource(ObjectSource):
             Tar2tfError: what stopped the making of the records.
         """
         where, shard = self.locate(item.name), target.locate(path)
-        self._store.persist(lambda: self._store_as(item, target, path), shard=where)
+        self._store.persist(lambda: self.store_as(item, target, path), shard=where)
         with contextlib.closing(self._stream(item, "end")) as stream:
             end = StreamReader(stream, where, self.settings.digest).end()
         there = target.look_up(path)
@@ -118,21 +118,21 @@ class RemoteSource(ObjectSource):
             raise SinkError("the cluster stored other bytes than its transformer sent", shard=shard, hint=_AGAIN)
         if not end["bytes"]:
             target.persist(lambda: target.remove(path), shard=shard)
-        self._finished(item, end["size"], on_bytes)
+        self.check_input(item, end["size"], on_bytes)
         return end
 
-    def _store_as(self, item: ObjectInfo, target: Any, path: str) -> None:
+    def store_as(self, item: ObjectInfo, target: Any, path: str) -> None:
         self._alive(lambda name, how: self._transformers.store_as(name, item, target, path, **how), item, "records")
 
     def _stream(self, item: ObjectInfo, part: Part = "") -> ResumingStream:
         """The transformer's answer, whose size and version are not those of the object."""
         whole, where = ObjectInfo(item.name, None, None), self.locate(item.name)
-        return ResumingStream(lambda *_: self._fetch(item, part), whole, where, self._store.retry_for)
+        return ResumingStream(lambda *_: self.answer(item, part), whole, where, self._store.retry_for)
 
     def _fetch_each(self, items: Sequence[ObjectInfo]) -> None:
         """Return None, as nobody knows the size of an answer before it is made."""
 
-    def _fetch(self, item: ObjectInfo, part: Part) -> Body:
+    def answer(self, item: ObjectInfo, part: Part) -> Body:
         """Request an input from the beginning, as a transformer knows no ranges."""
         return self._alive(lambda name, how: self._transformers.fetch(name, item, **how), item, part)
 
@@ -147,7 +147,7 @@ class RemoteSource(ObjectSource):
             etl.revive(self._transformers, self._made_of)
             raise
 
-    def _finished(self, item: ObjectInfo, size: int | None, on_bytes: Callable[[int], None] | None) -> None:
+    def check_input(self, item: ObjectInfo, size: int | None, on_bytes: Callable[[int], None] | None) -> None:
         """Check that the records are those of the input that was listed."""
         where = self.locate(item.name)
         now = self._store.persist(lambda: self._store.head(item.name), shard=where)
@@ -171,7 +171,7 @@ class RemoteSamples(RemoteSource):
     def __init__(self, inputs: Sequence[ObjectInfo], ahead: int, *given: Any) -> None:
         super().__init__(*given)
         self._inputs = inputs
-        self._next = {item: place for place, item in enumerate(inputs, 1)}  # the place of the input after each
+        self._next = {item: number for number, item in enumerate(inputs, 1)}  # the number of the input after each
         self._ahead = ahead
         self._fetching: dict[ObjectInfo, Future[IO[bytes]]] = {}
 
@@ -181,8 +181,8 @@ class RemoteSamples(RemoteSource):
 
     def samples(self, item: ObjectInfo, report: object, fault: object, on_bytes: OnBytes = None) -> Samples:
         """The samples of an input."""
-        wanted, place = self._fetching.pop(item, None) or self._fetched(item), self._next[item]
-        for following in self._inputs[place : place + self._ahead]:
+        wanted, first = self._fetching.pop(item, None) or self._fetched(item), self._next[item]
+        for following in self._inputs[first : first + self._ahead]:
             if following not in self._fetching:
                 self._fetching[following] = self._fetched(following)
         with wanted.result() as file:

@@ -288,7 +288,7 @@ class RayCluster:
     def _connect(self) -> None:
         if self.ray.is_initialized():
             return
-        address = self._address or _of_this_machine() or "local"
+        address = self._address or of_this_machine() or "local"
         _check_reachable(address)
         before = signal.getsignal(signal.SIGTERM)
         try:
@@ -307,7 +307,7 @@ _START: Final = "see ray status, or leave out --address to start one on this mac
 _AGAIN: Final = "run the same command again, on a machine that is less busy, or see the logs in /tmp/ray"
 
 
-def _of_this_machine() -> str | None:
+def of_this_machine() -> str | None:
     """The address of the cluster that `ray start` began here, as Ray has noted it; None if that has ended."""
     folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
     with contextlib.suppress(OSError, WorkerError), open(os.path.join(folder, "ray", "ray_current_cluster")) as file:
@@ -353,7 +353,7 @@ def last_line(error: BaseException) -> str:
 
 
 _RETRIES: Final = 3  # of a task whose process or node was lost
-_SHORT_RUN: Final = 3.0  # seconds; a run that is shorter shows no progress within tasks
+SHORT_RUN: Final = 3.0  # seconds; a run that is shorter shows no progress within tasks
 _TRAVELS: Final = ("TAR2TF_", "AIS_", "AWS_", "AZURE_", "GOOGLE_", "SSL_CERT_", "REQUESTS_CA_", "CURL_CA_")
 _PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
@@ -519,7 +519,7 @@ class Meters:
         self._asked: Any = None
 
     def total(self, running: Iterable[str]) -> int:
-        if self._actor is None and time.monotonic() - self._began > _SHORT_RUN:
+        if self._actor is None and time.monotonic() - self._began > SHORT_RUN:
             self._actor = self._ray.remote(_Counts).options(name=self._run, num_cpus=0).remote()
             self._asked = self._actor.sizes.remote()
         with contextlib.suppress(self._ray.exceptions.RayError):  # without it, there is no progress within tasks

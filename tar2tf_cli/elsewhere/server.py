@@ -85,8 +85,8 @@ def object_file(path: str) -> Path:
         NothingFoundError: when there is no such file.
     """
     found = Path(os.path.realpath(os.path.join("/", path)) if "\0" not in path else "/")
-    places = zip(found.parts[1:], found.parents[::-1], strict=False)
-    if not any(place.startswith("@") and _is_mount_path(folder) for place, folder in places):
+    folders = zip(found.parts[1:], found.parents[::-1], strict=False)
+    if not any(name.startswith("@") and _is_mount_path(folder) for name, folder in folders):
         hint = f"the mount paths are those that the target marked, or that {MOUNT_PATHS} names"
         raise NotAllowedError("is not an object in a mount path of the target", shard=str(found), hint=hint)
     if not found.is_file():
@@ -247,8 +247,8 @@ _BUSY: Final = 120
 """Seconds after which a process that does not answer is replaced; an op may hold the interpreter for a while."""
 
 _PIECE: Final = 1 << 20
-_LOOK: Final = 0.5  # seconds between two looks whether the client is still there
-_PAUSES: Final = (0.5, 1.0, 2.0)  # seconds before a target or transformer that does not answer is asked again
+LOOK_SECONDS: Final = 0.5  # seconds between two looks whether the client is still there
+PAUSES: Final = (0.5, 1.0, 2.0)  # seconds before a target or transformer that does not answer is asked again
 
 
 def check_address(host: str, port: int) -> None:
@@ -351,7 +351,7 @@ class Transformer(FastAPIServer):  # type: ignore[misc]
         work = partial(self._transform, str(source), name, asked, str(answer), check)
         job = asyncio.get_running_loop().run_in_executor(self._threads, work)
         try:
-            while not (await asyncio.wait({job}, timeout=_LOOK))[0]:
+            while not (await asyncio.wait({job}, timeout=LOOK_SECONDS))[0]:
                 if not gone.is_set() and await request.is_disconnected():
                     gone.set()
         finally:
@@ -368,7 +368,7 @@ class Transformer(FastAPIServer):  # type: ignore[misc]
         url = compose_etl_direct_put_url(first, self.host_target, name, etl_args)
         size = answer.stat().st_size
         headers = {"Content-Length": str(size), **({HEADER_NODE_URL: others} if others else {})}
-        for pause in (*_PAUSES, None):
+        for pause in (*PAUSES, None):
             try:
                 with open(answer, "rb") as file:
                     content = iterate_in_threadpool(_pieces(file))

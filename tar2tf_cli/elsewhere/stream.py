@@ -247,8 +247,8 @@ class StreamReader:
         return end
 
     def _damage(self, message: str, kind: str) -> DamagedShardError:
-        place = self._bytes + self._position
-        return DamagedShardError(f"{message} (byte {place:,})", kind=kind, shard=self._name)
+        offset = self._bytes + self._position
+        return DamagedShardError(f"{message} (byte {offset:,})", kind=kind, shard=self._name)
 
 
 def text_of_error(error: Tar2tfError) -> str:

@@ -258,7 +258,7 @@ _UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _LEAST_SECONDS: Final = 120.0
 _BYTES_A_SECOND: Final = 2e6  # of an object, when its target is busy with others, too
 _UNKNOWN_SIZE: Final = 1 << 30
-_LOOK_AGAIN: Final = 0.5
+LOOK_SECONDS: Final = 0.5
 _END_SECONDS: Final = 10.0  # in which a transformer is deleted
 _ANY_BUCKET: Final = "ais://tar2tf"
 
@@ -371,7 +371,7 @@ def ready(transformers: Transformers, name: str, stage: str | None) -> bool:
     """
     deadline = time.monotonic() + INIT_SECONDS
     while stage == "Initializing" and time.monotonic() < deadline:
-        time.sleep(_LOOK_AGAIN)
+        time.sleep(LOOK_SECONDS)
         stage = transformers.stages().get(name)
     return stage == "Running"
 

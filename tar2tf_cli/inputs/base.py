@@ -58,10 +58,10 @@ def shuffled(items: list[T], seed: int | None, name_of: Callable[[T], str]) -> l
         return items
     prefix = f"{seed}\0"
 
-    def place(item: T) -> bytes:
+    def rank(item: T) -> bytes:
         return blake2b((prefix + name_of(item)).encode("utf-8", "surrogateescape"), digest_size=8).digest()
 
-    return sorted(items, key=place)
+    return sorted(items, key=rank)
 
 
 def divided(

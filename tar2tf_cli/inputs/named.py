@@ -202,8 +202,8 @@ class PathsSource(TarsSource):
     def __init__(self, paths: Sequence[str], *, every: bool) -> None:
         anyway = every and len(paths) > 1
         found = [(path, tar) for path in paths for tar in _files(path, every=every, anyway=anyway)]
-        places = [(path, source.locate(item.name)) for path, (source, item) in found]
-        self._named = {place for path, place in places if place == path or not os.path.isdir(path)}
+        located = [(path, source.locate(item.name)) for path, (source, item) in found]
+        self._named = {where for path, where in located if where == path or not os.path.isdir(path)}
         super().__init__([tar for _, tar in found])
         seen: set[str] = set()
         for item in self.list(()):

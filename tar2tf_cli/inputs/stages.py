@@ -70,7 +70,7 @@ class TarsSource(Source):
 
 
 class _Unreadable(Source):
-    """A place that cannot be read, as an input that cannot be opened, so that others are read nevertheless."""
+    """A path that cannot be read, as an input that cannot be opened, so that others are read nevertheless."""
 
     def __init__(self, path: str, error: SourceError) -> None:
         self.bucket = path

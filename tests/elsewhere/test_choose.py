@@ -166,7 +166,7 @@ def test_one_that_another_process_makes_at_the_same_time_is_used(
     stages = iter([{}, {made_of["name"]: "Initializing"}, {made_of["name"]: "Running"}])
     monkeypatch.setattr(Transformers, "stages", lambda self: next(stages))
     monkeypatch.setattr(retries, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(deploy, "_LOOK_AGAIN", 0.01)
+    monkeypatch.setattr(deploy, "LOOK_SECONDS", 0.01)
     cluster.answers["PUT /v1/etl"] = 409, "etl job already exists"
     transformers = of_cluster(server)
     transformers.store.retry_for = 5

@@ -104,13 +104,13 @@ def test_a_run_that_is_killed_is_continued_and_its_transformer_deleted(
 ) -> None:
     words = ["convert", BUCKET, "{0..3}.tar", "--records-per-shard", "40", "--remote-exec", "-o"]
     words.append(str(tmp_path / "there" / "<>.record"))
-    fetch, asked = RemoteSource._fetch, []
+    fetch, asked = RemoteSource.answer, []
     if not (child := os.fork()):
-        monkeypatch.setattr(RemoteSource, "_finished", lambda *_: asked.append(1) or len(asked) < 3 or os._exit(9))
+        monkeypatch.setattr(RemoteSource, "check_input", lambda *_: asked.append(1) or len(asked) < 3 or os._exit(9))
         main(words)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     assert '"name": "tar2tf-' in run("etl", "list", "--json").out
-    monkeypatch.setattr(RemoteSource, "_fetch", lambda *given: asked.append(given) or fetch(*given))
+    monkeypatch.setattr(RemoteSource, "answer", lambda *given: asked.append(given) or fetch(*given))
     ran = run(*words)
     assert (ran.code, len(asked)) == (0, 2), ran.err
     assert '"name": "tar2tf-' not in run("etl", "list", "--json").out
@@ -126,7 +126,7 @@ def test_a_transformer_that_stays_away_names_its_log(
     spec = tmp_path / "spec.yaml"
     spec.write_text(f"input: {{bucket: '{BUCKET}', template: '{{0..3}}.tar'}}\noutput: {{path: {tmp_path}/a.record}}\n")
     name = run("etl", "init", "--spec", spec).out.strip()
-    fetch, lock = RemoteSource._fetch, threading.Lock()
+    fetch, lock = RemoteSource.answer, threading.Lock()
 
     def delete_and_fetch(source: Any, item: Any, *part: str) -> Any:
         with lock:
@@ -134,7 +134,7 @@ def test_a_transformer_that_stays_away_names_its_log(
                 source._transformers.delete(name)
         return fetch(source, item, *part)
 
-    monkeypatch.setattr(RemoteSource, "_fetch", delete_and_fetch)
+    monkeypatch.setattr(RemoteSource, "answer", delete_and_fetch)
     ran = run("convert", "--spec", spec, "--retry-for", "0.1")
     assert ran.code == 3
     assert f"the transformer {name} is not running" in ran.err
@@ -215,7 +215,7 @@ def test_pods_and_a_target_that_are_killed_are_started_again_and_no_byte_changes
     assert run("convert", BUCKET, "{0..3}.tar", "-o", tmp_path / "here" / "<>.record", "--no-remote-exec").code == 0
     (with_object,) = etl.folder.glob("data/*/*/@ais/client/%ob/2.tar")
     victims = {"1.tar": "serve", "2.tar": f"-daemon_id=target211{with_object.parents[3].name}0"}
-    fetch, asked, one_by_one = RemoteSource._fetch, [], threading.Lock()
+    fetch, asked, one_by_one = RemoteSource.answer, [], threading.Lock()
 
     def kill_and_fetch(source: Any, item: Any, *part: str) -> Any:
         asked.append(item.name)
@@ -226,7 +226,7 @@ def test_pods_and_a_target_that_are_killed_are_started_again_and_no_byte_changes
                     time.sleep(0.1)  # until then, targets try for half a minute to reach the pods
             return fetch(source, item, *part)
 
-    monkeypatch.setattr(RemoteSource, "_fetch", kill_and_fetch)
+    monkeypatch.setattr(RemoteSource, "answer", kill_and_fetch)
     monkeypatch.setattr(retries, "LONGEST_PAUSE", 0.5)
     words = ["convert", BUCKET, "{0..3}.tar", "-o", tmp_path / "there" / "<>.record", "--remote-exec"]
     ran = run(*words, "--retry-for", "100")

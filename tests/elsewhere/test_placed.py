@@ -24,7 +24,7 @@ from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.retries import Transient
-from tar2tf_cli.stores.transfer import hasher
+from tar2tf_cli.stores.transfer import Body, hasher
 
 SETTINGS = Settings.of(Conversion("ais://b", "-"))
 
@@ -149,8 +149,8 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Have a shard stored in a bucket whose end record is a given one, from an input that is found afterwards."""
 
     def stored(target: Stored, end: dict[str, Any] = END, now: ObjectInfo | None = INPUT) -> Any:
-        monkeypatch.setattr(RemoteSource, "_store_as", lambda *_: None)
-        monkeypatch.setattr(RemoteSource, "_stream", lambda *_: BytesIO())
+        monkeypatch.setattr(RemoteSource, "store_as", lambda *_: None)
+        monkeypatch.setattr(RemoteSource, "answer", lambda *_: Body(lambda _: b"", lambda: None, 0, 0, None))
         monkeypatch.setattr(cluster, "StreamReader", lambda *_: SimpleNamespace(end=lambda: end))
         transformers: Any = SimpleNamespace(store=Stored(now))
         return RemoteSource(transformers, SETTINGS, {}, INPUT).stored(INPUT, target, "x")  # type: ignore[arg-type]

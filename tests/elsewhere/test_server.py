@@ -365,7 +365,7 @@ def test_the_error_of_the_next_node_is_passed_on(plain: str, target: Node) -> No
 def test_a_node_that_does_not_answer_is_asked_again_and_then_named(
     plain: str, target: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(under_test, "_PAUSES", (0.01, 0.01))
+    monkeypatch.setattr(under_test, "PAUSES", (0.01, 0.01))
     answer = put(plain, TAR, headers={"Ais-Node-Url": "http://127.0.0.1:9/ais"})
     assert answer.status_code == 500
     assert "http://127.0.0.1:9/ais: the next node does not answer" in answer.text
@@ -394,7 +394,7 @@ def test_work_ends_when_the_client_has_gone(plain: str, mount_path: Path, monkey
         finally:
             ended.set()
 
-    monkeypatch.setattr(under_test, "_LOOK", 0.02)
+    monkeypatch.setattr(under_test, "LOOK_SECONDS", 0.02)
     monkeypatch.setattr(under_test.Transform, "__call__", slow)
     with socket.create_connection(("127.0.0.1", int(plain.rpartition(":")[2]))) as connection:
         fqn = quote(quote(str(stored(mount_path, TAR)), safe=""), safe="")

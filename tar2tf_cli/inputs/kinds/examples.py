@@ -245,7 +245,7 @@ def find_class(where: type[Example] | str) -> type[Example]:
 _LONGEST_CELL: Final = 2**31 - 1
 _METHODS: Final = ("from_csv_row", "load", "split")
 
-_Place: TypeAlias = tuple[int, int, int]  # number of a row from 1, its offset and size in bytes
+_Span: TypeAlias = tuple[int, int, int]  # number of a row from 1, its offset and size in bytes
 _Row: TypeAlias = tuple[int, list[str], int]  # number, cells, size in bytes
 
 
@@ -313,16 +313,16 @@ class ExamplesSource(ListSource):
             raise UsageError("is a single file of examples, so it takes no template", shard=self.bucket)
         with _opened(self.bucket) as file:
             self._version = _version(file)
-            places = shuffled(list(_places(file, self.bucket)), self._seed, lambda place: str(place[0]))
-            if not places:
+            spans = shuffled(list(_spans(file, self.bucket)), self._seed, lambda span: str(span[0]))
+            if not spans:
                 raise _no_rows(self.bucket)
 
-            def described(place: _Place) -> tuple[int, bytes]:
-                number, offset, size = place
+            def described(span: _Span) -> tuple[int, bytes]:
+                number, offset, size = span
                 file.seek(offset)
                 return size, b"%d\0%d\0" % (number, size) + file.read(size)
 
-            inputs = list(divided("rows", places[self._rows][: self._limit], described))
+            inputs = list(divided("rows", spans[self._rows][: self._limit], described))
         self._chunks = {item.name: array("Q", chain.from_iterable(chunk)) for item, chunk in inputs}
         return [item for item, _ in inputs]
 
@@ -355,12 +355,12 @@ class ExamplesSource(ListSource):
 
     def _read(self, item: ObjectInfo) -> Iterator[_Row]:
         """Yield the number, cells and size in bytes of each row of an input."""
-        places = self._chunks[item.name]
+        spans = self._chunks[item.name]
         with _opened(self.bucket) as file:
             if _version(file) != self._version:
                 raise changed(self.bucket)
-            for position in range(0, len(places), 3):
-                number, offset, size = places[position : position + 3]
+            for position in range(0, len(spans), 3):
+                number, offset, size = spans[position : position + 3]
                 file.seek(offset)
                 yield number, next(_csv_reader(io.StringIO(file.read(size).decode(), newline=""))), size
 
@@ -372,7 +372,7 @@ def count_rows(path: str) -> int:
         SourceError: when it cannot be read as CSV, or has none.
     """
     with _opened(path) as file:
-        rows = sum(1 for _ in _places(file, path))
+        rows = sum(1 for _ in _spans(file, path))
     if not rows:
         raise _no_rows(path)
     return rows
@@ -445,7 +445,7 @@ def _version(file: BinaryIO) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _places(file: BinaryIO, path: str) -> Iterator[_Place]:
+def _spans(file: BinaryIO, path: str) -> Iterator[_Span]:
     """Yield the position of each row in a CSV file; a quoted cell may span several lines."""
     lines = _Lines(file)
     reader = _csv_reader(lines)
