@@ -167,7 +167,13 @@ def _done(name: str, stage: str | None, as_json: bool) -> int:
     help="YAML spec of the conversion; - for stdin.",
     more="Its input and output are not used. The default is the settings in TAR2TF_ETL_SETTINGS, which etl init sets.",
 )
-@option("--host ADDRESS", default="0.0.0.0", show_default=True, help="Address to listen on.")
+@option(
+    "--host ADDRESS",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on.",
+    more="Pods that tar2tf etl init makes listen on 0.0.0.0. Whoever reaches the port can read the target's objects.",
+)
 @option("--port N", type=whole_number, help="Port to listen on.  [default: PORT, else 8000]")
 @option("-j", "--num-workers N", type=whole_number, help="Number of processes.  [default: CPUs]")
 def serve(spec: str | None, host: str, port: int | None, num_workers: int | None) -> int:

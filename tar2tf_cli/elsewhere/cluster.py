@@ -476,7 +476,7 @@ class _Transformer:
             at_the_end()
             seconds, comm = etl.object_seconds(inputs), "hpull" if _odd(inputs) else "hpush"
             how: dict[str, Any] = {"comm": comm, "init_seconds": etl.INIT_SECONDS, "seconds": seconds}
-            self._made_of = etl.message(self.settings, **how, for_a_run=True)
+            self._made_of = etl.message(self.settings, **how, nodes=self._ask(self.cluster.nodes), for_a_run=True)
             etl.init(self.cluster, self._made_of)
         return self._made_of
 

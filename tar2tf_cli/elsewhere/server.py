@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import multiprocessing.connection
 import os
 import re
+import signal
 import socket
 import tempfile
 import threading
@@ -22,8 +24,8 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any, Final
-from urllib.parse import quote, unquote
+from typing import IO, Any, Final, TypeAlias
+from urllib.parse import quote, unquote, urlsplit
 
 import httpx
 import uvicorn
@@ -41,7 +43,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import iterate_in_threadpool
 
-from tar2tf_cli.elsewhere.settings import ENVIRONMENT, Asked, Settings
+from tar2tf_cli.elsewhere.settings import ENVIRONMENT, NODES, Asked, Settings
 from tar2tf_cli.elsewhere.stream import StreamWriter, end_record, text_of_error, to_features
 from tar2tf_cli.errors import (
     DamagedShardError,
@@ -74,7 +76,7 @@ _LAYOUT: Final = re.compile(r"/@(\w+)/(?:([@#][^/]*)/)?([^/]+)/%ob/(.+)", re.DOT
 
 
 class NotAllowedError(SourceError):
-    """A file that a transformer may not read."""
+    """A file that a transformer may not read, or an address to which it may not send anything."""
 
 
 def object_file(path: str) -> Path:
@@ -114,6 +116,80 @@ def _is_mount_path(folder: Path) -> bool:
     with suppress(OSError, AttributeError):  # the latter where there are no extended attributes
         return bool(os.getxattr(folder, _MARK))
     return False
+
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def checked_path(raw: str) -> str:
+    """Return the path of a request as it came, if it names what is below the place that it is appended to.
+
+    Raises:
+        NotAllowedError: when it could lead out of there.
+    """
+    once = unquote(raw)
+    parts = {part for text in (raw, once, unquote(once)) for part in text.replace("\\", "/").split("/")}
+    if not raw.startswith("/") or parts & {".", ".."} or _CONTROL.search(once):
+        raise NotAllowedError("is not the path of an object", shard=once.encode("unicode_escape").decode("ascii"))
+    return raw
+
+
+class Nodes:
+    """Where a transformer may send what it makes: to the nodes of its cluster, which come and go.
+
+    Args:
+        target: the address of its target.
+        client: sends requests.
+    """
+
+    def __init__(self, target: str, client: httpx.AsyncClient) -> None:
+        self._given = [text for text in os.environ.get(NODES, "").split(",") if text]
+        self._known = {_server(url) for url in (target, *self._given)}
+        self._client = client
+
+    async def check(self, url: str) -> None:
+        """See that an address is one of the cluster: of a node or, without a path, of a pod on the host of one.
+
+        Raises:
+            NotAllowedError: when it is not.
+        """
+        if not self._has(url):
+            self._known |= await self._map()
+        if not self._has(url):
+            hint = f"{NODES} names nodes of the cluster, whose map is asked for the others"
+            raise NotAllowedError("is not the address of a node of the cluster", shard=url, hint=hint)
+
+    def _has(self, url: str) -> bool:
+        wanted = _server(url)
+        if wanted and not urlsplit(url).path:
+            return wanted[0] in {known[0] for known in self._known if known}
+        return wanted is not None and wanted in self._known
+
+    async def _map(self) -> set[_Server]:
+        """The addresses in the cluster's map, from the first node that has it."""
+        for url in self._given:
+            with suppress(httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError, AttributeError):
+                answer = await self._client.get(f"{url}/v1/daemon?what=smap", timeout=_MAP_SECONDS)
+                nodes = [*answer.json()["pmap"].values(), *answer.json()["tmap"].values()]
+                nets = ("public_net", "intra_control_net", "intra_data_net")
+                return {_server(node[net]["direct_url"]) for node in nodes for net in nets}
+        return set()
+
+
+_MAP_SECONDS: Final = 5.0
+
+_Server: TypeAlias = tuple[str, int] | None
+
+
+def _server(url: str) -> _Server:
+    """The host and port of an HTTP URL; None if it has something else before its path, such as a user."""
+    try:
+        parts = urlsplit(url)
+        usual = {"http": 80, "https": 443}[parts.scheme]
+        port = usual if parts.port is None else parts.port
+    except (ValueError, KeyError):
+        return None
+    return None if "@" in parts.netloc or not parts.hostname else (parts.hostname, port)
 
 
 _BLOCK: Final = 1 << 20
@@ -281,8 +357,16 @@ def serve(settings: Settings, host: str, port: int, workers: int) -> None:
 
 def _app() -> FastAPI:
     """The application of one process."""
+    if parent := multiprocessing.parent_process():
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
     app: FastAPI = Transformer(Settings.load(os.environ[ENVIRONMENT])).app
     return app
+
+
+def _end_with(sentinel: int) -> None:
+    """End this process when its parent was killed, as nobody else would then end it."""
+    multiprocessing.connection.wait([sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class Transformer(FastAPIServer):  # type: ignore[misc]
@@ -302,6 +386,7 @@ class Transformer(FastAPIServer):  # type: ignore[misc]
     async def _handle_request_streaming(self, path: str, request: Request, is_get: bool) -> Response:
         """Answer one request; the server's own begins to send before it knows whether the object is whole."""
         try:
+            checked_path(request.scope["raw_path"].decode("ascii"))
             with TemporaryDirectory(prefix="tar2tf-") as folder:
                 source = await self._object(request, Path(folder, "object"), is_get)
                 answer = Path(folder, "answer")
@@ -364,6 +449,7 @@ class Transformer(FastAPIServer):  # type: ignore[misc]
         The server's own holds what the next transformer returns in memory.
         """
         first, others = parse_etl_pipeline(nodes)
+        await Nodes(self.host_target, self.client).check(first)
         etl_args = request.query_params.get(QPARAM_ETL_ARGS, "").strip()
         url = compose_etl_direct_put_url(first, self.host_target, name, etl_args)
         size = answer.stat().st_size

@@ -19,6 +19,9 @@ ENVIRONMENT: Final = "TAR2TF_ETL_SETTINGS"
 TARGET: Final = "AIS_TARGET_URL"
 """The variable with the URL of the pod's target, which the cluster sets."""
 
+NODES: Final = "TAR2TF_ETL_NODES"
+"""The variable with addresses of nodes of the cluster, separated by commas; they know the others."""
+
 _ELSEWHERE: Final = ("output", "shuffle", "split", "max_errors")
 """What happens to records after they were made, or to the results of several inputs."""
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from tar2tf_cli.elsewhere.settings import ENVIRONMENT, Settings
+from tar2tf_cli.elsewhere.settings import ENVIRONMENT, NODES, Settings
 from tar2tf_cli.errors import RemoteError, SourceError, Tar2tfError, UsageError, meant
 from tar2tf_cli.spec.version import __version__
 from tar2tf_cli.spec.yaml_file import SpecFile
@@ -40,6 +40,7 @@ _POD: Final = re.compile(r"message: (.*), exitCode: (-?\d+)", re.DOTALL)
 _STATE: Final = re.compile(r"state: (\w+)(?:, reason: (\w+))?")
 _SLACK: Final = 15.0  # seconds that the cluster takes to give up after its own limit
 _SLOW: Final = 90.0  # seconds in which a pod ends
+_NODES: Final = 8  # whose addresses a transformer gets; one of them that answers is enough
 _HELD: Final = 1 << 16
 """Bytes held back: where an answer breaks off, AIStore appends its own error text to it, and closes the connection."""
 
@@ -77,6 +78,12 @@ class Transformers:
             RemoteError: when it is not running.
         """
         return dict(self._get(f"/{name}").get("init_msg") or {})
+
+    def nodes(self) -> list[str]:
+        """Return the addresses of a few nodes, which know the others; none when the token may not read the map."""
+        known = parsed(self.store.control("GET", "daemon?what=smap").text)
+        nodes = [*(known.get("pmap") or {}).values(), *(known.get("tmap") or {}).values()]
+        return [node["public_net"]["direct_url"] for node in nodes[:_NODES]]
 
     def make(self, message: Mapping[str, Any], seconds: float) -> None:
         """Make a transformer, and wait until each of its pods is ready.
@@ -252,7 +259,9 @@ FOR_A_RUN: Final = "TAR2TF_ETL_FOR_A_RUN"
 IMAGE: Final = "TAR2TF_IMAGE"
 """The variable that names the image of transformers; the default is what the Dockerfile in this folder is built as."""
 
-_SERVE: Final = ("python", "-m", "tar2tf_cli", "etl", "serve")
+_SERVE: Final = ("python", "-m", "tar2tf_cli", "etl", "serve", "--host", "0.0.0.0")
+"""The command of a pod, which only its cluster can reach."""
+
 _NAME: Final = re.compile("[a-z0-9][-a-z0-9]{4,30}[a-z0-9]")
 _UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _LEAST_SECONDS: Final = 120.0
@@ -279,6 +288,7 @@ def message(
     comm: str = "hpush",
     init_seconds: float,
     seconds: float,
+    nodes: Iterable[str] = (),
     for_a_run: bool = False,
 ) -> dict[str, Any]:
     """What a cluster needs to make a transformer.
@@ -290,6 +300,7 @@ def message(
         comm: whether targets send requests to its pods (hpush), or refer clients to them (hpull).
         init_seconds: how long the pods may take to be ready.
         seconds: how long it may take for one object.
+        nodes: addresses of nodes of the cluster, as from `Transformers.nodes`.
         for_a_run: whether it is deleted when the run ends that uses it.
 
     Raises:
@@ -302,6 +313,8 @@ def message(
             hint="use 6 to 32 lower-case letters, digits and hyphens, such as tar2tf-photos",
         )
     variables = {ENVIRONMENT: settings.text.replace("$", "\\u0024")}  # Kubernetes replaces $(NAME)
+    if nodes:
+        variables[NODES] = ",".join(nodes)
     if for_a_run:
         variables[FOR_A_RUN] = "1"
     pod = {
@@ -455,7 +468,8 @@ def init_for_spec(
     init_seconds = INIT_SECONDS if init_seconds is None else init_seconds
     if seconds is None:
         seconds = object_seconds(_inputs(file.data.get("input") or {}, endpoint))
-    wanted = message(settings, init_seconds=init_seconds, seconds=seconds, **options)
+    nodes = transformers.store.persist(transformers.nodes, shard=transformers.where)
+    wanted = message(settings, init_seconds=init_seconds, seconds=seconds, nodes=nodes, **options)
     init(transformers, wanted)
     image = wanted["runtime"]["image"]
     return {"name": wanted["name"], "image": image, "init_seconds": init_seconds, "object_seconds": seconds}

@@ -15,7 +15,7 @@ import requests
 
 from checked import a_tar
 from servers import end, free_ports, wait_for
-from shards import tar2tf
+from shards import tar2tf, wait_until
 from tar2tf_cli.elsewhere.settings import ENVIRONMENT, Settings
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.spec.conversion import Conversion
@@ -130,3 +130,29 @@ def test_memory_does_not_grow_with_the_object(served: tuple[str, Callable[[], in
             assert sum(map(len, answer.iter_content(1 << 20))) > count << 20
         peaks.append(memory())
     assert peaks[1] < peaks[0] + 10e6, peaks
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_it_listens_on_loopback_and_its_processes_end_with_it_even_when_it_is_killed() -> None:
+    (port,) = free_ports(1)
+    environment = {**os.environ, **TARGET, ENVIRONMENT: SETTINGS.text, "PORT": str(port)}
+    command = [sys.executable, "-m", "tar2tf_cli", "etl", "serve", "-j", "2"]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        assert f"listening on 127.0.0.1:{port}, 2 processes" in process.stderr.readline()
+        wait_for(lambda: requests.get(f"http://127.0.0.1:{port}/health", timeout=2).ok, process)
+        found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        workers = [int(pid) for pid in found if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        assert len(workers) == 2
+    finally:
+        process.kill()
+        process.communicate()
+    wait_until(lambda: not any(_runs(pid) for pid in workers), "the end of the processes")
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False

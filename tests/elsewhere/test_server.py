@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import socket
 import threading
@@ -21,7 +22,7 @@ from checked import a_tar, some_members
 from servers import QuietHandler
 from shards import PHOTOS
 from tar2tf_cli.elsewhere.server import MOUNT_PATHS
-from tar2tf_cli.elsewhere.settings import Asked, Settings
+from tar2tf_cli.elsewhere.settings import NODES, Asked, Settings
 from tar2tf_cli.elsewhere.stream import StreamReader, error_of
 from tar2tf_cli.errors import DamagedShardError, SampleError, UsageError
 from tar2tf_cli.spec.conversion import Conversion
@@ -366,9 +367,58 @@ def test_a_node_that_does_not_answer_is_asked_again_and_then_named(
     plain: str, target: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(under_test, "PAUSES", (0.01, 0.01))
+    monkeypatch.setenv(NODES, "http://127.0.0.1:9")
     answer = put(plain, TAR, headers={"Ais-Node-Url": "http://127.0.0.1:9/ais"})
     assert answer.status_code == 500
     assert "http://127.0.0.1:9/ais: the next node does not answer" in answer.text
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "http://192.0.2.1:80",
+        "http://192.0.2.1/ais",
+        "http://127.0.0.1:9/ais",
+        "http://user@{target}/ais",
+        "http://{target}@192.0.2.1/ais",
+        "ftp://{target}/ais",
+        "//{target}/ais",
+        "http://[/ais",
+        "x",
+    ],
+)
+def test_nothing_is_sent_to_other_servers_than_the_nodes_of_the_cluster(plain: str, target: Node, where: str) -> None:
+    before = len(target.puts)
+    nodes = where.format(target=target.url.removeprefix("http://"))
+    answer = put(plain, TAR, headers={"Ais-Node-Url": nodes})
+    assert (answer.status_code, "is not the address of a node of the cluster" in answer.text) == (403, True)
+    assert len(target.puts) == before
+
+
+def test_a_node_that_joined_later_is_known_by_the_map_of_one_that_was_there(
+    plain: str, target: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Node() as joined:
+        threading.Thread(target=joined.serve_forever, daemon=True).start()
+        where = f"{joined.url}/ais%2F@%23%2Fdst%2Fo.tar"
+        assert put(plain, TAR, headers={"Ais-Node-Url": where}).status_code == 403
+        nets = {name: {"direct_url": joined.url} for name in ("public_net", "intra_control_net", "intra_data_net")}
+        smap = {"pmap": {}, "tmap": {"t[new]": nets}}
+        monkeypatch.setitem(target.objects, "/v1/daemon?what=smap", json.dumps(smap).encode())
+        monkeypatch.setenv(NODES, f"http://127.0.0.1:9,{target.url}")
+        assert put(plain, TAR, headers={"Ais-Node-Url": where}).status_code == 204
+        joined.shutdown()
+    assert [path for path, _, _ in joined.puts] == ["/v1/etl/_object/name/secret/ais%2F@%23%2Fdst%2Fo.tar"]
+
+
+@pytest.mark.parametrize("path", ["/../../../v1/daemon", "/b/%2e%2e/x", "/b/%252e%252e/x", "/b/..%2Fx", "/b/./x"])
+def test_a_path_that_leads_out_of_where_objects_are_is_refused(plain: str, target: Node, path: str) -> None:
+    with socket.create_connection(("127.0.0.1", int(plain.rpartition(":")[2]))) as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        with connection.makefile("rb") as lines:
+            answer = lines.read().decode()
+    assert answer.startswith("HTTP/1.1 403 ")
+    assert "is not the path of an object" in answer
 
 
 def test_nothing_stays_in_the_folder_for_temporary_files(

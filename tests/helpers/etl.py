@@ -17,7 +17,7 @@ from typing import Any
 from pods import forking, install
 from readme import ROOT
 from servers import built_with, go_command, network_of
-from tar2tf_cli.elsewhere.settings import ENVIRONMENT, Settings
+from tar2tf_cli.elsewhere.settings import ENVIRONMENT, NODES, Settings
 
 ETL_MISSING = (
     "no AIStore with ETL: put an `aisnode` on PATH or in Go's bin folder that was built with `-tags etl` "
@@ -54,7 +54,7 @@ class EtlCluster:
         """Start a transformer with the official client, and return its name."""
         name = name or settings.name
         options = {"init_timeout": "60s", "obj_timeout": "30s", "direct_put": True, **options}
-        options.setdefault(ENVIRONMENT, settings.text)
+        options = {ENVIRONMENT: settings.text, NODES: self.endpoint, **options}
         self.sdk.etl(name).init(image="none", command=SERVE, comm_type=comm, **options)
         return name
 
