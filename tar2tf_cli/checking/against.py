@@ -28,6 +28,7 @@ from tar2tf_cli.inputs.named import paths_source
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.stages import TarsSource
 from tar2tf_cli.inputs.tar_samples import TarRules, put_together
+from tar2tf_cli.ops.func import asking
 from tar2tf_cli.samples.names import KEY
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.templates import split_template
@@ -66,7 +67,17 @@ def verify_against(run: CheckRun, documents: Sequence[Document], origin: Origin,
         _check_alike(documents)
     for together in [documents] if templates else [[document] for document in documents]:
         if shards := [(document.folder, item) for document in together for item in document.there()]:
-            _compare(run, _plan(together[0].manifest, *origin), TarsSource(shards), reports)
+            with asking(partial(_ask, run, together[0].path)):
+                plan = _plan(together[0].manifest, *origin)
+            _compare(run, plan, TarsSource(shards), reports)
+
+
+def _ask(run: CheckRun, manifest: str, where: str) -> None:
+    """Refuse to run code that a manifest names, which may be from someone else, unless that is allowed."""
+    if not run.allow_func:
+        hint = "read it first; with --allow-func it is run"
+        raise UsageError(f"the manifest {manifest} names {where}, a function that would be run", hint=hint)
+    run.events.note(f"note: {where} is run, as {manifest} names it")
 
 
 def _check_alike(documents: Sequence[Document]) -> None:

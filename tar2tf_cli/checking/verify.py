@@ -44,6 +44,7 @@ def verify(
     decode: bool = False,
     salvage: PathText | None = None,
     against: PathText | None = None,
+    allow_func: bool = False,
 ) -> Report:
     """Check shards, or everything that a manifest lists.
 
@@ -64,6 +65,7 @@ def verify(
         against: bucket of the samples that the shards of manifests were made from: each sample is converted again, and
             must be in the shards, once, with the same bytes. `templates` that are not manifests then name its shards,
             of which the manifests together must have all samples; by default, each must have those that its spec names.
+        allow_func: whether `against` runs functions that the spec of a manifest names.
 
     Raises:
         SourceError: when there is nothing to check. Damage, and a file that cannot be read, are faults, not errors.
@@ -74,7 +76,7 @@ def verify(
     bucket, templates = as_texts(bucket, templates)
     reach: Reach = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
     with closing(Salvage(os.fspath(salvage))) if salvage else nullcontext() as good:
-        run = CheckRun(rules or TarRules(), number_of(workers), events or Events(), fast, decode, good)
+        run = CheckRun(rules or TarRules(), number_of(workers), events or Events(), fast, decode, good, allow_func)
         if against:
             report = _verify_against(run, bucket, templates, reach, os.fspath(against))
         else:

@@ -176,6 +176,7 @@ class CheckRun(NamedTuple):
         fast: whether only framing and lengths are checked.
         decode: whether images and arrays are decoded.
         salvage: where the good records go.
+        allow_func: whether functions that a manifest names may be run.
     """
 
     rules: TarRules
@@ -184,6 +185,7 @@ class CheckRun(NamedTuple):
     fast: bool = False
     decode: bool = False
     salvage: Salvage | None = None
+    allow_func: bool = False
 
     def check(
         self,

@@ -48,6 +48,12 @@ _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
     "samples must be in all manifests together; by default, each manifest must have those of its own inputs. Every "
     "sample is converted again in memory, and must be there once, unchanged.",
 )
+@input_option(
+    "--allow-func",
+    is_flag=True,
+    help="Run functions that a manifest names.",
+    more="Only --against runs any: those of --op func and --example-class.",
+)
 @output_option("--salvage PATH", type=new_file, help="Write the good records to a new file.")
 @output_option("--json-lines", is_flag=True, help="Print one JSON document per file and line.")
 @output_option(
@@ -109,6 +115,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
             decode=options["decode"],
             salvage=options["salvage"],
             against=options["against"],
+            allow_func=options["allow_func"],
         )
     if options["report_path"]:
         from tar2tf_cli.checking.ci_report import write_report

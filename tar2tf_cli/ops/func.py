@@ -7,6 +7,7 @@ import os
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -121,6 +122,22 @@ class Func(Op):
 loaded: set[str] = set()
 """Modules and files of the user that were imported."""
 
+_ask: Callable[[str], None] | None = None
+
+
+@contextmanager
+def asking(ask: Callable[[str], None]) -> Iterator[None]:
+    """Inside the `with` block, call a function with the location of each object before it is imported.
+
+    The block reads a document that the user need not have written, such as a manifest; the function may raise.
+    """
+    global _ask
+    before, _ask = _ask, ask
+    try:
+        yield
+    finally:
+        _ask = before
+
 
 def load_object(where: str) -> Any:
     """Import the object at `package.module:name` or `path/file.py:name`.
@@ -132,6 +149,8 @@ def load_object(where: str) -> Any:
     place, colon, name = where.rpartition(":")
     if not colon or not place or not name:
         raise ValueError(f"{where!r} is not MODULE:NAME or FILE.py:NAME")
+    if _ask:
+        _ask(where)
     loaded.add(place)
     try:
         module = _load_file(place) if place.endswith(".py") else importlib.import_module(place)

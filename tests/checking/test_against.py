@@ -245,3 +245,27 @@ def test_two_sets_are_compared_as_multisets(
 
 def test_a_digest_does_not_depend_on_the_parts() -> None:
     assert digest_of([b"ab", b"c"]) == digest_of([b"abc"]) == hashlib.blake2b(b"abc", digest_size=8).digest()
+
+
+def test_code_that_a_manifest_names_is_run_only_when_that_is_allowed(
+    tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source, mark = shards(tmp_path / "in"), tmp_path / "ran"
+    code = write(tmp_path / "mine.py", b"def f(sample):\n    return sample\n")
+    assert convert(source, "-o", tmp_path / "out" / "x.record", "--op", "func:mine.py:f").code == 0
+    write(code, f"open({str(mark)!r}, 'w').close()\n".encode() + code.read_bytes())
+    manifest = tmp_path / "out" / "x-manifest.json"
+    ran = run(manifest, "--against", source)
+    assert (ran.code, mark.exists()) == (2, False)
+    assert "x-manifest.json names mine.py:f, a function that would be run" in ran.err
+    assert "--allow-func" in ran.err
+    ran = in_a_process("verify", manifest, "--against", source, "--allow-func")
+    assert (ran.code, mark.exists()) == (0, True)
+    assert f"note: mine.py:f is run, as {manifest} names it" in ran.err
+    document = json.loads(manifest.read_bytes())
+    document["spec"].update(ops=[], input={"bucket": str(source), "from": "examples", "example_class": "mine.py:C"})
+    mark.unlink()
+    manifest.write_text(json.dumps(document))
+    ran = run(manifest, "--against", source)
+    assert (ran.code, mark.exists(), "names mine.py:C" in ran.err) == (2, False, True)
