@@ -18,11 +18,10 @@ from tar2tf_cli.checking.files import FileContext, FileTask, read_files
 from tar2tf_cli.checking.verify_file import CheckRun
 from tar2tf_cli.conversion.manifest import Document, Manifest, differing
 from tar2tf_cli.conversion.plan import Plan, make_plan
-from tar2tf_cli.errors import UsageError
+from tar2tf_cli.errors import UsageError, write_errors
 from tar2tf_cli.flow.reading import Reading
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.example_parser import decode
-from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.inputs.named import paths_source
 from tar2tf_cli.inputs.open_shard import OpenShard
@@ -94,9 +93,10 @@ def _check_alike(documents: Sequence[Document]) -> None:
 def _compare(run: CheckRun, plan: Plan, shards: Source, reports: list[FileReport]) -> None:
     inputs = _Side(plan.source, TarRules(), items=plan.inputs, conversion=plan.work)
     outputs = _Side(shards, TarRules(), items=shards.list(()))
-    with tempfile.TemporaryDirectory(prefix="tar2tf-") as folder:
-        expected = _digests(inputs, os.path.join(folder, "expected"), run)
-        actual = _digests(outputs, os.path.join(folder, "actual"), run)
+    with Digests() as expected, Digests() as actual:
+        for side, digests in ((inputs, expected), (outputs, actual)):
+            tasks = [FileTask(item, _digests_of) for item in side.items]
+            read_files(tasks, side, run.workers, run.events, digests.add)
         limit = None if plan.conversion.shuffle else plan.work.limit
         found = compare(expected, actual, limit)
     if plan.work.limit is not None and plan.conversion.shuffle:
@@ -211,20 +211,11 @@ def _inner(parts: Iterable[bytes]) -> Iterator[bytes]:
         held = part
 
 
-def _digests(side: _Side, path: str, run: CheckRun) -> list[str]:
-    """Write the digests of all records of a side, in a file for each input or shard; return the files."""
-    paths = [f"{path}-{number}" for number in range(len(side.items))]
-    tasks = map(FileTask, side.items, [partial(_write_digests, path) for path in paths])
-    read_files([*tasks], side, run.workers, run.events)
-    return paths
+def _digests_of(item: ObjectInfo, side: _Side) -> bytes:
+    def read(regroup: bool) -> bytes:
+        return b"".join(digest_of(record.parts) for record in side.records(item, regroup=regroup))
 
-
-def _write_digests(path: str, item: ObjectInfo, side: _Side) -> None:
-    def write(regroup: bool) -> None:
-        records = side.records(item, regroup=regroup)
-        write_whole(path, (digest_of(record.parts) for record in records), lasting=False)
-
-    put_together(write)
+    return put_together(read)
 
 
 # --- Reports ---
@@ -310,17 +301,55 @@ def digest_of(parts: Iterable[bytes]) -> bytes:
     return state.digest()
 
 
-def compare(first: Sequence[str], second: Sequence[str], limit: int | None = None) -> Differences:
+class Digests:
+    """The digests of the records in several files, in one temporary file without a name: no kill leaves it behind."""
+
+    def __init__(self) -> None:
+        with write_errors(tempfile.gettempdir()):
+            self._file = tempfile.TemporaryFile(prefix="tar2tf-")  # noqa: SIM115 - closed by __exit__
+        self._places: dict[int, tuple[int, int]] = {}
+        self._count = 0
+
+    def add(self, number: int, digests: bytes) -> None:
+        """Add the digests of a file with this number, in any order of the numbers.
+
+        Raises:
+            SinkError: when there is no room for them.
+        """
+        with write_errors(tempfile.gettempdir()):
+            self._file.write(digests)
+        self._places[number] = self._count, self._count + len(digests) // _SIZE
+        self._count += len(digests) // _SIZE
+
+    def by_file(self, limit: int | None = None) -> list[_Numbers]:
+        """The digests of each file, in order of the numbers, up to the first `limit` of all."""
+        with write_errors(tempfile.gettempdir()):
+            self._file.flush()
+        whole = np.memmap(self._file, np.uint64, "r") if self._count else np.empty(0, np.uint64)
+        found: list[_Numbers] = []
+        for _, (start, end) in sorted(self._places.items()):
+            found.append(whole[start : end if limit is None else min(end, start + limit)])
+            limit = None if limit is None else limit - len(found[-1])
+        return found
+
+    def __enter__(self) -> Digests:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._file.close()
+
+
+def compare(first: Digests, second: Digests, limit: int | None = None) -> Differences:
     """Compare the digests in two sets of files, regardless of their order.
 
     The digests are divided by their last bits into as many groups as are needed to hold one of them in memory.
 
     Args:
-        first: files of the first set, in order.
-        second: files of the second set, in order.
+        first: those of the first set.
+        second: those of the second set.
         limit: how many records of the first set count, from the beginning; None for all.
     """
-    sides = _load(first, limit), _load(second)
+    sides = first.by_file(limit), second.by_file()
     groups = 1 << (sum(len(digests) for side in sides for digests in side) // DIGESTS_AT_ONCE).bit_length()
     found = Differences()
     for group in range(groups):
@@ -333,16 +362,6 @@ def compare(first: Sequence[str], second: Sequence[str], limit: int | None = Non
     for places in (found.missing, found.unexpected, found.doubled):
         places.sort()
     return found
-
-
-def _load(paths: Sequence[str], limit: int | None = None) -> list[_Numbers]:
-    """Map files of digests, up to the first `limit` of all."""
-    files: list[_Numbers] = []
-    for path in paths:
-        digests = np.memmap(path, np.uint64, "r") if os.path.getsize(path) else np.empty(0, np.uint64)
-        files.append(digests[:limit])
-        limit = None if limit is None else limit - len(files[-1])
-    return files
 
 
 def _group(files: Sequence[_Numbers], group: int, groups: int) -> tuple[_Numbers, _Numbers]:

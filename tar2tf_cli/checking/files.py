@@ -101,7 +101,13 @@ class FileTask(NamedTuple):
         return self.read(self.item, context)
 
 
-def read_files(tasks: Sequence[FileTask], context: FileContext, workers: int | None, events: Events) -> list[Any]:
+def read_files(
+    tasks: Sequence[FileTask],
+    context: FileContext,
+    workers: int | None,
+    events: Events,
+    use: Callable[[int, Any], None] | None = None,
+) -> list[Any]:
     """Run one task per file and return the results in order, which do not depend on the number of workers.
 
     Args:
@@ -109,11 +115,12 @@ def read_files(tasks: Sequence[FileTask], context: FileContext, workers: int | N
         context: passed to every task.
         workers: number of processes; defaults to the number of CPUs.
         events: notified of progress in bytes.
+        use: called with the number of each task and its result as soon as there is one; there are no others then.
 
     Raises:
         Tar2tfError: the error of the first failed task, in order; later tasks may not have run.
     """
-    schedule = _LargestFirst(tasks, events)
+    schedule = _LargestFirst(tasks, events, use)
     run_tasks(schedule, make_engine(min(workers or cpu_count(), len(tasks) or 1)), context)
     if schedule.error:
         raise schedule.error
@@ -123,9 +130,10 @@ def read_files(tasks: Sequence[FileTask], context: FileContext, workers: int | N
 class _LargestFirst(Schedule):
     """Runs the tasks of the largest files first, so that all workers end together; after a failure, no later task."""
 
-    def __init__(self, tasks: Sequence[FileTask], events: Events) -> None:
+    def __init__(self, tasks: Sequence[FileTask], events: Events, use: Callable[[int, Any], None] | None) -> None:
         self._tasks = tasks
         self._events = events
+        self._use = use
         self._left = sorted(range(len(tasks)), key=lambda number: (tasks[number].item.size or 0, -number))
         self._numbers = {id(task): number for number, task in enumerate(tasks)}
         self._failed = len(tasks)  # the first failed task
@@ -145,7 +153,10 @@ class _LargestFirst(Schedule):
 
     def take(self, outcome: Outcome) -> None:
         number = self._numbers[id(outcome.task)]
-        self.results[number] = outcome.result
+        if self._use and not outcome.error:
+            self._use(number, outcome.result)
+        else:
+            self.results[number] = outcome.result
         if outcome.error and number < self._failed:
             self._failed, self.error = number, outcome.error
 

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checked import SEVERAL, Ran, a_tar, convert, flipped, in_a_process, write
+from shards import python
 from tar2tf_cli.checking import against
-from tar2tf_cli.checking.against import compare, digest_of
+from tar2tf_cli.checking.against import Digests, compare, digest_of
 from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.formats.tfrecord import frame
 
@@ -217,24 +218,22 @@ def test_against_needs_a_manifest_and_data(tmp_path: Path, run: Callable[..., Ra
     assert (ran.code, "gone-manifest.json: the manifest does not exist" in ran.err) == (3, True)
 
 
-def digests(folder: Path, name: str, files: list[list[int]]) -> list[str]:
-    paths = [str(folder / f"{name}-{number}") for number in range(len(files))]
-    for path, numbers in zip(paths, files, strict=True):
-        Path(path).write_bytes(b"".join(digest_of([b"%d" % number]) for number in numbers))
-    return paths
+def digests(files: list[list[int]]) -> Digests:
+    found = Digests()
+    for place, numbers in reversed([*enumerate(files)]):
+        found.add(place, b"".join(digest_of([b"%d" % number]) for number in numbers))
+    return found
 
 
 files = st.lists(st.lists(st.integers(0, 9), max_size=8), max_size=4)
 
 
 @given(files, files, st.none() | st.integers(0, 20))
-def test_two_sets_are_compared_as_multisets(
-    tmp_path_factory: pytest.TempPathFactory, first: list[list[int]], second: list[list[int]], limit: int | None
-) -> None:
-    folder = tmp_path_factory.mktemp("digests")
+def test_two_sets_are_compared_as_multisets(first: list[list[int]], second: list[list[int]], limit: int | None) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(against, "DIGESTS_AT_ONCE", 5)
-        differences = compare(digests(folder, "a", first), digests(folder, "b", second), limit)
+        with digests(first) as one, digests(second) as other:
+            differences = compare(one, other, limit)
     wanted = Counter([number for numbers in first for number in numbers][:limit])
     there = Counter(number for numbers in second for number in numbers)
     assert Counter(first[file][place] for file, place in differences.missing) == wanted - there
@@ -269,3 +268,25 @@ def test_code_that_a_manifest_names_is_run_only_when_that_is_allowed(
     manifest.write_text(json.dumps(document))
     ran = run(manifest, "--against", source)
     assert (ran.code, mark.exists(), "names mine.py:C" in ran.err) == (2, False, True)
+
+
+def test_many_inputs_need_few_open_files_and_a_kill_leaves_none(tmp_path: Path) -> None:
+    for number in range(80):
+        write(tmp_path / "in" / f"{number}.tar", a_tar([(f"{number}.txt", b"x")]))
+    assert convert(tmp_path / "in", "-o", tmp_path / "out" / "<input>.record", "-j", "1").code == 0
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    script = (
+        "import os, resource, signal, sys; from tar2tf_cli.checking import against\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))\n"
+        "compare = against.compare\n"
+        "def killed(*sides):\n"
+        "    compare(*sides)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "if sys.argv[1:]: against.compare = killed\n"
+        "from tar2tf_cli import verify\n"
+        f"assert verify({str(tmp_path / 'out' / 'manifest.json')!r}, against={str(tmp_path / 'in')!r}).ok\n"
+    )
+    for arguments, code in (((), 0), (("kill",), -9)):
+        done = python("-c", script, *arguments, env={"TMPDIR": str(temporary)})
+        assert (done.returncode, [*temporary.iterdir()]) == (code, []), done.stderr
