@@ -40,7 +40,7 @@ def open_shards(bucket: str, templates: Sequence[str], *, paths: bool, **reach: 
     One that does not exist, and one of several manifests that cannot be read, are inputs that cannot be opened.
 
     Raises:
-        SourceError: when the only manifest does not exist or cannot be read.
+        SourceError: when the only manifest does not exist or cannot be read, or there are no shards.
     """
     named = resolve(bucket, templates, paths=paths, **reach)
     if not named.manifests:
@@ -48,6 +48,8 @@ def open_shards(bucket: str, templates: Sequence[str], *, paths: bool, **reach: 
     several = len(named.manifests) > 1
     source = TarsSource([tar for path in named.manifests for tar in _shards_of(path, several, **reach)])
     source.bucket = few(named.manifests, 1)
+    if not source.list(()):
+        raise SourceError("the manifest lists no shards, so there is nothing to read", shard=source.bucket)
     return named._replace(source=source, templates=())
 
 

@@ -335,7 +335,7 @@ def verify_manifest(run: CheckRun, document: Document) -> Report:
 
     manifest = document.manifest
     if not manifest.shards:
-        raise SourceError("the manifest lists no shards, so there is nothing to verify", shard=document.path)
+        raise SourceError("the manifest lists no shards, so there is nothing to read", shard=document.path)
     source, template = document.folder, manifest.template
     nearby = _nearby(run, source, manifest, template)
     others = source.find([shard.path for shard in manifest.shards if shard.path not in nearby])

@@ -13,6 +13,8 @@ from tar2tf_cli import convert, inspect
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
+NO_SHARDS = "the manifest lists no shards, so there is nothing to read"
+
 
 def samples(first: int, count: int) -> Iterator[tuple[str, bytes]]:
     return ((f"{number:03d}.{name}", b"7") for number in range(first, first + count) for name in ("cls", "txt"))
@@ -143,3 +145,15 @@ def test_in_python_the_first_error_is_raised_unless_damage_is_accepted(folder: P
         inspect(str(folder / "0.tar"), [str(folder / "1.tar"), str(folder / "2.tar")], paths=True)
     found = inspect(str(folder / "0.tar"), [str(folder / "1.tar")], paths=True, damaged=True)
     assert (found.samples, [error.shard for error in found.errors]) == (6, [str(folder / "1.tar")])
+
+
+@pytest.mark.parametrize("option", ["", "--json", "--keys", "-n=1", "--code", "--extract=a", "--html=x.html"])
+def test_a_manifest_without_shards_is_said_to_list_none(
+    option: str, tmp_path: Path, run_inspect: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tar = write(tmp_path / "in.tar", a_tar([("a.jpg", b"no image")]))
+    output = Output(str(tmp_path / "out" / "x.record"))
+    convert(Conversion(Input(str(tar)), output, ops=["decode:jpg"], on_error="skip"))
+    ran = run_inspect(tmp_path / "out" / "x-manifest.json", *filter(None, option.split("=")))
+    assert (ran.code, ran.err) == (3, f"error: {tmp_path}/out/x-manifest.json: {NO_SHARDS}\n")

@@ -118,3 +118,10 @@ def test_mutated_image_data(capfd: pytest.CaptureFixture[str]) -> None:
         assert capfd.readouterr().err == ""
         if expected is not None:
             np.testing.assert_array_equal(found, expected)
+
+
+def test_a_png_cut_anywhere_is_an_image_error() -> None:
+    whole = SIGNATURE + b"".join(ODD["plain"])
+    for length in range(len(whole)):
+        with pytest.raises(ImageError):
+            kernels.decode(whole[:length])

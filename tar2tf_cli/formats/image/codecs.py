@@ -30,6 +30,7 @@ from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS
 
 _CHANNELS: Final = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _DEPTHS: Final = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
+_HEADER: Final = 33  # bytes of the signature and the first chunk
 _WIDEST: Final = 1_000_000  # libpng's own limit
 _ADAM7: Final = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
 _FILTERS: Final = 4
@@ -49,6 +50,8 @@ def plain_png(data: bytes) -> bytes:
         ImageError: a chunk is cut short, fails its CRC, or is critical and unknown; the header is impossible, or the
             image data do not have the size that it says.
     """
+    if len(data) < _HEADER:
+        raise ImageError(f"truncated PNG: its IHDR chunk ends at byte {_HEADER} of {len(data)}")
     width, height, depth, color, compression, filters, interlace = struct.unpack_from(">IIBBBBB", data, 16)
     if depth not in _DEPTHS[color] or compression or filters or interlace > 1 or max(width, height) > _WIDEST:
         raise ImageError("damaged or unsupported PNG: its IHDR chunk has values that libpng does not accept")
