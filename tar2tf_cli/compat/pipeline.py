@@ -16,7 +16,7 @@ from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.tally import Summary
 from tar2tf_cli.conversion.targets import FilesTarget, StreamTarget
 from tar2tf_cli.errors import OutputExistsError, UsageError
-from tar2tf_cli.features.feature_map import TypeName, check_types
+from tar2tf_cli.features.feature_map import check_types
 from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.features.tf_example import TFExample, unfit
 from tar2tf_cli.flow.sample_flow import Faults
@@ -75,7 +75,7 @@ def write_file(recipe: Recipe, path: str, *, overwrite: bool) -> PipelineSummary
     Raises:
         Tar2tfError: as `convert` does.
     """
-    done = _convert(recipe, Output(path), target=FilesTarget(iter([path]), overwrite=overwrite))
+    done = _convert(recipe, Output(path), target=FilesTarget(iter([path]), overwrite=overwrite, again=True))
     if not done.shards:
         write_whole(path, [])
     return replace(done, shards=[])
@@ -193,6 +193,16 @@ Sample2TFExampleStage: TypeAlias = Callable[[Iterator[Sample]], Iterable[TFExamp
 TFExamplesStage: TypeAlias = Callable[[Iterator[TFExample]], Iterable[TFExample]]
 TFRecordStage: TypeAlias = Callable[[Iterator[TFExample]], Any]
 
+GO_TYPES: Final = {
+    "INT64": "int64",
+    "FLOAT32": "float",
+    "BYTES": "bytes",
+    "INT64LIST": "int64_list",
+    "FLOAT32LIST": "float_list",
+    "BYTESLIST": "bytes_list",
+}
+"""The types of features by their names in go-tfdata."""
+
 _REMEDIES: Final = {
     "TarStage": "begin with from_tar",
     "Sample2TFExampleStage": "put sample_to_tf_example() between samples and records",
@@ -292,7 +302,7 @@ class Pipeline:
 
     def sample_to_tf_example(
         self,
-        types: Mapping[str, TypeName] | None = None,
+        types: Mapping[str, str] | None = None,
         *,
         select: Mapping[str, Any] | Iterable[str] | str | None = None,
         preset: str | None = None,
@@ -300,8 +310,9 @@ class Pipeline:
         """Make an example of each sample: one feature per entry, and `__key__`.
 
         Args:
-            types: types of entries: int64, int64_list, float, float_list, bytes or bytes_list. For numeric types, text
-                is parsed. Other entries are stored as bytes or, if an op changed them, by the type of their value;
+            types: types of entries: int64, int64_list, float, float_list, bytes or bytes_list, or go-tfdata's INT64,
+                FLOAT32LIST and so on. For numeric types, text is parsed. The type of an entry that a sample lacks is
+                ignored. Other entries are stored as bytes or, if an op changed them, by the type of their value;
                 arrays are stored with a `NAME/shape`.
             select: the features, as in `--select` or a spec file; defaults to every entry and `__key__`.
             preset: image-label, imagenet, imagenet-tensor or webdataset.
@@ -310,9 +321,8 @@ class Pipeline:
             UsageError: for a type, selection or preset that does not exist, or the type of a feature that does not.
         """
         fields = fields_of(Conversion)
-        stage = ToExamples(
-            fields["types"].check(types or {}), fields["select"].check(select), fields["preset"].check(preset)
-        )
+        given = {name: GO_TYPES.get(kind, kind) for name, kind in (types or {}).items()}
+        stage = ToExamples(fields["types"].check(given), fields["select"].check(select), fields["preset"].check(preset))
         check_types(stage.types, stage.select, find_preset(preset) if preset else None)
         return self._set("Sample2TFExampleStage", "sample_to_tf_example", stage)
 
@@ -345,13 +355,13 @@ class Pipeline:
     def to_tf_record(
         self,
         out: Any,
+        num_workers: int = 1,
         *,
         max_shard_size: str | int | None = None,
         num_shards: int | None = None,
         records_per_shard: int | None = None,
         compression: Literal["none", "gzip"] = "none",
         index: bool = False,
-        num_workers: int = 1,
         overwrite: bool = False,
     ) -> Pipeline:
         """Write the examples as TFRecord: one file, or shards with a manifest beside them.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from tar2tf_cli.compat.transformations import unknown_in
+from tar2tf_cli.compat.transformations import typed, unknown_in
 from tar2tf_cli.errors import StageError, Tar2tfError
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.feature_map import FeatureMap, TypeName
@@ -175,7 +175,11 @@ class Transform(Stage):
 
 @dataclass(frozen=True)
 class ToExamples(Stage):
-    """Turns each sample into an example, using `FeatureMap`."""
+    """Turns each sample into an example, using `FeatureMap`.
+
+    Where neither a selection nor a preset says which features there are, the types of those that a sample lacks are
+    ignored: an op gives types, as a conversion requires every feature that has one.
+    """
 
     types: Mapping[str, TypeName]
     select: Mapping[str, Selection] | None
@@ -184,12 +188,19 @@ class ToExamples(Stage):
     def joined(self, steps: Steps) -> Steps:
         """The steps before this stage, and this one, which works on copies, as a custom stage may keep its samples."""
         preset = find_preset(self.preset).make if self.preset else None
-        features = FeatureMap(self.types, self.select, preset, steps.context).features
-        return replace(steps, features=lambda sample: TFExample(whole_sample(dict(features(dict(sample))))))
+        given = self.options
+        features = FeatureMap(given["types"], self.select, preset, steps.context).features
+        return replace(
+            steps,
+            ops=steps.ops + given["ops"],
+            features=lambda sample: TFExample(whole_sample(dict(features(dict(sample))))),
+        )
 
     @property
     def options(self) -> dict[str, Any]:
-        return {"types": self.types, "select": self.select, "preset": self.preset}
+        known = self.select is not None or self.preset or not self.types
+        ops = () if known else (typed(self.types),)
+        return {"types": self.types if known else {}, "ops": ops, "select": self.select, "preset": self.preset}
 
 
 @dataclass(frozen=True)

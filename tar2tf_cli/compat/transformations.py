@@ -14,6 +14,7 @@ from typing import Any
 
 from tar2tf_cli.conversion.targets import prepared
 from tar2tf_cli.errors import DamagedShardError, SampleError, UsageError
+from tar2tf_cli.features.feature_map import TypeName, give_types
 from tar2tf_cli.features.tf_example import TFExample
 from tar2tf_cli.formats.compression import open_stream
 from tar2tf_cli.formats.example import Encoder, Feature, Part
@@ -154,6 +155,20 @@ def example_f(function: Callable[[TFExample], Any]) -> Op:
     return _Transformation("example_f", written, partial(called, function), [function], "example")
 
 
+def typed(types: Mapping[str, TypeName]) -> Op:
+    """Make features of those entries of a sample that have a type."""
+    return _Typed("types", dict(types), partial(_with_types, types), only="sample")
+
+
+def _with_types(types: Mapping[str, TypeName], sample: Sample) -> Sample:
+    give_types(sample, types)
+    return sample
+
+
+class _Typed(_Transformation):
+    by_name = True  # so that other entries, which may be large, are not read
+
+
 def id() -> Op:
     """Change nothing."""
     return _Transformation("id", {}, lambda sample: sample)
@@ -272,12 +287,14 @@ class TFRecordWriter:
         else:
             self._out = RecordStream(out, name_of(out, "<stream>"))
 
-    def write(self, example: TFExample | Mapping[str, bytes | Feature] | bytes) -> None:
-        """Write an example, which may already be serialised.
+    def write(self, example: TFExample | Mapping[str, bytes | Feature] | bytes | Any) -> None:
+        """Write an example, which may be a tf.train.Example or already be serialised.
 
         Raises:
             SampleError: when it exceeds protobuf's limit of 2 GiB.
         """
+        if hasattr(example, "SerializeToString"):
+            example = example.SerializeToString()
         if isinstance(example, (bytes, bytearray)):
             parts: list[Part] = [bytes(example)]
             size = len(example)

@@ -101,14 +101,25 @@ class FeatureMap:
             values = self._preset({**values, KEY: key}, self._context)
         elif self._select is None:
             values[KEY] = key.encode("utf-8", "surrogateescape")
-        for name, kind in self._types.items():
+        for name in self._types:
             if name not in values:
                 raise MissingFeatureError(name, values)
+        give_types(values, self._types)
+        return _as_features(values)
+
+
+def give_types(values: dict[str, Any], types: Mapping[str, TypeName]) -> None:
+    """Make features of the values that have a type.
+
+    Raises:
+        SampleError: when one is not of its type.
+    """
+    for name, kind in types.items():
+        if name in values:
             try:
                 values[name] = _typed(values[name], kind)
             except (ValueError, OverflowError, TypeError) as error:
                 raise SampleError(f"{name!r} is not of type {kind}: {error}") from None
-        return _as_features(values)
 
 
 def _as_features(values: dict[str, Any]) -> Features:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from io import TextIOBase
 from typing import Any, Protocol, TypeAlias
 
@@ -24,7 +25,9 @@ Readable: TypeAlias = "str | os.PathLike[str] | FileObject"
 
 
 class FileObjectSource(Source):
-    """An open file as a bucket of one shard, read once from its current position; the caller closes it.
+    """An open file as a bucket of one shard, read from its current position; the caller closes it.
+
+    One that can seek is read again where that is needed.
 
     Args:
         file: the open file.
@@ -34,34 +37,46 @@ class FileObjectSource(Source):
     def __init__(self, file: FileObject, number: int = 1) -> None:
         self._file = file
         self.bucket = name_of(file, f"<stream {number}>")
+        self._start = _position(file)
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """List one input of unknown size and version."""
         return [ObjectInfo(self.bucket, None, None)]
 
     def abilities(self) -> Abilities:
-        """Return those of a stream."""
-        return READ_ONCE
+        """Return those of a stream, which may be one that can be read again."""
+        return replace(READ_ONCE, repeatable=self._start is not None)
 
     def open(self, item: ObjectInfo) -> ByteStream:
-        """Return the file itself."""
-        return _Borrowed(self._file, self.bucket)
+        """Return the file itself, at the position that it had."""
+        return _Borrowed(self._file, self.bucket, self._start)
 
     def locate(self, name: str) -> str:
         """Return the file's name."""
         return name
 
 
-class _Borrowed:
-    """An open file that the caller closes."""
+def _position(file: Any) -> int | None:
+    """Where an open file is; None if it cannot seek."""
+    try:
+        return file.tell() if file.seekable() else None
+    except (AttributeError, OSError, ValueError):
+        return None
 
-    def __init__(self, file: FileObject, name: str) -> None:
-        self._file = file
+
+class _Borrowed:
+    """An open file that the caller closes; if it can seek, several may read it, each at a position of its own."""
+
+    def __init__(self, file: FileObject, name: str, position: int | None) -> None:
+        self._file: Any = file
         self._name = name
+        self._position = position
 
     def read(self, size: int, /) -> bytes:
         """At most `size` bytes; b"" only at the end."""
         try:
+            if self._position is not None:
+                self._file.seek(self._position)
             data = self._file.read(size)
         except OSError:
             raise
@@ -73,6 +88,8 @@ class _Borrowed:
                 shard=self._name,
                 hint="open it in binary mode, without O_NONBLOCK",
             )
+        if self._position is not None:
+            self._position += len(data)
         return bytes(data)
 
     def close(self) -> None:

@@ -42,7 +42,7 @@ class TarsSource(Source):
         self._abilities = Abilities(
             seekable=all(each.seekable for each in able),
             repeatable=repeatable,
-            resumable=resumable and repeatable,
+            resumable=resumable and all(each.resumable for each in able),
             threads=threads,
         )
 
@@ -112,7 +112,7 @@ class StagesSource(ListSource):
         self._tars = tars
         self._open = open_stages
         self._stages = stages
-        self._repeatable = repeatable and bool(tars) and all(source.abilities().repeatable for source, _ in tars)
+        self._repeatable = repeatable and bool(tars) and all(source.abilities().resumable for source, _ in tars)
 
     def abilities(self) -> Abilities:
         """Return what the stages can do."""
