@@ -28,6 +28,7 @@ import tar2tf_cli.errors as errors
 from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError
 from tar2tf_cli.formats.bytestream import Readable
 from tar2tf_cli.formats.checksums import crc32c
+from tar2tf_cli.formats.cursor import Cursor
 from tar2tf_cli.formats.example_parser import parse
 from tar2tf_cli.formats.npy import read_array
 from tar2tf_cli.formats.tfrecord import FRAMING, frame, record_length, unframed
@@ -117,13 +118,10 @@ class StreamReader:
     """
 
     def __init__(self, stream: Readable, name: str, settings: str) -> None:
-        self._stream = stream
+        self._cursor = Cursor(stream, _CHUNK)
         self._name = name
         self._settings = settings
-        self._buffer = b""
-        self._position = 0
-        self._bytes = 0  # of those that are no longer in the buffer
-        self._crc = 0
+        self._crc = 0  # of the bytes that were taken
         self.report = InputReport()
         self.size: int | None = None
 
@@ -137,14 +135,14 @@ class StreamReader:
             DamagedShardError: when the stream is not whole.
             SourceError: when it comes from a transformer with other settings, or reading fails.
         """
-        key, count = "", 0
+        key, count, cursor = "", 0, self._cursor
         while True:
-            length = self._length()
+            length, before, crc = self._length(), cursor.offset, self._crc
             size = length + FRAMING
-            if length and self._buffer[self._position + 12 : self._position + 13] == b"\0":
+            if length and cursor.buffer[cursor.position + 12 : cursor.position + 13] == b"\0":
                 control = self._checked(self._whole(size))  # an end record has all errors of an input, and may be large
                 if control.startswith(_END):
-                    self._end(control, size, count)
+                    self._end(control, before, crc, count)
                     return
                 if not control.startswith(_KEY):
                     raise self._damage("the cluster's answer has a record of an unknown kind", "damaged")
@@ -166,49 +164,30 @@ class StreamReader:
         return self._accepted(control)
 
     def _length(self) -> int:
-        """The length of the next record's data, of which the first byte is in the buffer, too."""
-        if len(self._buffer) - self._position < 13:
-            self._fill(13)
-        header = self._buffer[self._position : self._position + 12]
+        """The length of the next record's data, of which the first byte is buffered, too."""
+        cursor = self._cursor
+        if len(cursor.buffer) - cursor.position < 13 and cursor.fill(13) < 13:
+            raise self._cut()
         try:
-            return record_length(header)
+            return record_length(cursor.buffer[cursor.position : cursor.position + 12])
         except DamagedShardError as error:
             raise self._damage(error.message, error.kind) from None
 
     def _whole(self, size: int) -> bytes:
-        if len(self._buffer) - self._position < size:
-            self._fill(size)
-        framed = self._buffer[self._position : self._position + size]
-        self._position += size
+        framed = self._cursor.take(size)
+        if len(framed) < size:
+            raise self._cut()
+        self._crc = crc32c(framed, self._crc)
         return framed
 
     def _pieces(self, size: int) -> Iterator[bytes]:
         """The bytes of a large record, as they come."""
-        while size:
-            if self._position == len(self._buffer):
-                self._fill(1)
-            piece = self._buffer[self._position : self._position + size]
-            self._position += len(piece)
+        for piece in self._cursor.pieces(size):
+            self._crc = crc32c(piece, self._crc)
             size -= len(piece)
             yield piece
-
-    def _fill(self, size: int) -> None:
-        """Fill the buffer to at least `size` bytes."""
-        self._leave(self._position)
-        chunks, have = [self._buffer], len(self._buffer)
-        while have < size:
-            chunk = self._stream.read(max(_CHUNK, size - have))
-            if not chunk:
-                raise self._damage("the cluster's answer ends before its end record", "truncated")
-            chunks.append(chunk)
-            have += len(chunk)
-        self._buffer = b"".join(chunks)
-
-    def _leave(self, end: int) -> None:
-        """Drop the buffer up to `end`, and count its bytes."""
-        self._crc = crc32c(self._buffer[:end], self._crc)
-        self._bytes += end
-        self._buffer, self._position = self._buffer[end:], self._position - end
+        if size:
+            raise self._cut()
 
     def _checked(self, framed: bytes) -> bytes:
         try:
@@ -216,16 +195,15 @@ class StreamReader:
         except DamagedShardError as error:
             raise self._damage(error.message, error.kind) from None
 
-    def _end(self, control: bytes, size: int, count: int) -> None:
-        """Compare what came with what the end record says was sent."""
-        self._leave(self._position - size)
+    def _end(self, control: bytes, size: int, crc: int, count: int) -> None:
+        """Compare what came before the end record with what it says was sent."""
         end = self._accepted(control)
-        if (end["records"], end["bytes"]) != (count, self._bytes):
+        if (end["records"], end["bytes"]) != (count, size):
             sent = f"{end['records']:,} records in {end['bytes']:,} bytes"
-            raise self._damage(f"the cluster sent {sent}, but {count:,} in {self._bytes:,} arrived", "truncated")
-        if end["crc32c"] != self._crc:
+            raise self._damage(f"the cluster sent {sent}, but {count:,} in {size:,} arrived", "truncated")
+        if end["crc32c"] != crc:
             raise self._damage("the CRC of the cluster's answer does not match", "data_crc")
-        if len(self._buffer) > size or self._stream.read(1):
+        if self._cursor.fill(1):
             raise self._damage("the cluster's answer goes on after its end record", "damaged")
         self.report, self.size = InputReport.from_json(end["report"]), end["size"]
 
@@ -246,9 +224,11 @@ class StreamReader:
             fault["shard"] = self._name
         return end
 
+    def _cut(self) -> DamagedShardError:
+        return self._damage("the cluster's answer ends before its end record", "truncated")
+
     def _damage(self, message: str, kind: str) -> DamagedShardError:
-        offset = self._bytes + self._position
-        return DamagedShardError(f"{message} (byte {offset:,})", kind=kind, shard=self._name)
+        return DamagedShardError(f"{message} (byte {self._cursor.offset:,})", kind=kind, shard=self._name)
 
 
 def text_of_error(error: Tar2tfError) -> str:

@@ -85,15 +85,19 @@ class Cursor:
 
     def take(self, size: int) -> bytes:
         """Return the next bytes, which are fewer only at the end."""
+        end = self.position + size
+        if end <= len(self.buffer):
+            data, self.position = self.buffer[self.position : end], end
+            return data
         if not _COPIED[0] <= size < _COPIED[1]:
             return b"".join(self.pieces(size))
-        data = BytesIO()  # which needs no memory for a copy
-        data.seek(size - 1)
-        data.write(b"\0")  # gets all memory at once
-        data.seek(0)
-        data.writelines(self.pieces(size))
-        data.truncate()
-        return data.getvalue()
+        whole = BytesIO()  # which needs no memory for a copy
+        whole.seek(size - 1)
+        whole.write(b"\0")  # gets all memory at once
+        whole.seek(0)
+        whole.writelines(self.pieces(size))
+        whole.truncate()
+        return whole.getvalue()
 
     def pieces(self, size: int) -> Iterator[bytes]:
         """The next bytes, in pieces as they come; fewer only at the end."""
