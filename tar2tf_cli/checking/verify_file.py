@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.checking.check_tfrecord import Checker, Findings, check_tfrecord
@@ -102,6 +103,8 @@ class _FileCheck:
                 report.bytes = shard.size
                 self._check(shard, report, regroup=regroup)
                 report.bytes = shard.size
+                if report.format == "tfrecord" and shard.seekable and not report.faults:
+                    _compare_index(self.item, report)
                 if shard.unusual and report.format == "tfrecord":
                     report.add(Fault("trailing_garbage", f"{shard.unusual}; decompress the file and compress it again"))
         except SourceError as error:
@@ -254,6 +257,23 @@ def _compare(claim: ShardEntry, stored: _Stored, report: FileReport) -> None:
         report.add(Fault("count", f"the file has {report.records:,} records, but {claim.records:,} in the manifest"))
     if stored.read_to_end and report.bytes == claim.bytes and digest(stored.crc) != claim.digest:
         report.add(Fault("digest", f"the file's digest is {digest(stored.crc)}, but {claim.digest} in the manifest"))
+
+
+def _compare_index(item: ObjectInfo, report: FileReport) -> None:
+    """Compare PATH.idx, if there is one, with the lengths in a shard on the disk, which are read again for that."""
+    try:
+        index = open(f"{report.path}.idx", "rb")  # noqa: SIM115
+    except OSError:
+        return
+    with index, open(report.path, "rb", buffering=0) as shard:
+        wanted = RecordReader(shard, report.path, want="lengths", seeks=True, size=item.size).index_lines()
+        for number, (line, right) in enumerate(zip_longest(index, wanted), 1):
+            if line is None or right is None or line.split() != right.split():
+                says = f"says {line[:60].decode(errors='replace').strip()!r}" if line else "is missing"
+                should = f"should be {right.decode().strip()!r}" if right else "there are no more records"
+                message = f"its index says otherwise where its records are: line {number:,} {says}, but {should}"
+                report.add(Fault("index", message))
+                return
 
 
 # --- A tar ---

@@ -6,12 +6,11 @@ import os
 import queue
 import re
 import threading
-from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import reduce
-from itertools import accumulate, chain, islice, pairwise
+from itertools import accumulate, chain, islice
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from tar2tf_cli.conversion.sharding import Piece, Shard, ShardReport
@@ -480,11 +479,7 @@ def write_offsets(path: str) -> None:
     from tar2tf_cli.formats.record_reader import RecordReader
 
     with open(path, "rb", buffering=0) as stream, RecordFile(f"{path}.idx") as file:
-        reader = RecordReader(stream, path, want="lengths")
-        offsets = array("Q", (offset for offset, _ in reader))
-        offsets.append(reader.offset)
-        for start, end in pairwise(offsets):
-            line = b"%d %d\n" % (start, end - start)
+        for line in RecordReader(stream, path, want="lengths").index_lines():
             file.write([line], len(line))
 
 

@@ -75,7 +75,7 @@ class Indexes:
         if path:
             with suppress(OSError), open(path, "rb") as file:
                 yield unpack(file.read(), shard.name, str(shard.item.version), shard.size)
-        if beside:
+        if beside and shard.records is not None:  # lines that are joined, or missing, show by the number of records
             yield _beside(shard, ranges)
 
     def _scanned(self, shard: Shard, ranges: Ranges) -> Index:
@@ -344,19 +344,12 @@ class Records(Sequence[Any]):
         return error.at(shard=shard, member=f"record {span.record}", offset=span.start, hint=hint)
 
     def _indexed_again(self, span: _Span) -> _Span | None:
-        """Return where a record is by the lengths in its shard, if the index beside the shard says otherwise.
-
-        Raises:
-            DamagedShardError: when the shard has another number of records than the index.
-        """
-        shard, index = self._shards[span.place], self._index(span.place)
+        """Return where a record is by the lengths in its shard, if the index beside the shard says otherwise."""
+        shard = self._shards[span.place]
         try:
             found = self._where.find(shard, self._ranges(span.place), beside=False)
         except DamagedShardError:
             return None
-        if len(found) != len(index):
-            message = f"has {len(found) - 1:,} records, but {len(index) - 1:,} in the index beside it"
-            raise DamagedShardError(message, kind="count", shard=shard.name, hint="delete the index")
         self._indexes[span.place] = found
         start, end = int(found[span.record]), int(found[span.record + 1])
         return None if (start, end) == (span.start, span.end) else span._replace(start=start, end=end)

@@ -214,6 +214,11 @@ class RecordReader:
         finally:
             cursor.put_back(bytes(window[start:end]))
 
+    def index_lines(self) -> Iterator[bytes]:
+        """The lines of an index, each with the offset of a record and its size, framing included."""
+        for offset, _ in self:
+            yield b"%d %d\n" % (offset, self._cursor.offset - offset)
+
     # --- Damage ---
 
     def undamaged(self) -> Iterator[tuple[int, bytes]]:

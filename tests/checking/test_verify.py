@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -130,9 +131,32 @@ def test_a_first_record_whose_length_looks_like_gzip_is_no_damage(
     assert (ran.code, ran.json["ok"], ran.json["records"]) == (0, True, 3)
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda lines: lines, None),
+        (lambda lines: [*lines[:3], b"%d %d" % (3 * 40, 2 * 40), *lines[5:]], "line 4 says"),
+        (lambda lines: lines[:-1], "line 9 is missing, but should be"),
+        (lambda lines: [*lines, b"999 1"], "line 10 says '999 1', but there are no more records"),
+    ],
+    ids=["right", "two lines joined", "a line less", "a line more"],
+)
+def test_an_index_beside_a_shard_is_checked(
+    tmp_path: Path, run: Callable[..., Ran], change: Callable[[list[bytes]], list[bytes]], words: str | None
+) -> None:
+    records = some_examples(9)
+    ends = list(accumulate((len(framed(record)) for record in records), initial=0))
+    lines = [b"%d %d" % (start, end - start) for start, end in pairwise(ends)]
+    write(tmp_path / "x.record", framed(*records))
+    write(tmp_path / "x.record.idx", b"".join(line + b"\n" for line in change(lines)))
+    ran = run(tmp_path, "--json")
+    assert [kind for *_, kind in faults_of(ran)] == (["index"] if words else [])
+    if words:
+        assert words in ran.json["files"][0]["faults"][0]["message"]
+
+
 def test_what_is_not_a_shard_of_a_directory_is_skipped_and_reported(tmp_path: Path, run: Callable[..., Ran]) -> None:
     write(tmp_path / "train.record", framed(*some_examples(2)))
-    write(tmp_path / "train.record.idx", b"0 99\n")
     write(tmp_path / ".hidden", framed(*some_examples(2)))
     write(tmp_path / "README.md", b"# Read me\n")
     write(tmp_path / "folder" / "x.record", framed(*some_examples(2)))

@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checked import an_example, flipped, framed, some_examples, write
+from makers import tar_of
 from reading import assert_same, in_a_fork
 from servers import FaultyServer
 from shards import PHOTOS, tar2tf
@@ -228,14 +229,15 @@ def lines(counts: list[int]) -> bytes:
     return b"".join(b"%d %d\n" % pair for pair in zip(ends, counts, strict=False))
 
 
-def test_an_index_beside_a_shard_saves_the_scan(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_beside_a_shard_saves_the_scan_where_a_manifest_says_how_many_records_there_are(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = photos / "indexed"
     assert tar2tf("convert", PHOTOS, "-o", out / "a-<>.record", "--num-shards", "2", "--index").returncode == 0
     scanned = scans(monkeypatch)
-    for path in (manifest_of(out), out / "a-*.record"):
-        assert [item["__key__"] for item in open_records(path)] == [
-            item["__key__"] for item in load_dataset(manifest_of(out)).as_numpy_iterator()
-        ]
+    assert [item["__key__"] for item in open_records(manifest_of(out))] == [
+        item["__key__"] for item in load_dataset(manifest_of(out)).as_numpy_iterator()
+    ]
     assert scanned == []
 
 
@@ -247,29 +249,41 @@ def test_an_index_of_another_shard_is_not_used(records: list[bytes], tmp_path: P
     assert list(open_records(path, raw=True)) == [b"x" * 20, b"y" * 20]
 
 
-def stale(path: Path) -> None:
-    """Put an index beside a shard of 1,000 records that is wrong about two of those that are not looked at first."""
-    sizes = [56] * 1000
-    sizes[501], sizes[502] = 55, 57
-    write(Path(f"{path}.idx"), lines(sizes))
+def indexed(folder: Path, sizes: list[int]) -> Path:
+    """The manifest of a shard of 1,000 records of equal sizes, beside which there is an index with other ones."""
+    tar = write(folder / "in.tar", tar_of([(f"{number:04}.txt", b"%040d" % number) for number in range(1000)]))
+    assert tar2tf("convert", tar, "-o", folder / "out" / "a.record").returncode == 0
+    write(folder / "out" / "a.record.idx", lines(sizes))
+    return manifest_of(folder / "out")
+
+
+def size_of_each(folder: Path) -> int:
+    return (folder / "out" / "a.record").stat().st_size // 1000
+
+
+def texts(found: Any) -> list[int]:
+    return [int(item["txt"]) for item in found]
 
 
 def test_an_index_that_turns_out_to_be_wrong_is_replaced(tmp_path: Path) -> None:
-    whole = [b"%040d" % number for number in range(1000)]
-    path = write(tmp_path / "a.record", framed(*whole))
-    stale(path)
+    manifest = indexed(tmp_path, [])
+    sizes = [size_of_each(tmp_path)] * 1000
+    sizes[501], sizes[502] = sizes[501] - 1, sizes[502] + 1
+    write(tmp_path / "out" / "a.record.idx", lines(sizes))
     for read in (lambda r: r[501], lambda r: r[502], lambda r: [*r][501], lambda r: r.__getitems__([501])[0]):
-        assert read(open_records(path, raw=True)) in whole[501:503]
-    assert list(open_records(path, raw=True)) == whole
+        assert texts([read(open_records(manifest))])[0] in (501, 502)
+    assert texts(open_records(manifest)) == [*range(1000)]
 
 
-def test_an_index_that_has_another_number_of_records_is_an_error_that_names_it(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.record", framed(*[b"%040d" % number for number in range(1000)]))
-    sizes = [56] * 1000
-    sizes[501:503] = [112]
-    write(tmp_path / "a.record.idx", lines(sizes))
-    with pytest.raises(DamagedShardError, match="999 in the index beside it; delete the index"):
-        open_records(path, raw=True)[501]
+@pytest.mark.parametrize("by_manifest", [True, False])
+@pytest.mark.parametrize("change", ["two lines are joined", "the last lines are joined"])
+def test_an_index_with_joined_lines_gives_no_other_record(tmp_path: Path, change: str, by_manifest: bool) -> None:
+    manifest = indexed(tmp_path, [])
+    size, at = size_of_each(tmp_path), 149 if change == "two lines are joined" else 998
+    write(tmp_path / "out" / "a.record.idx", lines([size] * at + [2 * size] + [size] * (998 - at)))
+    records = open_records(manifest if by_manifest else tmp_path / "out" / "a.record")
+    assert texts(records[number] for number in (at + 1, at, 0, 999)) == [at + 1, at, 0, 999]
+    assert len(records) == 1000
 
 
 @pytest.mark.parametrize("options", [(), ("--index",)])
