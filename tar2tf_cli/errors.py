@@ -355,6 +355,18 @@ def write_errors(path: str, place: str = "choose another place") -> Iterator[Non
         raise write_failed(path, error, place) from None
 
 
+def reason(error: Exception) -> str:
+    """Say what is wrong with a value without the words of Python's own functions."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"the bytes are not UTF-8 text (position {error.start})"
+    if isinstance(error, OverflowError) and "int too" in str(error):
+        return "a value does not fit in 64 bits"
+    if type(error).__name__ == "JSONDecodeError":
+        return f"the text is not JSON: {error}"
+    text = str(error)
+    return text.partition(": ")[2] if text.startswith(("invalid literal for int", "could not convert")) else text
+
+
 def meant(name: object, known: Iterable[object]) -> str:
     """`; did you mean 'NEAREST'?`, or nothing when no known name is similar."""
     from difflib import get_close_matches

@@ -159,6 +159,31 @@ def all_commands() -> dict[str, click.Command]:
     return found
 
 
+VARIABLES: Final = (
+    "TAR2TF_PURE",
+    "TAR2TF_MIN_RATE",
+    "TAR2TF_ETL_SETTINGS",
+    "TAR2TF_ETL_FOR_A_RUN",
+    "TAR2TF_MOUNT_PATHS",
+)
+"""Variables of ours that belong to no option."""
+
+
+def _check_variables() -> None:
+    """Refuse a variable whose name is nearly that of one of ours, as it would do nothing."""
+    given = [name for name in os.environ if name.startswith("TAR2TF_") and name not in VARIABLES]
+    if not given:
+        return
+    from difflib import get_close_matches
+
+    options = [str(param.envvar or "") for command in all_commands().values() for param in command.params]
+    known = [name.removeprefix("TAR2TF_") for name in (*options, *VARIABLES) if name]
+    for name in given:
+        near = get_close_matches(name.removeprefix("TAR2TF_"), known, 1, 0.75)
+        if near and name.removeprefix("TAR2TF_") not in known:
+            raise UsageError(f"there is no variable {name}; did you mean TAR2TF_{near[0]}?", hint="unset or rename it")
+
+
 def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line and exit: 0 done, 1 findings, 2 usage, 3 input or output failed, 130 interrupted.
 
@@ -221,6 +246,7 @@ def _drop_output() -> None:
 def _run(args: list[str] | None) -> int:
     if "_TAR2TF_COMPLETE" in os.environ:
         cli.get_command(click.Context(cli), "completion")  # whose module adds the shells
+    _check_variables()
     try:
         code: Any = cli.main(args, prog_name="tar2tf", standalone_mode=False)
     except click.ClickException as error:

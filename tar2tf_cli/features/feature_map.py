@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final, Literal, get_args
 
-from tar2tf_cli.errors import SampleError, UsageError, meant
+from tar2tf_cli.errors import SampleError, UsageError, meant, reason
 from tar2tf_cli.features.presets import Make, Preset
 from tar2tf_cli.formats.example import Feature, Features, bytes_list, float_list, int64_list, packed_floats, raw, scalar
 from tar2tf_cli.formats.stored import StoredBytes, whole
@@ -20,8 +19,10 @@ TypeName = Literal["int64", "int64_list", "float", "float_list", "bytes", "bytes
 TYPES: Final[tuple[str, ...]] = get_args(TypeName)
 
 
-_PYTHONS_WORDS: Final = re.compile(r"(?s)^(?:invalid literal for int.*?|could not convert .*?): (.*)")
-"""What int and float say of text that is not a number."""
+def _called(value: Any) -> str:
+    """What a value is, in the words of JSON where it has one."""
+    names = {type(None): "null", dict: "an object", list: "a list", tuple: "a list"}
+    return names.get(type(value)) or f"a value of type {type(value).__name__}"
 
 
 class MissingFeatureError(SampleError):
@@ -119,7 +120,7 @@ def give_types(values: dict[str, Any], types: Mapping[str, TypeName]) -> None:
             try:
                 values[name] = _typed(values[name], kind)
             except (ValueError, OverflowError, TypeError) as error:
-                raise SampleError(f"{name!r} is not of type {kind}: {error}") from None
+                raise SampleError(f"{name!r} is not of type {kind}: {reason(error)}") from None
 
 
 def _as_features(values: dict[str, Any]) -> Features:
@@ -137,7 +138,7 @@ def _as_features(values: dict[str, Any]) -> Features:
         try:
             features[name] = _by_value(value)
         except (ValueError, OverflowError, TypeError) as error:
-            raise SampleError(f"{name!r} cannot become a feature: {error}") from None
+            raise SampleError(f"{name!r} cannot become a feature: {reason(error)}") from None
         if hasattr(value, "dtype") and value.shape:
             features[f"{name}/shape"] = _shape(value.shape)
     return features
@@ -227,11 +228,12 @@ def _typed(value: Any, kind: TypeName) -> bytes | StoredBytes | Feature:
     numbers, whole_ones = _numbers(value), kind.startswith("int64")
     try:
         feature = int64_list(map(_integer, numbers)) if whole_ones else float_list(map(float, numbers))
-    except ValueError as error:
-        what = "a whole number" if whole_ones else "a number"
-        raise ValueError(_PYTHONS_WORDS.sub(rf"\1 is not {what}", str(error))) from None
     except OverflowError:
         raise OverflowError(f"a value does not fit in {'64 bits' if whole_ones else 'a float32'}") from None
+    except (ValueError, TypeError) as error:
+        odd = next((number for number in numbers if not isinstance(number, (str, int, float))), None)
+        given = reason(error) if isinstance(error, ValueError) else _called(odd)
+        raise ValueError(f"{given} is not {'a whole number' if whole_ones else 'a number'}") from None
     if kind.endswith("_list"):
         return feature
     if len(numbers) != 1:
@@ -267,5 +269,5 @@ def _as_bytes(value: Any) -> bytes:
 
 def _integer(value: Any) -> int:
     if isinstance(value, float) and not value.is_integer():
-        raise ValueError(f"{value!r} is not a whole number")
+        raise ValueError(f"could not convert it: {value!r}")
     return int(value)

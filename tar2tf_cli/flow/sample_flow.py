@@ -244,7 +244,7 @@ def flow(
                     raise result
                 yield finish(key, result)
             except SampleError as error:
-                on_fault(error.at(key=key, **place))
+                on_fault(_of_input(error, key, place))
         return
     for item in items:
         if type(item) is Batch:
@@ -260,8 +260,14 @@ def flow(
                     yield finish(key, result)
                 left = False
             except SampleError as error:
-                on_fault(error.at(key=key, **where()))
+                on_fault(_of_input(error, key, where()))
                 left = results is not None
+
+
+def _of_input(error: SampleError, key: str, place: Mapping[str, Any]) -> SampleError:
+    """The error with the key that the sample has in the input, whatever ops made of it, and its place there."""
+    error.key = key or error.key
+    return error.at(**place)
 
 
 def context_of(conversion: Conversion) -> OpContext:

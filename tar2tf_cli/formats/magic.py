@@ -36,7 +36,8 @@ _MAGIC: Final = (
     (b"ARROW1", "arrow"),
     (b"\x89HDF\r\n\x1a\n", "hdf5"),
 )
-_FETCH: Final = "if it is an error page or a Git LFS pointer, fetch the shard itself"
+_FETCH: Final = "if it is an error page, fetch the shard itself"
+_ROWS: Final = "for rows of a CSV file, name the class that makes examples of them: convert --from examples"
 _IMAGES: Final = "for images, name their folder with convert --from imagefolder"
 _ADVICE: Final = {
     "zip": ("a zip archive", "unzip it and make a tar of what it holds, such as tar cf x.tar --sort=name -C FOLDER ."),
@@ -101,4 +102,15 @@ def _text(head: bytes) -> tuple[str, str] | None:
     words = text.split()
     if not words or len(text.encode()) < len(head) - 3 or not "".join(words).isprintable():
         return None
-    return f"text that begins with {' '.join(words)[:40]!r}", _FETCH
+    if text.startswith("version https://git-lfs"):
+        return "a Git LFS pointer", "fetch what it points to: git lfs pull"
+    return f"text that begins with {' '.join(words)[:40]!r}", _ROWS if _are_rows(text) else _FETCH
+
+
+def _are_rows(text: str) -> bool:
+    """Whether text looks like CSV: its first lines have the same number of separators."""
+    lines = text.splitlines()[:5]
+    if len(lines) < 3 or lines[0].startswith("<"):
+        return False
+    counts = [{line.count(mark) for line in lines[:-1]} for mark in ",;\t"]
+    return any(len(count) == 1 and 0 not in count for count in counts)

@@ -15,7 +15,7 @@ from functools import partial, wraps
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
-from tar2tf_cli.errors import ProblemsError, SampleError, UsageError, failure, meant
+from tar2tf_cli.errors import ProblemsError, SampleError, Tar2tfError, UsageError, failure, meant
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS, whole, whole_sample
 from tar2tf_cli.ops.rules import JsonSchema, Rule
@@ -175,6 +175,7 @@ class Op:
         own_code: whether it calls a function of the user.
         only: what it works on, samples or examples; None for both.
         by_name: whether it uses only entries that it names, so that large ones may stay in files; see `entry`.
+        gives_names: whether the sample may have another key or other names of entries afterwards.
     """
 
     name: ClassVar[str]
@@ -185,6 +186,7 @@ class Op:
     own_code: ClassVar[bool] = False
     only: ClassVar[Kind | None] = "sample"
     by_name: ClassVar[bool] = False
+    gives_names: ClassVar[bool] = False
 
     @property
     def bound(self) -> Sequence[Any]:
@@ -343,8 +345,14 @@ def parse_op(item: Any) -> Op:
         raise UsageError(f"{name} {error}", hint=f"write {OPS[name].usage}") from None
 
 
-def apply_ops(sample: Sample, ops: Sequence[Op], context: OpContext) -> Iterator[Sample]:
+def apply_ops(sample: Sample, ops: Sequence[Op], context: OpContext, *, renamed: bool = False) -> Iterator[Sample]:
     """Apply ops to a sample in order; yield the resulting samples, if any.
+
+    Args:
+        sample: the sample.
+        ops: the ops.
+        context: what they may depend on.
+        renamed: whether names in the sample may no longer be those of its members.
 
     Raises:
         SampleError: when an op fails.
@@ -355,15 +363,23 @@ def apply_ops(sample: Sample, ops: Sequence[Op], context: OpContext) -> Iterator
         try:
             result = op.apply(sample if op.by_name else whole_sample(sample), context)
         except RAISED as error:
-            raise failure(f"{op.name} failed:", error) from error
+            raise _located(failure(f"{op.name} failed:", error), op, renamed=renamed) from error
+        renamed = renamed or op.gives_names
         if result is None:
             return
         if not isinstance(result, dict):
             for one in result:
-                yield from apply_ops(one, ops[position + 1 :], context)
+                yield from apply_ops(one, ops[position + 1 :], context, renamed=renamed)
             return
         sample = result
     yield sample
+
+
+def _located(error: Tar2tfError, op: Op, *, renamed: bool) -> Tar2tfError:
+    """The error, without the name of a member that is not in the shard."""
+    if renamed and error.member:
+        error.message, error.member = f"entry {getattr(op, 'ext', error.member)!r}: {error.message}", None
+    return error
 
 
 def keyword_aliases(cls: T, **aliases: str) -> None:

@@ -81,6 +81,7 @@ class Rename(Op):
     usage = "rename:NAME=SOURCE[,SOURCE...]"
     examples = ("rename:image=jpg,jpeg", "rename:image=png,label=cls")
     by_name = True
+    gives_names = True
 
     def __init__(self, renames: Mapping[str, Any] | None = None, **more: Any) -> None:
         pairs = {**(renames or {}), **more}

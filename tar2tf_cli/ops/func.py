@@ -33,6 +33,7 @@ class Func(Op):
     usage = "func:MODULE:NAME or func:FILE.py:NAME"
     examples = ("func:crop.py:crop", "func:package.module:function")
     own_code = True
+    gives_names = True
 
     def __init__(self, func: Callable[[Sample], Any] | str, ext_name: str | None = None) -> None:
         self.func: Callable[[Sample], Any] = load_object(func) if isinstance(func, str) else func

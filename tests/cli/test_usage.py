@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
 import click
 import pytest
 
+import tar2tf_cli
 from checked import framed
 from shards import (
     convert,
@@ -17,7 +19,7 @@ from shards import (
     tar2tf,
     write_tar,
 )
-from tar2tf_cli.cli import all_commands, cli
+from tar2tf_cli.cli import VARIABLES, all_commands, cli
 from tar2tf_cli.ops import OPS
 
 # --- Help and near misses ---
@@ -347,3 +349,20 @@ def test_a_number_that_comes_from_a_variable_is_named_with_it(option: str) -> No
     variable = "TAR2TF_" + option.rpartition("--")[2].replace("-", "_").upper()
     done = tar2tf("convert", "x", "-o", "y", env={variable: "x"})
     assert (done.returncode, done.stderr) == (2, f"error: {option} ({variable}) must be a whole number, not 'x'\n")
+
+
+def test_a_variable_with_nearly_the_name_of_one_of_ours_is_refused() -> None:
+    done = tar2tf("convert", "x", "-o", "y", env={"TAR2TF_LIMT": "1"})
+    assert (done.returncode, done.stderr.splitlines()[0]) == (
+        2,
+        "error: there is no variable TAR2TF_LIMT; did you mean TAR2TF_LIMIT?",
+    )
+    done = tar2tf("ops", "cast", env={"TAR2TF_OWN_IMAGES": "1"})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_variable_of_the_package_is_known() -> None:
+    text = "".join(path.read_text() for path in Path(tar2tf_cli.__file__).parent.rglob("*.py"))
+    options = {str(getattr(param, "envvar", "")) for command in all_commands().values() for param in command.params}
+    used = set(re.findall(r'"(TAR2TF_[A-Z_]*[A-Z])"', text))
+    assert used <= options | set(VARIABLES)

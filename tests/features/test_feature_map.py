@@ -377,3 +377,21 @@ def test_a_feature_that_a_preset_made_gets_no_other_type(kind: Any) -> None:
 def test_whole_floats_are_integers() -> None:
     found = FeatureMap({"v": "int64_list"}).features({"__key__": "k", "v": [1.0, 2.0]})
     assert found["v"] == int64_list([1, 2])
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "what"),
+    [
+        ({"a": 1}, "int64", "an object is not a whole number"),
+        ([None], "float_list", "null is not a number"),
+        ([[1], [2]], "int64_list", "a list is not a whole number"),
+        (1.5, "int64", "1.5 is not a whole number"),
+        (b"\xff", "int64", "the bytes are not UTF-8 text (position 0)"),
+        ("[1, 2", "int64_list", "the text is not JSON: Expecting ',' delimiter: line 1 column 6 (char 5)"),
+        (2**70, None, "a value does not fit in 64 bits"),
+    ],
+)
+def test_a_value_that_does_not_fit_its_type_is_named_in_our_own_words(value: Any, kind: Any, what: str) -> None:
+    with pytest.raises(SampleError) as caught:
+        FeatureMap({"x": kind} if kind else {}).features({"__key__": "k", "x": value})
+    assert caught.value.message.endswith(f": {what}")

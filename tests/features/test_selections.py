@@ -269,7 +269,7 @@ def test_selected_values_take_the_type_they_are_given(source: str, kind: str, va
         ("json:words", "bytes", "list"),
         ("json:words", "int64_list", "'one' is not a whole number"),
         ("json:score", "int64", "0.5 is not a whole number"),
-        ("jpg", "int64", "utf-8"),
+        ("jpg", "int64", "UTF-8"),
         ("txt", "float", "is not a number"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from op_cases import IMAGES, D, encoded, run
-from shards import write_tar
+from shards import tar2tf, write_tar
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.errors import ImageError, SampleError, Tar2tfError
 from tar2tf_cli.ops import (
@@ -93,3 +93,19 @@ def test_an_op_on_an_entry_that_is_not_there_names_those_that_are(bucket: Path, 
 def test_encode_refuses_floats(bucket: Path, tmp_path: Path) -> None:
     with pytest.raises(Tar2tfError, match=r"sample 0000.*encode.*float32"):
         run(bucket, tmp_path, Decode("jpg"), Resize("jpg", 8), Encode("jpg"))
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_a_faulty_sample_has_the_key_that_it_has_in_the_shard(threads: str, tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", [("0001", {"jpg": b"no image"})])
+    own = tmp_path / "own.py"
+    own.write_text("def rekey(sample):\n    return {**sample, '__key__': 'other'}\n")
+    for ops, what in (
+        (["rename:image=jpg", "decode:image"], "sample 0001, offset 0: entry 'image': not a BMP, JPEG or PNG"),
+        ([f"func:{own}:rekey", "decode:jpg"], "sample 0001, offset 0: entry 'jpg': not a BMP, JPEG or PNG"),
+        (["decode:jpg"], "member 0001.jpg, offset 0: not a BMP, JPEG or PNG"),
+    ):
+        words = [word for op in ops for word in ("--op", op)]
+        done = tar2tf("convert", tmp_path / "a.tar", "-o", tmp_path / "x.record", "-j", threads, *words)
+        assert done.returncode == 3
+        assert what in done.stderr

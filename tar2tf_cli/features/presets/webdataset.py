@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from tar2tf_cli.errors import SampleError
+from tar2tf_cli.errors import SampleError, reason
 from tar2tf_cli.features.presets import Preset
 from tar2tf_cli.formats.npy import read_array
 from tar2tf_cli.formats.stored import StoredBytes, whole
@@ -34,7 +34,7 @@ def _basic(name: str, value: Any) -> Any:
     try:
         return _BASIC[kind](value)
     except (ValueError, RecursionError) as error:
-        raise SampleError(f"entry {name!r} cannot be decoded as {kind}: {error}") from None
+        raise SampleError(f"entry {name!r} cannot be decoded as {kind}: {reason(error)}") from None
 
 
 def _text_only(value: bytes) -> bytes:
