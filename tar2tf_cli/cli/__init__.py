@@ -164,6 +164,7 @@ VARIABLES: Final = (
     "TAR2TF_MIN_RATE",
     "TAR2TF_ETL_SETTINGS",
     "TAR2TF_ETL_FOR_A_RUN",
+    "TAR2TF_ETL_NODES",
     "TAR2TF_MOUNT_PATHS",
 )
 """Variables of ours that belong to no option."""

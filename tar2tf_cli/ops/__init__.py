@@ -6,6 +6,7 @@ the others is known to flags, spec files and Python once it is there.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,9 +28,17 @@ _FIRST: Final = ("base", "image", "fields", "func", "select")
 """The files whose ops are listed first, in this order."""
 
 
+@cache
 def _imported() -> list[Any]:
+    """The modules of all files here; their ops are listed in the same order, whichever was imported before."""
     names = dict.fromkeys((*_FIRST, *files_in(__name__)))
-    return [import_module(f"{__name__}.{name}") for name in names]
+    modules = [import_module(f"{__name__}.{name}") for name in names]
+    ops = modules[0].OPS
+    by_file = [(name, op) for module in modules for name, op in ops.items() if op.__module__ == module.__name__]
+    ordered = {**dict(by_file), **ops}
+    ops.clear()
+    ops.update(ordered)
+    return modules
 
 
 def __getattr__(name: str) -> Any:
