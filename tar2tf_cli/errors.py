@@ -10,7 +10,7 @@ Tar2tfError                 exit code 3: input or output failed; the same comman
 │   │   └── NoShardsError               it has objects, none of which is a shard
 │   └── DamagedShardError       a file exists, but is not a whole tar or TFRecord
 ├── SampleError             one sample cannot become an example (`--on-error skip` skips it)
-│   ├── LinkError               an entry is a link that cannot be followed
+│   ├── EntryError              an entry is a member that cannot be read, such as a link that leads nowhere
 │   ├── NotAdjacentError        a key appears again after other keys
 │   └── ImageError              an image cannot be decoded, resized or encoded
 ├── StageError              a stage of a Pipeline raised, or returned something invalid
@@ -224,13 +224,19 @@ class SampleError(Tar2tfError):
         kind: a word for the fault, as `verify --json` prints it, where its place does not tell.
     """
 
-    kind: ClassVar[str | None] = None
+    kind: str | None = None
 
 
-class LinkError(SampleError):
-    """An entry is a link that cannot be followed."""
+class EntryError(SampleError):
+    """An entry is a member of a tar that cannot be read: a link that leads nowhere, or of a kind without plain data.
 
-    kind = "link"
+    Args:
+        kind: a word for the fault.
+    """
+
+    def __init__(self, message: str, *, kind: str = "link", **where: Any) -> None:
+        super().__init__(message, **where)
+        self.kind = kind
 
 
 class NotAdjacentError(SampleError):

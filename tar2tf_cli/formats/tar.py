@@ -1,17 +1,17 @@
 """Tar bytes to members: ustar, GNU and pax headers, read from a stream, every cut and every oddity found out.
 
 A member's offset counts bytes of the tar itself (after decompression). Formats: POSIX.1-1988 ustar, POSIX.1-2001
-pax, and GNU tar's extensions (tar(5)); what no training shard needs (sparse files) is refused by name.
+pax, and GNU tar's extensions (tar(5)). What no training shard needs, such as a sparse file, is refused by its name.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 from zlib import adler32
 
-from tar2tf_cli.errors import AGAIN, DamagedShardError
+from tar2tf_cli.errors import AGAIN, DamagedShardError, EntryError, Lost
 from tar2tf_cli.formats.bytestream import Readable
 from tar2tf_cli.formats.cursor import Cursor
 from tar2tf_cli.formats.magic import foreign
@@ -38,11 +38,10 @@ def size_in(header: bytes) -> int:
         field = header[148:156]
         expected = _sums.get(field)
         if expected is None:
-            expected = _sums[field] = (int(field[:6], 8) + sum(field) - 255) % 65521
-        if adler32(header) & 0xFFFF == expected and header[135] in b"\0 ":
-            size = int(header[124:135], 8)
-            if size >= 0:
-                return size
+            expected = _sums[field] = (_octal(field[:6]) + sum(field) - 255) % 65521
+        digits = header[124:135]
+        if adler32(header) & 0xFFFF == expected and header[135] in b"\0 " and digits.isdigit():
+            return int(digits, 8)
     except ValueError:
         pass
     return _any_size(header)
@@ -79,7 +78,18 @@ def _number(field: bytes) -> int:
     """
     if field[0] == 0x80:
         return int.from_bytes(field[1:], "big")
-    return int(field.lstrip(b" \0").partition(b"\0")[0] or b"0", 8)
+    return _octal(field.lstrip(b" \0").partition(b"\0")[0].rstrip(b" ") or b"0")
+
+
+def _octal(digits: bytes) -> int:
+    """Parse octal digits.
+
+    Raises:
+        ValueError: when there are others, or none; `int` alone accepts underscores and signs, too.
+    """
+    if not digits.isdigit():
+        raise ValueError("not a number")
+    return int(digits, 8)
 
 
 def name_in(header: bytes) -> str:
@@ -122,11 +132,12 @@ Member: TypeAlias = "tuple[str, bytes | StoredBytes, int, int]"
 """Name, data (b"" when only headers are read), size in bytes, offset of its first header."""
 
 
-class Links(Protocol):
-    """How the links of a tar are resolved."""
+class Entries:
+    """What becomes of members that are not plain files; in this class, all of them are skipped."""
 
     def wants(self, name: str) -> bool:
-        """Whether a link of this name is to be followed; others are skipped."""
+        """Whether a member of this name matters, as it would be an entry; others are skipped."""
+        return False
 
     def follow(self, name: str, target: str | None, offset: int) -> tuple[bytes | StoredBytes, int] | None:
         """Data and size of what a link stands for; None where it cannot be followed, which is reported then.
@@ -136,16 +147,28 @@ class Links(Protocol):
             target: name of the member that a hard link stands for; None for a symbolic link.
             offset: where the link's first header lies.
         """
+        return None
+
+    def refuse(self, error: EntryError) -> None:
+        """Receive the error for a member that matters and cannot be read."""
 
 
 _REGULAR: Final = ord("0")
+_FILES: Final = (b"0", b"\0", b"7")
 _EXTENSIONS: Final = (b"x", b"X", b"g", b"L", b"K")
 _EXTENSION_LIMIT: Final = 1 << 20
 _SIZE_DIGITS: Final = 20
 _DATALESS: Final = {b"1": "link", b"2": "link", b"3": "device", b"4": "device", b"5": "directory", b"6": "fifo"}
 _GNU_NAMES: Final = {b"L": "path", b"K": "linkpath"}
-_MOST_ZEROS: Final = 1 << 20  # GNU tar fills up records, of 10 KiB unless told otherwise
+_SPARSE: Final = "GNU.sparse.name"
+_VOLUME: Final = "GNU.volume.filename"
+_STATED: Final = ("path", "linkpath", "size", _SPARSE)
+_RECORD: Final = 20 * BLOCK  # what tar and most other writers fill up with zeros
+_MOST_ZEROS: Final = 1 << 20  # at the end of the last archive, as records may be larger
 _NOT_ANOTHER: Final = "the bytes after the end of the archive are not another archive"
+_UNREAD: Final = "is a {}, which tar2tf does not read"
+_PLAIN: Final = "make the shard again with regular files only"
+_ONE_VOLUME: Final = "the tar is one of several volumes: make the shard again without --multi-volume"
 _NOT_SPARSE: Final = "make the shard again without --sparse; bsdtar, the tar of macOS, needs --no-read-sparse"
 _ASK_FOR_END: Final = "fetch the shard again; if its writer ends archives in this way, pass --ignore-missing-end"
 
@@ -167,7 +190,7 @@ class TarReader:
         skipped: how many members were skipped, by reason.
         archives: how many archives the stream holds end to end.
         ended: whether the stream ended with end-of-archive blocks.
-        links: what becomes of links; all of them are skipped when None.
+        entries: what becomes of members that are not plain files.
 
     Raises:
         DamagedShardError: when the stream is not a whole tar; names shard, member and offset.
@@ -195,76 +218,108 @@ class TarReader:
         self._large = large
         self._headers_only = headers_only
         self._need_end = need_end
-        self._pax: dict[str, str] = {}
-        self._extended = False  # whether an extended header describes the next member
+        self._extension: dict[str, str] = {}  # what extended headers say of the next member
+        self._extended = False  # whether there are any
+        self._misread = False  # whether one of them could not be read
+        self._archive: int | None = 0  # offset at which the archive begins, if it is known
+        self._damaged = 0  # offset of the first header of the member that is damaged
         self.skipped: Counter[str] = Counter()
         self.archives = 0
         self.ended = False
-        self.links: Links | None = None
+        self.entries = Entries()
 
     def __iter__(self) -> Iterator[Member]:
         cursor, headers_only = self.cursor, self._headers_only
         start = 0
-        while True:
-            position = cursor.position
-            header = cursor.buffer[position : position + BLOCK]
-            if len(header) < BLOCK:
-                if not self._fill_header():
-                    break
+        try:
+            while True:
                 position = cursor.position
                 header = cursor.buffer[position : position + BLOCK]
-            offset = cursor.start + position
-            if not self._pax:
-                start = offset
-            if not header[0] and header == ZEROS:
-                self._end_of_archive()
-                continue
-            try:
-                size = size_in(header)
-            except ValueError:
-                raise self._not_a_header(offset) from None
-            self.ended = False
-            cursor.position = position = position + BLOCK
-            end = header.find(0)
-            if header[156] == _REGULAR and end < 100 and not header[345] and not self._extended:
-                name = text(header[:end])
-            else:
-                found = self._unusual(header, size, offset, start)
-                if not found:
+                offset = cursor.start + position
+                if not self._extended:
+                    start = offset
+                if len(header) < BLOCK:
+                    if not self._fill_header():
+                        break
+                    position = cursor.position
+                    header = cursor.buffer[position : position + BLOCK]
+                if not header[0] and header == ZEROS:
+                    self._end_of_archive()
                     continue
-                name, size, linked = found
-                if linked is not None:
-                    yield name, linked, size, start
-                    continue
-                position = cursor.position
-            padded = size + (-size & 511)
-            buffered = len(cursor.buffer) - position >= padded
-            if headers_only:
-                if buffered:
-                    cursor.position = position + padded
+                try:
+                    size = size_in(header)
+                except ValueError:
+                    raise self._not_a_header(offset) from None
+                self.ended = False
+                cursor.position = position = position + BLOCK
+                end = header.find(0)
+                if header[156] == _REGULAR and end < 100 and not header[345] and not self._extended:
+                    name = text(header[:end])
                 else:
-                    self._skip(padded, name)
-                yield name, b"", size, start
-            elif buffered:
-                cursor.position = position + padded
-                yield name, cursor.buffer[position : position + size], size, start
-            else:
-                yield name, self._data(size, name, offset), size, start
-        if not self.ended:
-            self._missing_end()
+                    unusual = self._unusual(header, size, offset, start)
+                    if not unusual:
+                        continue
+                    name, size, linked = unusual
+                    if linked is not None:
+                        yield name, linked, size, start
+                        continue
+                    position = cursor.position
+                padded = size + (-size & 511)
+                if len(cursor.buffer) - position >= padded:
+                    cursor.position = position + padded
+                    yield name, b"" if headers_only else cursor.buffer[position : position + size], size, start
+                elif size > MAX_RECORD:
+                    self._skip(size, name)
+                    message = f"is {size:,} bytes long; a tf.train.Example holds at most 2 GiB"
+                    error = EntryError(message, kind="too_large", member=name, hint="remove the sample")
+                    self._refuse("member of more than 2 GiB", error, start)
+                elif headers_only:
+                    self._skip(size, name)
+                    yield name, b"", size, start
+                else:
+                    yield name, self._data(size, name, offset), size, start
+            if not self.ended:
+                self._missing_end()
+        except DamagedShardError:
+            self._damaged = start
+            raise
 
-    def resume(self) -> bool:
-        """After damage, go to the next block that is a header; False when there is none up to the end."""
-        self._pax, self._extended, cursor = {}, False, self.cursor
+    def resume(self, error: DamagedShardError) -> bool:
+        """After damage, go to the next header, and note in the error what was lost; False when there is none."""
+        self._extension, self._extended = {}, False
+        try:
+            another = self._find_header()
+            ends = error.kind in ("bad_header", "zeroed")
+        except DamagedShardError:
+            another = ends = False
+        offset = self.offset
+        error.lost = Lost(self._damaged, offset if another or ends else None, max(offset - self._damaged, 0))
+        return another
+
+    def _find_header(self) -> bool:
+        """Go to the next block that is a header."""
+        if self._misread:
+            self._misread = False
+            self._skip_misnamed()
         while len(block := self._block()) == BLOCK:
             if block != ZEROS and is_header(block):
                 return True
-            cursor.position += BLOCK
+            self.cursor.position += BLOCK
+        self.cursor.position += len(block)
         return False
+
+    def _skip_misnamed(self) -> None:
+        """Skip a member whose extended headers were not all read, so that it would get a wrong name or size."""
+        while (block := self._block()) != ZEROS and is_header(block):
+            size = size_in(block)
+            self.cursor.skip(BLOCK + size + (-size & 511))
+            if block[156:157] not in _EXTENSIONS:
+                return
 
     def start_at(self, offset: int, end: int | None = None) -> None:
         """Go to the header at an offset, in a stream that can seek; what follows `end` is hardly read ahead."""
         self.cursor.seek(offset)
+        self._archive = None
         if end is not None:
             self.cursor.chunk = min(end - offset, self._most)
 
@@ -301,31 +356,64 @@ class TarReader:
         if kind in _EXTENSIONS:
             self._read_extension(kind, size, offset)
             return None
-        pax, self._pax, self._extended = self._pax, {}, False
-        name = pax.get("path") or name_in(header)
-        if kind == b"S" or any(key.startswith("GNU.sparse.") for key in pax):
-            message = "is a sparse file, which tar2tf does not read"
-            raise self._damage(message, "sparse", offset, member=name, hint=_NOT_SPARSE)
-        if "size" in pax:
-            if not pax["size"].isdecimal() or len(pax["size"].lstrip("0")) > _SIZE_DIGITS:
-                raise self._damage(
-                    f"the pax size is not a number: {pax['size'][:40]!r}", "bad_header", offset, member=name
-                )
-            size = int(pax["size"])
-        if kind in (b"1", b"2") and self.links and self.links.wants(name):
-            target = pax.get("linkpath") or text(header[157:257].partition(b"\0")[0])
-            if followed := self.links.follow(name, target if kind == b"1" else None, start):
-                return name, followed[1], followed[0]
-        elif kind in _DATALESS:
-            self.skipped[_DATALESS[kind]] += 1
-        elif kind not in (b"0", b"\0", b"7"):
-            self.skipped[f"member of unknown type {kind.decode('latin-1')!r}"] += 1
-            self._skip(size + (-size & 511), name)
-        elif name.endswith("/"):
-            self.skipped["directory"] += 1
-        else:
+        said, self._extension, self._extended = self._extension, {}, False
+        name = said.get("path") or name_in(header)
+        if "size" in said:
+            size = self._stated_size(said["size"], size, name, offset)
+        if kind in _DATALESS or (kind in _FILES and name.endswith("/")):
+            return self._without_data(header, said, size, name, start)
+        if kind in _FILES and not (_VOLUME in said or _SPARSE in said):
             return name, size, None
+        if kind == b"S":
+            self._skip_sparse_map(header)
+        self._skip(size, name)
+        if kind == b"V":
+            self.skipped["volume label"] += 1  # never an entry, whatever it looks like
+        elif _VOLUME in said or kind == b"M":
+            what, name = "part of a file of another volume", said.get(_VOLUME) or name
+            self._refuse(what, EntryError(_UNREAD.format(what), kind="volume", member=name, hint=_ONE_VOLUME), start)
+        elif _SPARSE in said or kind == b"S":
+            what, name = "sparse file", said.get(_SPARSE) or name
+            self._refuse(what, EntryError(_UNREAD.format(what), kind="sparse", member=name, hint=_NOT_SPARSE), start)
+        else:
+            what = f"member of unknown type {kind.decode('latin-1')!r}"
+            self._refuse(what, EntryError(_UNREAD.format(what), kind="unknown_type", member=name, hint=_PLAIN), start)
         return None
+
+    def _without_data(
+        self, header: bytes, said: dict[str, str], size: int, name: str, start: int
+    ) -> tuple[str, int, bytes | StoredBytes] | None:
+        """Name, size and data of a link that was followed; None for another member that has no data."""
+        kind = header[156:157]
+        if size and not is_header(self._block()):  # it may claim a size, and writers differ on what that means
+            self._skip(size, name)
+        if kind not in (b"1", b"2") or not self.entries.wants(name):
+            self.skipped[_DATALESS.get(kind, "directory")] += 1
+            return None
+        target = said.get("linkpath") or text(header[157:257].partition(b"\0")[0])
+        followed = self.entries.follow(name, target if kind == b"1" else None, start)
+        return (name, followed[1], followed[0]) if followed else None
+
+    def _refuse(self, what: str, error: EntryError, offset: int) -> None:
+        """Report a member that would be an entry; count any other."""
+        if self.entries.wants(error.member or ""):
+            self.entries.refuse(error.at(offset=offset))
+        else:
+            self.skipped[what] += 1
+
+    def _skip_sparse_map(self, header: bytes) -> None:
+        """Skip the blocks that continue the map of an old sparse file's data."""
+        more = header[156:157] == b"S" and header[482]
+        while more and len(block := self._block()) == BLOCK:
+            more = block[504]
+            self.cursor.position += BLOCK
+
+    def _stated_size(self, digits: str, size: int, name: str, offset: int) -> int:
+        """The size that a pax header states."""
+        if digits.isascii() and digits.isdigit() and len(digits.lstrip("0")) <= _SIZE_DIGITS:
+            return int(digits)
+        self.cursor.skip(size + (-size & 511))  # of the header proper, so that the search for another begins behind it
+        raise self._damage(f"the pax size is not a number: {digits[:40]!r}", "bad_header", offset, member=name)
 
     def _read_extension(self, kind: bytes, size: int, offset: int) -> None:
         """Read an extended header, which describes the member after it (g: all members after it).
@@ -333,18 +421,31 @@ class TarReader:
         What a global header could give each member besides its times and owner, one name or size for all, makes no
         sense, and readers differ on it.
         """
+        self._misread = kind != b"g"
+        self._extended = self._extended or self._misread
         if size > _EXTENSION_LIMIT:
+            self.cursor.skip(size + (-size & 511))
             raise self._damage(f"an extended header claims {size:,} bytes", "bad_header", offset)
         data = self._take(size, "(extended header)", offset)
+        if kind in _GNU_NAMES:
+            self._extension.setdefault(_GNU_NAMES[kind], text(data.partition(b"\0")[0]))  # a pax header goes before it
+        else:
+            self._read_pax(kind, data, offset)
+        self._misread = False
+
+    def _read_pax(self, kind: bytes, data: bytes, offset: int) -> None:
         try:
-            records = {_GNU_NAMES[kind]: text(data.partition(b"\0")[0])} if kind in _GNU_NAMES else pax_records(data)
+            records = pax_records(data)
         except ValueError:
             raise self._damage("a pax header is malformed", "bad_header", offset) from None
-        if kind != b"g":
-            self._extended = True
-            self._pax.update(records)
+        if kind != b"g":  # no more than is needed, as there may be many of them
+            self._extension |= {key: records[key].partition("\0")[0] for key in _STATED if key in records}
+            if any(key.startswith("GNU.sparse.") for key in records):
+                self._extension.setdefault(_SPARSE, "")
         elif meddling := records.keys() & {"path", "size"}:
             raise self._damage(f"a global pax header sets one {min(meddling)} for all members", "bad_header", offset)
+        elif _VOLUME in records:  # only of the first member behind it
+            self._extension[_VOLUME], self._extended = records[_VOLUME], True
 
     def _end_of_archive(self) -> None:
         """At a zero block: it must be followed by another, and zeros up to the end or a further archive."""
@@ -357,16 +458,24 @@ class TarReader:
                 message = "more than 1 MiB of zeros follow: the shard is cut short here, or not completely written"
                 raise self._damage(message, "truncated", start, hint=_ASK_FOR_END)
             block = self._block()
-        at_end = not block
-        if blocks == 1 and (not at_end or self._need_end):
-            message = (
-                "the archive ends with one zero block instead of two: it is cut short here"
-                if at_end
-                else "a single zero block in the middle of the archive: what was here is lost"
-            )
-            raise self._damage(message, "truncated" if at_end else "zeroed", start)
+        if block and not self._is_further_archive(blocks):
+            zeros = f"{blocks * BLOCK:,} zero bytes" if blocks > 1 else "a single zero block"
+            message = f"{zeros} up to offset {self.offset} in the middle of the archive: what was here is lost"
+            raise self._damage(message, "zeroed", start)
+        if blocks == 1 and self._need_end:
+            message = "the archive ends with one zero block instead of two: it is cut short here"
+            raise self._damage(message, "truncated", start)
         self.archives += 1
         self.ended = True
+        self._archive = self.offset
+
+    def _is_further_archive(self, blocks: int) -> bool:
+        """Whether a further archive may begin here, behind so many blocks of zeros.
+
+        An archive ends with two of them, and is filled up to a record. Other zeros are what was lost of a file.
+        """
+        filled = self._archive is None or (self.offset - self._archive) % _RECORD == 0
+        return blocks == 2 or (filled and 2 < blocks <= _RECORD // BLOCK + 1)
 
     def _missing_end(self) -> None:
         if self.offset == 0:
@@ -392,10 +501,6 @@ class TarReader:
 
     def _data(self, size: int, name: str, offset: int) -> bytes | StoredBytes:
         """The data of a member that is not all buffered; stored in a file if it is large, or the sample is."""
-        if size > MAX_RECORD:
-            raise self._damage(
-                f"is {size:,} bytes long; a tf.train.Example holds at most 2 GiB", "too_large", offset, member=name
-            )
         if self._large:
             full = self._large.is_full(self.offset + size)
             self.cursor.chunk = _SMALL if full else self._most
@@ -406,7 +511,7 @@ class TarReader:
     def _stored(self, large: LargeEntries, size: int, name: str, offset: int) -> StoredBytes:
         if large.in_place:
             value = large.at(self.offset, size, name)
-            self._skip(size + (-size & 511), name)
+            self._skip(size, name)
             return value
         end = self.offset + size + (-size & 511)
         value = large.copied(self.cursor.pieces(size), size, name)
@@ -424,10 +529,10 @@ class TarReader:
         if self.cursor.skip(end - self.offset):
             raise self._cut(name, offset)
 
-    def _skip(self, padded: int, name: str) -> None:
-        """Skip a member's data; seeks where the stream can."""
+    def _skip(self, size: int, name: str) -> None:
+        """Skip a member's data, and what fills up its last block; seeks where the stream can."""
         offset = self.offset
-        if self.cursor.skip(padded):
+        if self.cursor.skip(size + (-size & 511)):
             raise self._cut(name, offset - BLOCK)
 
     def _cut(self, name: str, offset: int) -> DamagedShardError:

@@ -9,13 +9,13 @@ from contextlib import closing
 from io import BytesIO
 from typing import IO, Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from tar2tf_cli.errors import DamagedShardError, LinkError, NotAdjacentError, SourceError, write_errors
+from tar2tf_cli.errors import DamagedShardError, EntryError, NotAdjacentError, SourceError, write_errors
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.bytestream import ByteStream, Peeked, Readable
 from tar2tf_cli.formats.compression import PlainStream, open_stream
 from tar2tf_cli.formats.files import write_all
 from tar2tf_cli.formats.stored import LARGE, MAX_ENTRY_SIZE, LargeEntries, StoredBytes
-from tar2tf_cli.formats.tar import TarReader
+from tar2tf_cli.formats.tar import Entries, TarReader
 from tar2tf_cli.formats.tfrecord import MAX_RECORD
 from tar2tf_cli.samples.grouping import Grouper, PlainSamples, Runs, no_samples
 from tar2tf_cli.samples.names import KeySplit, Sample
@@ -129,16 +129,16 @@ _AGAIN: Final = "make the shard again with tar --dereference --hard-dereference"
 _Place: TypeAlias = tuple[int, int]  # offset and size of a member's data
 
 
-class EntryLinks:
+class EntryLinks(Entries):
     """Resolves links that are entries of a shard: hard links to earlier members.
 
-    A local tar is read by offset; any other shard is copied to a temporary file at the first link. Other links make
-    their samples faulty.
+    A local tar is read by offset; any other shard is copied to a temporary file at the first link. Other links, and
+    other members that cannot be read, make their samples faulty.
 
     Args:
         source: the source of the shard.
         item: the shard.
-        grouper: decides which names are entries, and receives the errors of other links.
+        grouper: decides which names are entries, and receives the errors of those that cannot be read.
         sizes_only: whether to return sizes without data.
         tar: the shard, if it has been opened by offset already.
         most: the size above which an entry may not be held in memory as a whole.
@@ -163,30 +163,37 @@ class EntryLinks:
         self._sizes_only = sizes_only
         self._members: dict[str, _Place] = {}
         self._scanned = 0
-        self.wants = grouper.wants
+
+    def wants(self, name: str) -> bool:
+        """Whether a member of this name is an entry of a sample."""
+        return self._grouper.wants(name)
 
     def follow(self, name: str, target: str | None, offset: int) -> tuple[bytes | StoredBytes, int] | None:
         """Return data and size of a link's target; None after reporting its sample as faulty."""
         try:
             start, size = self._place(target, offset)
-        except LinkError as error:
+        except EntryError as error:
             self._grouper.lacks(error.at(member=name, offset=offset))
             return None
         return (b"" if self._sizes_only else self._data(start, size, name)), size
 
+    def refuse(self, error: EntryError) -> None:
+        """Report the sample of an entry that cannot be read as faulty."""
+        self._grouper.lacks(error)
+
     def _place(self, target: str | None, offset: int) -> _Place:
         """Return the position of the data of the hard link at an offset."""
         if target is None:
-            raise LinkError("is a symbolic link, and entries must be files", hint=_AGAIN)
+            raise EntryError("is a symbolic link, and entries must be files", hint=_AGAIN)
         if not self._can_open:
             message = f"is a hard link to {target!r}, and this input can be read only once"
-            raise LinkError(message, hint="save the input to a file and read that")
+            raise EntryError(message, hint="save the input to a file and read that")
         self._scan(offset)
         if target not in self._members:
-            raise LinkError(f"is a hard link to {target!r}, which does not come before it", hint=_AGAIN)
+            raise EntryError(f"is a hard link to {target!r}, which does not come before it", hint=_AGAIN)
         place = self._members[target]
         if place[1] > MAX_RECORD:
-            raise LinkError(f"is a hard link to {target!r}, which is larger than 2 GiB", hint="remove the sample")
+            raise EntryError(f"is a hard link to {target!r}, which is larger than 2 GiB", hint="remove the sample")
         return place
 
     def _scan(self, end: int) -> None:
@@ -199,7 +206,7 @@ class EntryLinks:
         """Find the members up to an offset or the next damage; returns where to continue."""
         reader = TarReader(self._tar.view(), self._name, headers_only=True, need_end=False)
         reader.start_at(start)
-        reader.links = _EarlierLinks(self._members, end)
+        reader.entries = _EarlierLinks(self._members, end)
         try:
             for name, _, size, first in reader:
                 if first < end:
@@ -208,8 +215,8 @@ class EntryLinks:
                     break
         except _Reached:
             pass
-        except DamagedShardError:
-            if reader.resume():
+        except DamagedShardError as error:
+            if reader.resume(error):
                 return reader.offset
         return end
 
@@ -226,7 +233,7 @@ class _Reached(Exception):
     """The end of a scan was reached."""
 
 
-class _EarlierLinks:
+class _EarlierLinks(Entries):
     """Adds the hard links found by a scan to its members."""
 
     def __init__(self, members: dict[str, _Place], end: int) -> None:
@@ -345,7 +352,7 @@ class TarSamples:
             large=None if sizes_only or regroup else self._large,
         )
         self._links = EntryLinks(source, item, grouper, sizes_only=sizes_only, tar=self._whole, most=most)
-        self._tar.links = self._links
+        self._tar.entries = self._links
         self._regrouped = _Regrouped(grouper, self._tar, self._whole) if self._whole else None
 
     @property
@@ -395,15 +402,10 @@ class TarSamples:
 
     def resume(self, error: DamagedShardError) -> bool:
         """Continue after damage at the next header, if there is one; the error then says what was not read."""
-        damaged = self._tar.offset
-        try:
-            resumed = self._tar.resume()
-        except DamagedShardError:
-            resumed = False
-        lost = self._tar.offset - damaged
-        if resumed or lost:
+        resumed = self._tar.resume(error)
+        if error.lost and error.lost.bytes:
             what = "the part up to the next member" if resumed else "the rest of the shard"
-            error.message += f"; {what} was not read ({lost:,} bytes)"
+            error.message += f"; {what} was not read ({error.lost.bytes:,} bytes)"
         if self._regrouped:
             return self._regrouped.resume(error, resumed=resumed)
         self.grouper.resume(error.member)
@@ -419,7 +421,7 @@ class TarSamples:
         """A reader of members by offset, after their headers were read."""
         large, view = None if self._sizes_only else self._large, whole.view(self._on_bytes)
         tar = TarReader(view, self._name, headers_only=self._sizes_only, need_end=False, large=large)
-        tar.links = self._links
+        tar.entries = self._links
         return tar
 
     def _looked_ahead(self, stream: ByteStream, rules: TarRules, size: int) -> tuple[ByteStream, bool]:
@@ -492,11 +494,14 @@ class _Regrouped:
         return first
 
 
-class _HardLinks:
+class _HardLinks(Entries):
     """Takes each hard link for a member, whatever it stands for."""
 
-    def __init__(self, wants: Callable[[str], bool]) -> None:
-        self.wants = wants
+    def __init__(self, grouper: Grouper) -> None:
+        self._grouper = grouper
+
+    def wants(self, name: str) -> bool:
+        return self._grouper.wants(name)
 
     def follow(self, name: str, target: str | None, offset: int) -> tuple[bytes, int] | None:
         return None if target is None else (b"", 0)
@@ -506,7 +511,7 @@ def _are_adjacent(stream: Readable, rules: TarRules) -> bool:
     """Whether no key appears again in a tar, as far as it is whole."""
     grouper = Grouper("", lambda error: None, key_split=rules.key_split, strict=False, sizes_only=True)
     reader = TarReader(stream, "", headers_only=True, need_end=False)
-    reader.links = _HardLinks(grouper.wants)
+    reader.entries = _HardLinks(grouper)
     try:
         for _ in grouper.samples(reader):
             pass

@@ -10,7 +10,7 @@ from itertools import islice
 from types import ModuleType
 from typing import Any, Final
 
-from tar2tf_cli.errors import AGAIN, DamagedShardError, LinkError, NotAdjacentError, SampleError
+from tar2tf_cli.errors import AGAIN, DamagedShardError, EntryError, NotAdjacentError, SampleError
 from tar2tf_cli.formats.tar import Member, TarReader
 from tar2tf_cli.samples.names import KEY, KeySplit, Sample, split_name, unwanted
 
@@ -187,7 +187,7 @@ class Grouper:
         self._cut: str | None = None  # the key whose rest is skipped after damage; "" for the next one
         self._lost = ""  # the key of the sample that the damage itself cost
         self._faulty = self.empty = self.may_lack = False
-        self._broken: set[str] = set()  # keys of samples with a link that could not be followed
+        self._broken: set[str] = set()  # keys of samples that are known to be faulty
         self.required: frozenset[str] = frozenset()
         self.ends_last = True
         self.lacking: str | None = None
@@ -201,8 +201,8 @@ class Grouper:
         """Whether a member of this name is an entry of a sample."""
         return bool(split_name(name, self.key_split)[0]) and not unwanted(name)
 
-    def lacks(self, error: LinkError) -> None:
-        """Record that an entry is a link that cannot be followed, so that its sample is faulty."""
+    def lacks(self, error: EntryError) -> None:
+        """Record that an entry cannot be read, so that its sample is faulty."""
         key = split_name(error.member or "", self.key_split)[0]
         if key not in self._broken:
             self.skip(key)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from makers import END, member
 from shards import (
     contents,
     convert,
@@ -290,3 +291,46 @@ def test_a_last_sample_that_lacks_an_entry_in_a_tar_with_a_proper_end_is_noted_a
     without_end = tmp_path / "b.tar"
     without_end.write_bytes(shard.read_bytes()[:-1024])
     assert tar2tf("convert", without_end, "-o", tmp_path / "y.record", *options).returncode == 3
+
+
+@pytest.mark.parametrize("options", [[], ["--regroup"], ["--shuffle"], ["--op", "keep:cls,jpg"]])
+def test_an_entry_of_a_kind_that_cannot_be_read_makes_a_faulty_sample(options: list[str], tmp_path: Path) -> None:
+    inner, odd = member(b"evil.jpg", b"1"), {2: b"S", 4: b"Z", 6: b"M"}
+    parts = [
+        member(b"%d.cls" % number, b"1") + member(b"%d.jpg" % number, inner, odd.get(number, b"0"))
+        for number in range(8)
+    ]
+    (tmp_path / "a.tar").write_bytes(b"".join(parts) + member(b"README", b"", b"Z") + END)
+    done = tar2tf("convert", tmp_path / "a.tar", "-o", tmp_path / "x.record", "--on-error", "skip", *options)
+    assert done.returncode == 1
+    assert sorted(keys(tmp_path / "x.record")) == ["0", "1", "3", "5", "7"]
+    for what in ("sparse file", "member of unknown type 'Z'", "part of a file of another volume"):
+        assert f"is a {what}, which tar2tf does not read" in done.stderr
+    assert tar2tf("convert", tmp_path / "a.tar", "-o", tmp_path / "y.record", *options).returncode == 3
+
+
+@pytest.mark.parametrize("cut", [60_000, 60_416])
+def test_the_bytes_that_were_not_read_stand_in_the_list_of_errors(cut: int, tmp_path: Path) -> None:
+    shard = write_tar(tmp_path / "a.tar", samples(60, 6000))
+    shard.write_bytes(shard.read_bytes()[:cut])
+    options = ["--on-error", "skip", "--errors", tmp_path / "e.jsonl"]
+    assert tar2tf("convert", shard, "-o", tmp_path / "x.record", *options).returncode == 1
+    (error,) = map(json.loads, (tmp_path / "e.jsonl").read_text().splitlines())
+    assert error["lost"]["to"] is None
+    assert error["lost"]["bytes"] == cut - error["lost"]["from"] < 8000
+
+
+def test_zeros_in_a_shard_are_not_the_end_of_an_archive(tmp_path: Path) -> None:
+    shard = write_tar(tmp_path / "a.tar", samples(40, 400))
+    data = bytearray(shard.read_bytes())
+    data[10_240:14_336] = bytes(4096)
+    shard.write_bytes(data)
+    assert tar2tf("convert", shard, "-o", tmp_path / "x.record").returncode == 3
+    options = ["--on-error", "skip", "--errors", tmp_path / "e.jsonl"]
+    assert tar2tf("convert", shard, "-o", tmp_path / "x.record", *options).returncode == 1
+    lost = [
+        error["lost"]
+        for line in (tmp_path / "e.jsonl").read_text().splitlines()
+        if "lost" in (error := json.loads(line))
+    ]
+    assert lost == [{"from": 10_240, "to": 14_848, "bytes": 4608}]

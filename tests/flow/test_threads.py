@@ -16,7 +16,7 @@ from tar2tf_cli import convert
 from tar2tf_cli.conversion.plan import make_plan
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.flow.reading import Reading
-from tar2tf_cli.flow.sample_flow import Placed, work_in_threads
+from tar2tf_cli.flow.sample_flow import Located, work_in_threads
 from tar2tf_cli.ops import Cast, Decode, Func, Resize, Rotate
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.stores import open_source
@@ -109,7 +109,7 @@ def test_the_work_is_done_in_threads(whole: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_items_read_before_an_error_are_worked_on_first() -> None:
-    def items() -> Iterator[Placed]:
+    def items() -> Iterator[Located]:
         yield from (({"number": number}, "", {}) for number in range(50))
         raise ValueError("the end")
 
@@ -171,7 +171,7 @@ def test_an_image_folder_is_divided_already(tmp_path: Path) -> None:
 def test_few_large_items_are_held_at_once() -> None:
     read: list[int] = []
 
-    def items() -> Iterator[Placed]:
+    def items() -> Iterator[Located]:
         for number in range(40):
             read.append(number)
             yield {"jpg": bytes(100_000)}, str(number), {}

@@ -7,6 +7,7 @@ import io
 import os
 import subprocess
 import tarfile
+import tracemalloc
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -17,10 +18,10 @@ from hypothesis import strategies as st
 
 from makers import END, Dribble, gzipped, header, long_name, member, pax, tar_of
 from properties import example_count
-from tar2tf_cli.errors import DamagedShardError, SourceError
+from tar2tf_cli.errors import DamagedShardError, EntryError, SourceError
 from tar2tf_cli.formats.compression import open_stream
 from tar2tf_cli.formats.cursor import Cursor
-from tar2tf_cli.formats.tar import BLOCK, Member, TarReader
+from tar2tf_cli.formats.tar import BLOCK, Entries, Member, TarReader
 from tars import FILES, WHOLE, SmallChunks, archive, damage, files, read
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
@@ -40,6 +41,26 @@ def skipped(data: bytes) -> Counter[str]:
     reader = TarReader(io.BytesIO(data), "x.tar")
     list(reader)
     return reader.skipped
+
+
+class Refused(Entries):
+    """Wants each member, and keeps the errors of those that cannot be read."""
+
+    def __init__(self) -> None:
+        self.errors: list[EntryError] = []
+
+    def wants(self, name: str) -> bool:
+        return True
+
+    def refuse(self, error: EntryError) -> None:
+        self.errors.append(error)
+
+
+def refused(data: bytes, **options: bool) -> tuple[list[str], list[EntryError]]:
+    """The names of the members of a tar, and the errors of those that cannot be read."""
+    reader = TarReader(io.BytesIO(data), "x", **options)
+    reader.entries = entries = Refused()
+    return [name for name, *_ in reader], entries.errors
 
 
 def by_tarfile(data: bytes) -> list[Member]:
@@ -152,7 +173,7 @@ def test_members_of_unknown_type_are_skipped_with_their_data_and_counted():
     data = member(b"label", kind=b"V") + member(b"x.jpg", b"data" * 300, b"Q") + member(b"a.jpg", b"a") + END
     assert files(data) == [("a.jpg", b"a")]
     assert [name for name, _ in files(data, headers_only=True)] == ["a.jpg"]
-    assert skipped(data) == {"member of unknown type 'V'": 1, "member of unknown type 'Q'": 1}
+    assert skipped(data) == {"volume label": 1, "member of unknown type 'Q'": 1}
 
 
 @pytest.mark.parametrize("version", ["0.0", "0.1", "1.0", "gnu", "oldgnu"])
@@ -165,10 +186,73 @@ def test_a_sparse_file_is_refused_by_its_name(version, tmp_path):
     if os.stat(tmp_path / "holes.jpg").st_blocks >= 2048:
         pytest.skip("this file system makes no holes")
     how = [f"--format={version}"] if version.endswith("gnu") else ["--format=posix", f"--sparse-version={version}"]
-    error = damage(tar(tmp_path, "--sparse", *how, "a.jpg", "holes.jpg"))
-    assert error.kind == "sparse"
-    assert "holes.jpg" in error.member
+    (tmp_path / "z.jpg").write_bytes(b"last")
+    data = tar(tmp_path, "--sparse", *how, "a.jpg", "holes.jpg", "z.jpg")
+    assert skipped(data) == {"sparse file": 1}
+    names, (error,) = refused(data)
+    assert names == ["a.jpg", "z.jpg"]
+    assert (error.kind, error.member) == ("sparse", "holes.jpg")
     assert "without --sparse" in str(error)
+
+
+@pytest.mark.parametrize("headers_only", [False, True])
+def test_what_lies_in_a_member_that_is_refused_is_never_a_member(headers_only):
+    inner = member(b"evil.jpg", b"x")
+    mapped = header(b"holes.jpg", len(inner), b"S", prefix=bytes(137) + b"\1")  # which is at byte 482
+    for first, blocks in ((header(b"holes.jpg", len(inner), b"S"), b""), (mapped, inner[:BLOCK])):
+        data = first + blocks + inner + member(b"Z.jpg", inner, b"Z") + member(b"M.jpg", inner, b"M") + member(b"z.jpg")
+        names, errors = refused(data + END, headers_only=headers_only)
+        assert names == ["z.jpg"]
+        assert [error.kind for error in errors] == ["sparse", "unknown_type", "volume"]
+
+
+@pytest.mark.parametrize("format", ["gnu", "posix"])
+def test_a_volume_of_several_is_named(format, tmp_path):
+    (tmp_path / "big.jpg").write_bytes(bytes(30_000))
+    (tmp_path / "big.cls").write_bytes(b"1")
+    command = ["tar", "-cM", "-L", "16", f"--format={format}", "-f", "1.tar", "big.jpg", "big.cls"]
+    subprocess.run(command, cwd=tmp_path, input=b"n 2.tar\n", capture_output=True, check=True)
+    names, (error,) = refused((tmp_path / "2.tar").read_bytes())
+    assert names == ["big.cls"]
+    assert (error.kind, error.member) == ("volume", "big.jpg")
+    assert damage((tmp_path / "1.tar").read_bytes()).kind == "truncated"
+
+
+@pytest.mark.parametrize("kind", [b"\0", b"5", b"2"])
+def test_what_has_no_data_may_claim_a_size_and_even_have_some(kind):
+    for data in (b"", b"x" * 700):
+        tar = member(b"a.jpg") + header(b"d/", 700, kind) + data + bytes(-len(data) % BLOCK) + member(b"z.jpg")
+        assert [name for name, _ in files(tar + END)] == ["a.jpg", "z.jpg"]
+
+
+def test_a_pax_header_goes_before_gnu_tar_s_whatever_their_order():
+    both = [pax({"path": "pax.jpg"}), long_name(b"gnu.jpg")]
+    for extended in (both, both[::-1]):
+        assert [name for name, _ in files(b"".join(extended) + member(b"x.jpg") + END)] == ["pax.jpg"]
+
+
+def test_a_name_ends_at_a_nul():
+    assert [name for name, _ in files(pax({"path": "a.jpg\0.x"}) + member(b"x.jpg") + END)] == ["a.jpg"]
+
+
+@pytest.mark.parametrize("field", [b"0000000003_0", b"000000003_0\0", b"+0000000012\0"], ids=repr)
+def test_digits_are_digits_in_headers(field):
+    assert damage(member(b"a.jpg") + member(b"b.jpg", bytes(24), size=field) + END).kind == "bad_header"
+
+
+def test_digits_are_digits_in_pax_headers():
+    for size in ("3_0", "３０", "+30", ""):
+        error = damage(pax({"size": size, "path": "b.jpg"}) + member(b"b.jpg", bytes(30)) + END)
+        assert (error.kind, error.member) == ("bad_header", "b.jpg")
+
+
+def test_many_pax_headers_take_no_more_memory_than_one():
+    many = b"".join(pax({f"comment{number}": "x" * 60_000}) for number in range(200))
+    reader = TarReader(io.BytesIO(many + member(b"a.jpg") + END), "x")
+    tracemalloc.start()
+    assert [name for name, *_ in reader] == ["a.jpg"]
+    assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    tracemalloc.stop()
 
 
 def test_old_headers_without_a_magic_word_are_read():
@@ -268,9 +352,12 @@ def test_sizes_beyond_eight_gibibytes_are_read_from_headers(format):
         with pytest.raises(ValueError, match="overflow"):
             Endless()
         return
-    assert list(TarReader(Endless(), "x", headers_only=True)) == [("big.jpg", b"", size, 0)]
-    with pytest.raises(DamagedShardError, match=r"big\.jpg, offset \d+: is 9,663,676,416 bytes long; .* at most 2 GiB"):
-        list(TarReader(Endless(), "x"))
+    reader = TarReader(Endless(), "x", headers_only=True)
+    reader.entries = Refused()
+    assert list(reader) == []
+    (error,) = reader.entries.errors
+    assert (error.kind, error.offset) == ("too_large", 0)
+    assert "is 9,663,676,416 bytes long; a tf.train.Example holds at most 2 GiB" in str(error)
 
 
 def test_a_pax_header_gives_path_and_size_and_its_offset():

@@ -12,9 +12,9 @@ from hypothesis import example as example_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makers import END, Dribble, files_of, member, tar_of
+from makers import END, Dribble, files_of, member, pax, tar_of
 from properties import example_count
-from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.errors import DamagedShardError, Lost
 from tar2tf_cli.formats.tar import BLOCK, TarReader
 from tars import FILES, WHOLE, SmallChunks, damage, files, read
 
@@ -54,13 +54,50 @@ def test_a_size_that_is_no_number_is_a_damaged_header(field):
 
 
 def test_archives_end_to_end_are_one_shard():
-    one, two = tar_of(FILES), tar_of(files_of(3), tarfile.PAX_FORMAT, end=bytes(10240))
+    one, two = tar_of(FILES), tar_of(files_of(3), tarfile.PAX_FORMAT)
+    two += bytes(-len(two) % 10240)
     for data in (one + two, two + one, one + one):
         reader = TarReader(io.BytesIO(data), "x")
         list(reader)
         assert reader.archives == 2
         assert reader.ended
     assert files(one + two) == FILES + files_of(3)
+
+
+@pytest.mark.parametrize(("start", "zeros"), [(40_960 + 1024, 3072), (10_240, 1024 * 64), (10_240, 10_240 + 1024)])
+def test_zeros_within_an_archive_are_not_its_end(start, zeros):
+    data = bytearray(tar_of(files_of(80, 400), tarfile.USTAR_FORMAT))
+    data[start : start + zeros] = bytes(zeros)
+    error = damage(bytes(data))
+    assert (error.kind, error.offset) == ("zeroed", start)
+    assert f"{zeros:,} zero bytes up to offset {start + zeros}" in str(error)
+
+
+@pytest.mark.parametrize("bad", [b"9999999 path=long.jpg\n", bytes(2 << 20)], ids=["malformed", "too large"])
+def test_a_member_is_skipped_if_its_extended_header_cannot_be_read(bad):
+    inner = member(b"inner.jpg", b"x")
+    data = member(b"a.jpg") + member(b"x", bad, b"x") + member(b"short.jpg", inner) + member(b"z.jpg") + END
+    reader, names = TarReader(io.BytesIO(data), "x"), list[str]()
+    with pytest.raises(DamagedShardError) as caught:
+        names += [name for name, *_ in reader]
+    assert reader.resume(caught.value)
+    assert [name for name, *_ in reader] == ["z.jpg"]
+    assert caught.value.lost == Lost(BLOCK, len(data) - 3 * BLOCK, len(data) - 4 * BLOCK)
+
+
+def test_what_is_lost_begins_at_the_damaged_member_and_ends_at_the_next_header():
+    data = member(b"a.jpg", b"x") + pax({"mtime": "1"}) + member(b"b.jpg", b"x") + member(b"c.jpg", b"x") + END
+    for damaged, lost in (
+        (data[:2048] + b"?" + data[2049:], Lost(1024, 3072, 2048)),
+        (data[:2500], Lost(1024, None, 1476)),
+        (data[:1024], Lost(1024, None, 0)),
+        (data[:4096] + b"?" * 1024, Lost(4096, 5120, 1024)),
+    ):
+        reader = TarReader(io.BytesIO(damaged), "x")
+        with pytest.raises(DamagedShardError) as caught:
+            list(reader)
+        assert reader.resume(caught.value) == (lost.end == 3072)
+        assert caught.value.lost == lost
 
 
 def test_a_second_archive_without_an_end_is_damage():
@@ -91,7 +128,7 @@ def test_zeros_of_any_length_may_follow_the_end(zeros, most):
     assert [name for name, *_ in read(data, headers_only=True)] == ["a.jpg", "a.cls"]
 
 
-@given(st.integers(1024, 5000), st.binary(min_size=1, max_size=40).filter(all), st.integers(0, 1500))
+@given(st.integers(1024, 1535), st.binary(min_size=1, max_size=40).filter(all), st.integers(0, 1500))
 @example_of(1024, b"\x80\xff\x81", 509)  # whose signed sum is that of an empty checksum
 def test_garbage_behind_the_end_is_damage(zeros, garbage, more):
     whole = tar_of(FILES, end=bytes(zeros))

@@ -133,10 +133,8 @@ def members(data: bytes, **options: bool) -> tuple[list[tuple[str, int, int]], D
             more = False
         except DamagedShardError as error:
             first = first or error
-            try:
-                more = reader.resume()
-            except DamagedShardError:
-                more = False
+            more = reader.resume(error)
+            assert error.lost
     return found, first
 
 
