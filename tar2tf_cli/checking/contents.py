@@ -164,7 +164,7 @@ class ShardContents:
         not_adjacent: number of samples of a tar whose members are not adjacent.
         skipped: how many members of a tar are not part of any sample, by reason.
         instead: what a file is that is not a shard, and what to do with it; None if it is unknown.
-        error: why the shard, or the rest of it, cannot be read; only what is before the damage is counted then.
+        error: the first reason why a part of the shard, or all of it, cannot be read; the rest is counted.
     """
 
     path: str

@@ -10,14 +10,14 @@ import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.checking.contents import STEPS, Contents, ShardContents, Stats
-from tar2tf_cli.checking.files import FileContext, FileTask, as_texts, open_shards, read_files
+from tar2tf_cli.checking.files import FileContext, FileTask, OnDamage, as_texts, open_shards, past_damage, read_files
 from tar2tf_cli.checking.look import Look, example_of, look_at, shortened
 from tar2tf_cli.errors import (
     DamagedShardError,
@@ -120,7 +120,7 @@ def not_a_shard(path: str, size: int | None, instead: tuple[str, str] | None) ->
 
 
 def _inspect_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileContext) -> ShardContents:
-    """What a shard holds; if it may be `damaged` or unreadable, what is before the damage."""
+    """What a shard holds; if it may be `damaged` or unreadable, what of it can be read."""
     try:
         return put_together(partial(_read_shard, looks, damaged, item, context))
     except SourceError as error:
@@ -130,6 +130,11 @@ def _inspect_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileCon
 
 
 def _read_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileContext, regroup: bool) -> ShardContents:
+    def on_damage(error: DamagedShardError, more: bool) -> None:
+        contents.error = contents.error or error.at(hint="run tar2tf verify to list all faults")
+        if not damaged:
+            raise contents.error from None
+
     rules = context.rules._replace(regroup=regroup or context.rules.regroup)
     with OpenShard(context.source, item, context.on_bytes) as shard:
         contents = ShardContents(shard.name, item.name, shard.format)
@@ -138,45 +143,44 @@ def _read_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileContex
             if shard.damage:
                 raise shard.damage
             if shard.format == "tar":
-                _read_tar(shard, rules, contents, looks)
+                _read_tar(shard, rules, contents, looks, on_damage)
             elif shard.format == "tfrecord":
-                _read_records(shard, contents, looks)
+                _read_records(shard, contents, looks, on_damage)
         except DamagedShardError as error:
-            contents.error = error.at(hint="run tar2tf verify to list all faults")
-            if not damaged:
-                raise contents.error from None
+            on_damage(error, False)
         contents.bytes, contents.compression = shard.size, shard.compression
     return contents
 
 
-def _read_tar(shard: OpenShard, rules: TarRules, contents: ShardContents, looks: int) -> None:
+def _read_tar(shard: OpenShard, rules: TarRules, contents: ShardContents, looks: int, damaged: OnDamage) -> None:
     """Count all samples; if they can be read by offset, read only the headers, and then examine a few samples."""
     sizes_only = shard.seekable is not None and not rules.regroup
     wanted: deque[int] = deque()
-    try:
-        with closing(shard.samples(rules, contents.count_fault, sizes_only=sizes_only, heads_only=True)) as tar:
-            for sample in tar.samples():
-                contents.samples += 1
-                if not sizes_only:
-                    add_sample(contents, sample, looks)
-                elif _add_sizes(contents, sample, looks):
-                    wanted.append(tar.grouper.offset)
-            contents.not_adjacent, contents.skipped = tar.not_adjacent, tar.skipped
-    finally:  # after damage, too
-        for sample in _samples_at(shard, wanted, rules):
-            _look_at_sample(contents, sample, looks)
+    with closing(shard.samples(rules, contents.count_fault, sizes_only=sizes_only, heads_only=True)) as tar:
+        for sample in past_damage(tar.samples, tar.resume, damaged):
+            contents.samples += 1
+            if not sizes_only:
+                add_sample(contents, sample, looks)
+            elif _add_sizes(contents, sample, looks):
+                wanted.append(tar.grouper.offset)
+        contents.not_adjacent, contents.skipped = tar.not_adjacent, tar.skipped
+    for sample in _samples_at(shard, wanted, rules):
+        _look_at_sample(contents, sample, looks)
 
 
 def _samples_at(shard: OpenShard, offsets: deque[int], rules: TarRules) -> Iterator[Sample]:
     """The samples at the given offsets of a tar; adjacent ones are read without seeking."""
     while offsets:
-        with closing(shard.samples(rules, lambda error: None, trusted=True)) as tar:
-            tar.seek(offsets[0])
+        first = offsets[0]
+        with closing(shard.samples(rules, lambda error: None, trusted=True)) as tar, suppress(DamagedShardError):
+            tar.seek(first)
             for sample in tar.samples():
                 if not offsets or tar.grouper.offset != offsets[0]:
                     break
                 offsets.popleft()
                 yield sample
+        if offsets and offsets[0] == first:  # its data cannot be read
+            offsets.popleft()
 
 
 def _add_sizes(contents: ShardContents, sample: Sample, looks: int) -> bool:
@@ -205,9 +209,10 @@ def _look_at_sample(contents: ShardContents, sample: Sample, looks: int) -> None
                 stats.look(look_at(head, len(data)), partial(example_of, head))
 
 
-def _read_records(shard: OpenShard, contents: ShardContents, looks: int) -> None:
+def _read_records(shard: OpenShard, contents: ShardContents, looks: int, damaged: OnDamage) -> None:
     """Count all records and their features; only `verify` checks the CRCs of the data."""
-    for _, record in RecordReader(shard, shard.name, want="heads", check_data=False):
+    reader = RecordReader(shard, shard.name, want="heads", check_data=False)
+    for _, record in past_damage(lambda: reader, lambda error: reader.resume(), damaged):
         contents.samples += 1
         add_record(contents, record, looks)
 
@@ -367,8 +372,9 @@ def read_samples(
 ) -> Iterator[RawSample]:
     """The samples of a bucket's shards; no more is read than is asked for.
 
-    With `heads_only`, only the first mebibyte of large entries will be used. `damaged` is called with the error of each
-    shard that is damaged or unreadable, and the next one is read; without it, the error is raised.
+    With `heads_only`, only the first mebibyte of large entries will be used. `damaged` is called with each damage, and
+    with the error of each shard that is unreadable, and what can be read behind it follows; without it, the error is
+    raised.
 
     Raises:
         SourceError: when there is no shard, or one is damaged.
@@ -377,11 +383,17 @@ def read_samples(
     source, templates = named.source, named.templates
     rules = rules or TarRules()
     found = False
+
+    def on_damage(error: DamagedShardError, more: bool) -> None:
+        if damaged is None:
+            raise error from None
+        damaged(error)
+
     for item in named.files():
         try:
             with OpenShard(source, item) as shard:
-                read = contents_of(shard, rules, heads_only=heads_only)
-                yield from (RawSample(shard.name, number, content) for number, content in enumerate(read))
+                read = contents_of(shard, rules, on_damage, heads_only=heads_only)
+                yield from (RawSample(shard.name, number, content) for number, content in read)
                 if shard.format in ("tar", "tfrecord"):
                     found = True
                 elif source.asked_for(item.name, templates):
@@ -398,19 +410,23 @@ def read_samples(
 _AHEAD: Final = 1 << 20  # of a compressed or remote tar, to find out whether members of samples are adjacent
 
 
-def contents_of(shard: OpenShard, rules: TarRules, *, heads_only: bool = False) -> Iterator[Sample | bytes]:
-    """The samples of an open tar, or the records of an open TFRecord; none of another file.
+def contents_of(
+    shard: OpenShard, rules: TarRules, damaged: OnDamage, *, heads_only: bool = False
+) -> Iterator[tuple[int, Sample | bytes]]:
+    """The samples of an open tar, or the records of an open TFRecord, with their numbers; none of another file.
 
     Raises:
-        SourceError: when it is damaged or cannot be read.
+        SourceError: when it cannot be read.
     """
     if shard.damage:
-        raise shard.damage
-    if shard.format == "tar":
+        damaged(shard.damage, False)
+    elif shard.format == "tar":
         with closing(shard.samples(rules, lambda error: None, ahead=_AHEAD, heads_only=heads_only)) as tar:
-            yield from tar.samples()
+            yield from enumerate(past_damage(tar.samples, tar.resume, damaged))
     elif shard.format == "tfrecord":
-        yield from (record for _, record in RecordReader(shard, shard.name))
+        reader = RecordReader(shard, shard.name)
+        for _, record in past_damage(lambda: reader, lambda error: reader.resume(), damaged):
+            yield reader.count, record
 
 
 _UNSAFE: Final = re.compile(r"[/\0]")

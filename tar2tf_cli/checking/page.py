@@ -33,11 +33,10 @@ from tar2tf_cli.formats import image
 from tar2tf_cli.formats.example_parser import ParsedFeature
 from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.formats.magic import sniff
-from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.formats.stored import StoredBytes
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules
-from tar2tf_cli.samples.names import KEY, Sample, key_of
+from tar2tf_cli.samples.names import KEY, key_of
 from tar2tf_cli.spec.urls import Reach
 from tar2tf_cli.stores import ObjectInfo
 
@@ -120,10 +119,7 @@ def _read_page(pictures: int, item: ObjectInfo, context: FileContext) -> ShardPa
     """Read all samples of a shard that can be read, and draw so many images; damage is listed among the faults."""
     page, chance = ShardPage(item.name), random.Random(os.fsencode(item.name))
     with suppress(SourceError), OpenShard(context.source, item, context.on_bytes) as shard:
-        read: Iterable[Sample | bytes] = contents_of(shard, context.rules)
-        if shard.format == "tfrecord" and not shard.damage:
-            read = (record for _, record in RecordReader(shard, shard.name).undamaged())
-        for number, content in enumerate(read):
+        for number, content in contents_of(shard, context.rules, lambda error, more: None):
             _add(page, number, values_of(content), chance, pictures)
     return page
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from tar2tf_cli.checking.check_tfrecord import Checker, Findings, check_tfrecord
 from tar2tf_cli.checking.checks import OwnCheck, own_checks
 from tar2tf_cli.checking.faults import Amount, Fault, FileReport, Salvaged, damage, unreadable
-from tar2tf_cli.checking.files import FileContext, FileTask, read_files
+from tar2tf_cli.checking.files import FileContext, FileTask, past_damage, read_files
 from tar2tf_cli.engines import cpu_count
 from tar2tf_cli.errors import (
     DamagedShardError,
@@ -297,17 +297,19 @@ def check_tar(shard: OpenShard, rules: TarRules, report: FileReport, *, decoders
         kind, place = ("duplicate_key", error.member) if error.member else ("half_sample", f"sample {error.key}")
         report.add(Fault(error.kind or kind, f"{place}: {error.message}", None, error.offset))
 
+    def damaged(error: DamagedShardError, more: bool) -> None:
+        report.add(damage(error, last=not more))
+        report.cut = report.cut or not more
+
     own = own_checks("check_sample")
     with closing(shard.samples(rules, note, sizes_only=not (decoders or own), every_byte=True)) as tar:
-        try:
-            if decoders or own:
-                _check_samples(tar, report, own, decoders)
-            else:
-                for _ in tar.samples():
-                    report.records += 1
-            report.examined = True
-        except DamagedShardError as error:
-            report.add(damage(error))
+        samples = past_damage(tar.samples, tar.resume, damaged)
+        if decoders or own:
+            _check_samples(tar, samples, report, own, decoders)
+        else:
+            for _ in samples:
+                report.records += 1
+        report.examined = not report.faults
         report.not_adjacent = tar.not_adjacent
         try:
             tar.check_end()
@@ -316,14 +318,16 @@ def check_tar(shard: OpenShard, rules: TarRules, report: FileReport, *, decoders
     report.good = Amount(report.records, report.bytes)
 
 
-def _check_samples(tar: TarSamples, report: FileReport, own: Sequence[OwnCheck], decoders: int) -> None:
+def _check_samples(
+    tar: TarSamples, samples: Iterator[Sample], report: FileReport, own: Sequence[OwnCheck], decoders: int
+) -> None:
     from tar2tf_cli.checking.undecodable import Values
     from tar2tf_cli.flow.sample_flow import work_in_threads
 
     seen = Values()
 
-    def samples() -> Iterator[Located]:
-        for stored in tar.samples():
+    def checked() -> Iterator[Located]:
+        for stored in samples:
             key, sample = stored[KEY], {}
             try:
                 sample = whole_sample(stored)
@@ -334,7 +338,7 @@ def _check_samples(tar: TarSamples, report: FileReport, own: Sequence[OwnCheck],
             decoded = sample if decoders and not faults else {}
             yield decoded, key, {"offset": tar.grouper.offset, "faults": faults}
 
-    work = work_in_threads(samples(), lambda sample: [seen.undecodable(_values(sample))], decoders or 1)
+    work = work_in_threads(checked(), lambda sample: [seen.undecodable(_values(sample))], decoders or 1)
     for faults, key, place in work:
         report.records += 1
         for kind, message in place["faults"] or faults:

@@ -82,8 +82,8 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     Every sample is counted. About a hundred values of each entry or feature are examined to find what they are:
     images with width x height x channels, text, JSON, arrays. Sizes are in bytes; for lists of numbers, in values.
 
-    A shard that is damaged or cannot be read does not keep the others from being shown: what is before the damage is
-    counted, each error is printed, and the exit code is 3.
+    A shard that is damaged or cannot be read does not keep the others from being shown: what can
+    be read is counted, its first error is printed, and the exit code is 3.
     """
     from tar2tf_cli.inputs.tar_samples import TarRules
 
@@ -131,7 +131,7 @@ def _show_contents(
         contents = inspect(bucket, template, workers=options["num_workers"], events=terminal, damaged=True, **where)
     if options["html"]:
         _write_page(contents, bucket, template, where, options)
-    some = any(shard.error is None for shard in contents.shards)
+    some = any(shard.samples or shard.error is None for shard in contents.shards)
     if as_json:
         samples = read_samples(bucket, template, heads_only=True, damaged=lambda error: None, **where)
         first = {"first": [sample.to_json() for sample in islice(samples, most)]} if most else {}
@@ -271,4 +271,4 @@ def _print_notes(contents: Contents) -> None:
         message(f"{count(foreign, 'record')}: not a tf.train.Example ({kind})")
     if faults := len(contents.errors):
         shards = count(len(contents.shards), "shard")
-        message(f"{faults:,} of {shards} cannot be read to the end; what comes before is counted")
+        message(f"{faults:,} of {shards} cannot be read as a whole; what can be read is counted")

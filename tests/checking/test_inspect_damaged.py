@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from checked import Ran, a_tar, an_example, flipped, framed, write
-from tar2tf_cli import convert, inspect
+from tar2tf_cli import convert, inspect, open_records
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
@@ -44,7 +45,7 @@ def test_shards_that_can_be_read_are_shown_and_errors_named(folder: Path, run_in
     }
     errors = [line for line in ran.err.splitlines() if line.startswith("error: ")]
     assert [f"{place}.tar" in error for place, error in zip("12", errors, strict=True)] == [True, True]
-    assert "2 of 4 shards cannot be read to the end; what comes before is counted" in ran.err
+    assert "2 of 4 shards cannot be read as a whole; what can be read is counted" in ran.err
 
 
 def test_the_document_lists_faults_as_verify_does(
@@ -66,7 +67,8 @@ def test_a_document_is_printed_even_if_no_shard_is_whole(folder: Path, run_inspe
     ran = run_inspect(folder / "2.tar", "--json")
     assert (ran.code, ran.json["format"], ran.json["shards"][0]["status"]) == (3, "unknown", "damaged")
     ran = run_inspect(folder / "1.tar", folder / "2.tar")
-    assert (ran.code, ran.out, ran.err.count("error: ")) == (3, "", 2)
+    assert (ran.code, "2 tar shards, 2 samples" in ran.out, ran.err.count("error: ")) == (3, True, 2)
+    assert run_inspect(folder / "2.tar").out == ""
 
 
 def test_many_errors_fit_on_a_screen_unless_all_are_wanted(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
@@ -157,3 +159,44 @@ def test_a_manifest_without_shards_is_said_to_list_none(
     convert(Conversion(Input(str(tar)), output, ops=["decode:jpg"], on_error="skip"))
     ran = run_inspect(tmp_path / "out" / "x-manifest.json", *filter(None, option.split("=")))
     assert (ran.code, ran.err) == (3, f"error: {tmp_path}/out/x-manifest.json: {NO_SHARDS}\n")
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_what_is_behind_damage_in_a_tar_is_found_as_convert_finds_it(
+    compressed: bool, tmp_path: Path, run_inspect: Callable[..., Ran], run: Callable[..., Ran]
+) -> None:
+    data = bytearray(a_tar(samples(0, 60)))
+    for offset in (20 * 2048 + 1024, 40 * 2048):  # headers of the second member of 020, and of the first of 040
+        data[offset : offset + 100] = b"\xff" * 100
+    path = write(tmp_path / "x.tar", gzip.compress(data) if compressed else bytes(data))
+    output = Output(str(tmp_path / "x.record"))
+    assert convert(Conversion(Input(str(path)), output, on_error="skip")).records == 56
+    kept = [record["__key__"].decode() for record in open_records(tmp_path / "x.record")]
+    assert not {"020", "040"} & {*kept}
+    ran = run(path, "--json")
+    (file,) = ran.json["files"]
+    assert (ran.code, file["records"]) == (1, 56)
+    first = file["faults"][0]
+    assert (first["kind"], first["offset"]) == ("bad_header", 20 * 2048 + 1024)
+    assert not any("the rest of the file cannot be read" in fault["message"] for fault in file["faults"])
+    ran = run_inspect(path, "--json")
+    assert (ran.code, ran.json["samples"], ran.json["entries"]["cls"]["count"]) == (3, 56, 56)
+    assert run_inspect(path, "--keys").lines == kept
+    assert run_inspect(path, "-n", "60").out.count(": sample ") == 56
+    assert run_inspect(path, "--extract", "050", "--to", tmp_path / "to").code == 3
+    assert (tmp_path / "to" / "050.cls").read_bytes() == b"7"
+
+
+def test_what_is_behind_damage_in_a_tfrecord_is_found(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
+    records = [an_example(__key__=b"%d" % number, label=number) for number in range(9)]
+    data = bytearray(framed(*records))
+    data[4 * len(framed(records[0])) + 3] ^= 1  # the length of the fifth record
+    data[6 * len(framed(records[0])) + 14] ^= 1  # data of the seventh
+    path = write(tmp_path / "x.record", bytes(data))
+    ran = run_inspect(path, "--keys")
+    assert (ran.code, ran.lines, ran.err.count("error: ")) == (3, [*"0123", "5", *"78"], 2)
+    ran = run_inspect(path, "--json")
+    assert (ran.code, ran.json["samples"]) == (3, 8), "data are not checked"
+    assert run_inspect(path, "--extract", "8", "--to", tmp_path / "to").code == 3
+    assert (tmp_path / "to" / "8.label.txt").read_bytes() == b"8\n"
+    assert "label" in run_inspect(path, "--code").out
