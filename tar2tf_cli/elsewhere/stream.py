@@ -7,6 +7,7 @@ serialised message can begin with one (it would be a tag of field 0):
 |---|---|
 | `\0key ` and the key in UTF-8 | the key of the next record's sample, if the settings ask for keys |
 | `\0end ` and a JSON object | the end: what was sent, and the report of the input |
+| `\0done` | follows the end: an answer without these bytes broke off, whatever a cluster appended to it |
 
 The end record has `records` and `bytes`, the number of examples and of all bytes before the end record; `crc32c`, of
 the same bytes; `first`, the size of the first record; `size`, that of the input as stored; `settings`, the digest of
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 
 _KEY: Final = b"\0key "
 _END: Final = b"\0end "
+DONE: Final = b"".join(frame([b"\0done"], 5))
+"""What every whole stream ends with."""
+
 _MARK: Final = " tar2tf-error:"
 _ARRAY: Final = "\0npy"
 """What the names of arrays end with; no name in a tar has a NUL."""
@@ -99,9 +103,9 @@ class StreamWriter:
 
 
 def end_record(end: Mapping[str, Any]) -> bytes:
-    """An end record, framed."""
+    """The end of a stream: an end record, and what follows it."""
     data = _END + json.dumps(end).encode("ascii")
-    return b"".join(frame([data], len(data)))
+    return b"".join(frame([data], len(data))) + DONE
 
 
 class StreamReader:
@@ -203,7 +207,7 @@ class StreamReader:
             raise self._damage(f"the cluster sent {sent}, but {count:,} in {size:,} arrived", "truncated")
         if end["crc32c"] != crc:
             raise self._damage("the CRC of the cluster's answer does not match", "data_crc")
-        if self._cursor.fill(1):
+        if self._whole(len(DONE)) != DONE or self._cursor.fill(1):
             raise self._damage("the cluster's answer goes on after its end record", "damaged")
         self.report, self.size = InputReport.from_json(end["report"]), end["size"]
 

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from tar2tf_cli.elsewhere.settings import ENVIRONMENT, NODES, Settings
+from tar2tf_cli.elsewhere.stream import DONE
 from tar2tf_cli.errors import RemoteError, SourceError, Tar2tfError, UsageError, meant
 from tar2tf_cli.spec.version import __version__
 from tar2tf_cli.spec.yaml_file import SpecFile
@@ -133,7 +134,7 @@ class Transformers:
         self._accept(response, name, self.store.locate(item.name), error_of)
         length = response.headers.get("Content-Length")
         size = int(length) if length is not None else None
-        return Body(_held_back(response, size), response.close, 0, size, f"{name} {item.version}")
+        return Body(held_back(response, size, DONE), response.close, 0, size, f"{name} {item.version}")
 
     def store_as(
         self, name: str, item: ObjectInfo, target: AisStore, path: str, seconds: float, error_of: ErrorOf, **query: str
@@ -230,8 +231,14 @@ def _pod_failure(message: str, state: re.Match[str]) -> tuple[str, str]:
     return f"the transformer's pod was not ready in time; its state is {state[1]}{why}", "allow more with --timeout"
 
 
-def _held_back(response: Response, size: int | None) -> Callable[[int], bytes]:
-    """Return a function that reads a response, and gives its end only when that was complete."""
+def held_back(response: Response, size: int | None, end: bytes) -> Callable[[int], bytes]:
+    """Return a function that reads a response, and gives its end only when that was complete.
+
+    Args:
+        response: a cluster ends it in the same way when the pod that answered was lost on the way.
+        size: the size of the whole, if that is known.
+        end: what a whole one ends with.
+    """
     held, received, ended = b"", 0, False
 
     def read(count: int) -> bytes:
@@ -243,6 +250,8 @@ def _held_back(response: Response, size: int | None) -> Callable[[int], bytes]:
             ended = not data
             if ended and size is not None and received < size:
                 raise Transient(f"the transfer ended after {received:,} of {size:,} bytes", response.server)
+            if ended and not held.endswith(end):
+                raise Transient("the transformer's answer broke off", response.server)
         ready = len(held) if ended else len(held) - _HELD
         data, held = held[:ready], held[ready:]
         return data

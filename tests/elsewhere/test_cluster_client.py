@@ -26,6 +26,7 @@ from tar2tf_cli.ops import Convert, Decode, Resize
 from tar2tf_cli.sinks.objects import ObjectSink
 from tar2tf_cli.spec.version import __version__
 from tar2tf_cli.stores import retries
+from tar2tf_cli.stores.transfer import Body
 
 pytestmark = pytest.mark.xdist_group("transformers")
 
@@ -232,4 +233,34 @@ def test_pods_and_a_target_that_are_killed_are_started_again_and_no_byte_changes
     ran = run(*words, "--retry-for", "100")
     assert ran.code == 0, ran.err
     assert min(asked.count("1.tar"), asked.count("2.tar")) > 1
+    assert tree(tmp_path / "there") == tree(tmp_path / "here")
+
+
+def test_a_pod_that_is_killed_while_it_answers_is_started_again_and_no_byte_changes(
+    run: Callable[..., Ran], etl: EtlCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster ends an answer that broke off as it ends a whole one."""
+    data = [os.urandom(200_000) for _ in range(100)]
+    tar = tar_of([(f"{number}.bin", each) for number, each in enumerate(data)])
+    etl.bucket("large", {"0.tar": tar, "1.tar": tar})
+    words = ["convert", "ais://large", "-o"]
+    assert run(*words, tmp_path / "here" / "<>.record", "--no-remote-exec").code == 0
+    answer, killed = RemoteSource.answer, []
+
+    def answer_and_kill(source: Any, item: Any, *part: str) -> Any:
+        body = answer(source, item, *part)
+
+        def read(size: int) -> bytes:
+            if body.start == 0 and not killed:
+                killed.append(body.read(size))
+                etl.kill("serve")
+                return killed[0]
+            return body.read(size)
+
+        return Body(read, body.close, body.start, body.size, body.version)
+
+    monkeypatch.setattr(RemoteSource, "answer", answer_and_kill)
+    ran = run(*words, tmp_path / "there" / "<>.record", "--remote-exec", "--retry-for", "100")
+    assert ran.code == 0, ran.err
+    assert killed
     assert tree(tmp_path / "there") == tree(tmp_path / "here")

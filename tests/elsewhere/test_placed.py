@@ -15,8 +15,8 @@ from tar2tf_cli.elsewhere import cluster
 from tar2tf_cli.elsewhere.cluster import RemoteReading, RemoteSource
 from tar2tf_cli.elsewhere.server import Transform
 from tar2tf_cli.elsewhere.settings import Asked, Settings
-from tar2tf_cli.elsewhere.stream import StreamReader
-from tar2tf_cli.elsewhere.transformers import _held_back
+from tar2tf_cli.elsewhere.stream import DONE, StreamReader
+from tar2tf_cli.elsewhere.transformers import held_back
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SinkError, SourceError
 from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.formats.record_reader import RecordReader
@@ -41,8 +41,8 @@ class Trickle:
         return self._file.read(min(size, 10_000))
 
 
-def everything(data: bytes, size: int | None) -> bytes:
-    read = _held_back(Trickle(data), size)  # type: ignore[arg-type]
+def everything(data: bytes, size: int | None, end: bytes = b"") -> bytes:
+    read = held_back(Trickle(data), size, end)  # type: ignore[arg-type]
     return b"".join(iter(lambda: read(1 << 18), b""))
 
 
@@ -55,12 +55,20 @@ def test_a_whole_answer_is_read_to_its_end(length: int) -> None:
 
 def test_what_a_cluster_appends_to_an_answer_that_broke_off_is_not_given() -> None:
     whole = bytes(range(256)) * 1000
-    read = _held_back(Trickle(whole[:200_000] + b'{"message": "ETL error"}'), len(whole))  # type: ignore[arg-type]
+    read = held_back(Trickle(whole[:200_000] + b'{"message": "ETL error"}'), len(whole), b"")  # type: ignore[arg-type]
     given = b"".join(read(10_000) for _ in range(13))
     assert len(given) > 100_000
     assert whole.startswith(given)
     with pytest.raises(Transient, match="ended after 200,024 of 256,000 bytes"):
         list(iter(lambda: read(1 << 18), b""))
+
+
+def test_an_answer_of_unknown_size_is_whole_when_it_has_its_end() -> None:
+    data = bytes(range(256)) * 1000
+    assert everything(data + DONE, None, DONE) == data + DONE
+    for broken in (data, data + DONE[:-1], data + b'{"message": "ETL error"}', b""):
+        with pytest.raises(Transient, match="broke off"):
+            everything(broken, None, DONE)
 
 
 @pytest.fixture
