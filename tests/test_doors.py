@@ -1,4 +1,4 @@
-"""An op, a preset, a kind of input, a store or a check is one file, known everywhere when put beside the others."""
+"""An op, a preset, a kind of input, a store and a check are one file each: put beside the others, it is known."""
 
 from __future__ import annotations
 
@@ -88,6 +88,17 @@ def test_a_check_sees_every_record_and_sample_also_those_that_the_kernel_accepts
     tar = write_tar(tmp_path / "in.tar", [("a", {"jpg": b"no picture"})])
     (file,) = json.loads(run("verify", tar, "--json", code=1))["files"]
     assert [fault["message"] for fault in file["faults"]] == ["sample a: no_cats failed: KeyError: 'txt'"]
+
+
+@pytest.mark.parametrize("pure", ["", "1"])
+def test_a_check_sees_every_record_and_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pure: str) -> None:
+    monkeypatch.setenv("TAR2TF_PURE", pure)
+    entries = [(f"{number:03}", {"txt": b"secret" if number in (70, 90) else b"plain"}) for number in range(100)]
+    tar, record = write_tar(tmp_path / "in.tar", entries), tmp_path / "x.record"
+    run("convert", tar, "-o", record)
+    for path in (record, tar):
+        (found,) = json.loads(run("verify", path, "--json", code=1))["files"]
+        assert [fault["kind"] for fault in found["faults"]] == ["secret", "secret"]
 
 
 class TestAddedStore(SourceSuite):

@@ -18,7 +18,7 @@ from shards import contents, convert, examples, keys, samples, shards_in, tar2tf
 from tar2tf_cli import Dataset, Pipeline
 from tar2tf_cli.conversion.run import convert as run_conversion
 from tar2tf_cli.conversion.tasks import WriteShard
-from tar2tf_cli.errors import SampleError, WorkerError
+from tar2tf_cli.errors import WorkerError
 from tar2tf_cli.ops import Select
 from tar2tf_cli.spec.conversion import Conversion
 
@@ -235,13 +235,12 @@ def test_a_pipeline_gives_whole_samples(suffix: str, own: bool, tmp_path: Path) 
     assert contents(tmp_path / "out.record") == contents(tmp_path / "out-1.record") == expected
 
 
-def test_an_open_file_in_a_pipeline_needs_regroup(tmp_path: Path) -> None:
+@pytest.mark.parametrize("regroup", [None, True])
+def test_an_open_file_in_a_pipeline_is_regrouped(regroup: bool | None, tmp_path: Path) -> None:
     expected = scattered(tmp_path / "in.tar")
     out = tmp_path / "out.record"
-    with (tmp_path / "in.tar").open("rb") as file, pytest.raises(SampleError, match="appears again"):
-        Pipeline().from_tar(file).sample_to_tf_example().to_tf_record(out).do()
     with (tmp_path / "in.tar").open("rb") as file:
-        Pipeline().from_tar(file, regroup=True).sample_to_tf_example().to_tf_record(out).do()
+        Pipeline().from_tar(file, regroup=regroup).sample_to_tf_example().to_tf_record(out).do()
     assert contents(out) == expected
 
 
