@@ -10,7 +10,7 @@ from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.samples.names import KEY
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo
-from tar2tf_cli.stores.base import OnBytes, OnFault, Placed
+from tar2tf_cli.stores.base import OnBytes, OnFault, Samples
 
 
 def open_input(conversion: Conversion, endpoint: str | None) -> LinesSource:
@@ -28,7 +28,7 @@ class LinesSource(ListSource):
         self._chunks = {item.name: chunk for item, chunk in chunks}
         return [item for item, _ in chunks]
 
-    def samples(self, item: ObjectInfo, report: InputReport, fault: OnFault, on_bytes: OnBytes = None) -> Placed:
+    def samples(self, item: ObjectInfo, report: InputReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
         """Yield a sample for each line."""
         for number, line in self._chunks[item.name]:
             yield {"member": f"line {number + 1}"}, {KEY: str(number + 1), "txt": line}
