@@ -334,7 +334,7 @@ def verify_manifest(run: CheckRun, document: Document) -> Report:
     from tar2tf_cli.conversion.manifest import expected
 
     manifest = document.manifest
-    if not manifest.shards:
+    if not manifest.shards and not manifest.skipped.get("samples"):
         raise SourceError("the manifest lists no shards, so there is nothing to read", shard=document.path)
     source, template = document.folder, manifest.template
     nearby = _nearby(run, source, manifest, template)
@@ -389,6 +389,17 @@ def _look_around(
             report.files.append(FileReport(source.locate(name), None, bytes=item.size or 0, faults=[fault]))
 
 
+def _not_converted(manifest: Manifest) -> Iterator[Fault]:
+    """What of the inputs the conversion itself skipped."""
+    if skipped := manifest.skipped.get("samples"):
+        yield Fault("skipped", f"{count(skipped, 'sample')} of the inputs skipped: --errors of convert lists each")
+    for lost in manifest.skipped.get("lost", ()):
+        start, end, size = lost["from"], lost["to"], lost["bytes"]
+        where = f"from byte {start:,} on" if end is None else f"from byte {start:,} to {end:,}"
+        message = f"{lost['input']} was not read {where}, {size:,} bytes, which held at least 1 sample"
+        yield Fault("lost", message, lost=size)
+
+
 def _check_sums(path: str, manifest: Manifest, report: Report, *, fast: bool) -> FileReport:
     """Check the manifest itself: its totals against those of its shards, and its counts of features."""
     from tar2tf_cli.conversion.manifest import contradictions
@@ -401,6 +412,8 @@ def _check_sums(path: str, manifest: Manifest, report: Report, *, fast: bool) ->
             whole.add(Fault("count", f"the manifest's total of {name} is {claimed}, but {of} {number}"))
     for contradiction in contradictions(manifest.features):
         whole.add(Fault("schema", contradiction))
+    for fault in _not_converted(manifest):
+        whole.add(fault)
     if report.ok and not fast:
         counts = sum((found.features for found in report.files), Counter[str]())
         for name, described in manifest.features.items():

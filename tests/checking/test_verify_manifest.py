@@ -12,7 +12,19 @@ from typing import Any
 
 import pytest
 
-from checked import SEVERAL, Ran, convert, edit, faults_of, flipped, list_no_more, manifest_of, write
+from checked import (
+    SEVERAL,
+    Ran,
+    a_tar,
+    convert,
+    edit,
+    faults_of,
+    flipped,
+    list_no_more,
+    manifest_of,
+    some_members,
+    write,
+)
 from shards import PHOTOS
 
 
@@ -163,3 +175,27 @@ def test_a_manifest_that_was_not_made_use_of_is_mentioned(out: Path, run: Callab
     ran = run(out, "--json")
     assert (ran.code, len(ran.json["files"])) == (0, 4)
     assert f"{manifest_of(out)} was skipped" in ran.err
+
+
+def test_what_the_conversion_skipped_is_said_every_time(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    tar = write(tmp_path / "in.tar", a_tar(some_members(60))[:60_000])
+    assert convert(tar, "-o", tmp_path / "out" / "x.record", "--on-error", "skip").code == 1
+    manifest = tmp_path / "out" / "x-manifest.json"
+    lost = {"input": "in.tar", "from": 59_904, "to": None, "bytes": 96}
+    edit(manifest, lambda document: document["skipped"].update(lost=[lost]))
+    for _ in range(2):
+        for arguments in ((), ("--fast",), ("--against", tar)):
+            ran = run(manifest, *arguments)
+            assert (ran.code, "whole: " in ran.err.replace("not whole: ", "")) == (1, False)
+            assert "1 sample of the inputs skipped: --errors of convert lists each (skipped)" in ran.out
+            assert "in.tar was not read from byte 59,904 on, 96 bytes, which held at least 1 sample (lost)" in ran.out
+    faults = [fault for file in run(manifest, "--json").json["files"] for fault in file["faults"]]
+    assert [(fault["kind"], fault.get("lost")) for fault in faults] == [("skipped", None), ("lost", 96)]
+
+
+def test_a_conversion_that_skipped_all_is_not_whole(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    tar = write(tmp_path / "in.tar", a_tar([("a.jpg", b"no image")]))
+    options = ("--op", "decode:jpg", "--on-error", "skip")
+    assert convert(tar, "-o", tmp_path / "out" / "x.record", *options).code == 1
+    ran = run(tmp_path / "out" / "x-manifest.json", "--json")
+    assert (ran.code, [file["faults"][0]["kind"] for file in ran.json["files"]]) == (1, ["skipped"])
