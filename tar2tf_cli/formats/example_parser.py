@@ -336,6 +336,7 @@ def _entry(message: bytes, start: int, end: int) -> tuple[str, list[ParsedFeatur
 _LISTS: Final = {tag[0] for tag in TAGS.values()}
 _ONE_BY_ONE: Final[dict[Kind, int]] = {"bytes": 0x0A, "float": 0x0D, "int64": 0x08}
 _BY: Final = "tf.io.parse_single_example cannot read it"
+_NOT_SEEN: Final = "tf.io.parse_single_example does not see them"
 
 
 def strict_parse(message: bytes) -> dict[str, ParsedFeature]:
@@ -358,7 +359,9 @@ def strict_parse_any(message: bytes) -> dict[str, ParsedFeature]:
     for tag, start, end in fields(message, 0, len(message), 0):
         if tag & 7 == 3:
             raise ValueError(f"a group ends at byte {end}: {_BY}")
-        if message[position] == _DELIMITED:  # Features with their tag in more bytes are skipped as unknown
+        if tag == _DELIMITED and message[position] != _DELIMITED and start < end:
+            raise ValueError(f"the tag of the features at byte {position} takes several bytes: {_NOT_SEEN}")
+        if message[position] == _DELIMITED:
             for name, first, last in _entries(message, start, end):
                 if first < last and found[name].kind:
                     values[name] = first, last

@@ -51,7 +51,7 @@ PARSED = {
     "values one by one": message(NAME + value(in_bytes(0x1A, b"\x08\x05\x08\x06"))),
     "packed values, then one by one": message(NAME + value(in_bytes(0x1A, b"\x0a\x01\x05\x08\x05"))),
     "packed floats twice": message(NAME + value(in_bytes(0x12, in_bytes(0x0A, FLOAT) * 2))),
-    "features with a long tag": b"\x8a\x00" + message(NAME + value(UNKNOWN + INTS))[1:],
+    "no features, with a long tag": b"\x8a\x00\x00" + GOOD,
     "a name with a long tag": message(b"\x8a\x00\x01x" + value(INTS)),
     "a sequence example": GOOD + in_bytes(0x12, in_bytes(0x0A, in_bytes(0x0A, b"s"))),
 }
@@ -74,6 +74,7 @@ REJECTED = {
     "lists of two kinds": message(NAME + value(TEXT + INTS)),
     "values one by one, then packed": message(NAME + value(MIXED)),
     "floats one by one, then packed": message(NAME + value(in_bytes(0x12, b"\x0d", FLOAT, b"\x0a\x04", FLOAT))),
+    "features with a long tag, which TensorFlow does not see": b"\x8a\x00" + GOOD[1:],
     "an entry with a long tag": in_bytes(0x0A, b"\x8a\x00" + in_bytes(0x0A, NAME, value(INTS))[1:]),
     "a list with a long tag": message(NAME + value(b"\x9a\x00" + INTS[1:])),
     "values with a long tag": message(NAME + value(in_bytes(0x1A, b"\x8a\x00\x01\x05"))),

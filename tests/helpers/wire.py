@@ -145,12 +145,17 @@ TENSORFLOW = {"bytes_list": tf.string, "float_list": tf.float32, "int64_list": t
 
 
 def tensorflow_parses(message: bytes) -> bool:
-    """Whether protobuf reads a message as an Example, and parse_single_example all features that protobuf finds."""
+    """Whether protobuf reads a message as an Example, and parse_single_example all features that protobuf finds.
+
+    A feature that has values for the one and none for the other is one that a training would not see.
+    """
     try:
         found = tf.train.Example.FromString(message).features.feature
         kinds = {name: feature.WhichOneof("kind") for name, feature in found.items()}
         asked = {name: tf.io.VarLenFeature(TENSORFLOW[kind]) for name, kind in kinds.items() if kind}
-        tf.io.parse_single_example(message, {"another name": tf.io.VarLenFeature(tf.int64), **asked})
+        parsed = tf.io.parse_single_example(message, {"another name": tf.io.VarLenFeature(tf.int64), **asked})
     except (DecodeError, tf.errors.InvalidArgumentError, UnicodeDecodeError):  # the last for the text of the second
         return False
-    return True
+    return not any(
+        getattr(found[name], str(kind)).value and not len(parsed[name].values) for name, kind in kinds.items() if kind
+    )
