@@ -213,7 +213,7 @@ class _Tally:
         reader, before, number, start = self._reader, self._good(), self._reader.count, self._reader.offset
         second = None
         try:
-            more = reader.resume()
+            more = reader.resume(error)
         except DamagedShardError as found:
             more, second = False, found
         if reader.count == number:

@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from io import BytesIO
-from typing import Final
+from typing import Final, TypeVar
 
-from tar2tf_cli.errors import Tar2tfError
+from tar2tf_cli.errors import DamagedShardError, Tar2tfError
 from tar2tf_cli.formats.bytestream import Readable, read_into
 
 _COPIED: Final = 1 << 20, 6 << 20  # sizes at which `take` gets its memory at once
+
+
+T = TypeVar("T")
+
+
+def beyond_damage(
+    read: Callable[[], Iterable[T]],
+    resume: Callable[[DamagedShardError], bool],
+    report: Callable[[DamagedShardError], object],
+) -> Iterator[T]:
+    """What can be read of a damaged tar or TFRecord.
+
+    Args:
+        read: reads from where the reader is.
+        resume: goes to where reading can go on, and notes in the error what was lost; returns whether there is more.
+        report: gets each error then.
+    """
+    more = True
+    while more:
+        try:
+            yield from read()
+            more = False
+        except DamagedShardError as error:
+            more = resume(error)
+            report(error)
 
 
 class Cursor:

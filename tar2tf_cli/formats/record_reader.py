@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
-from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.errors import DamagedShardError, Lost
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.bytestream import Readable
 from tar2tf_cli.formats.checksums import MASK, crc32c, extend, masked
-from tar2tf_cli.formats.cursor import Cursor
+from tar2tf_cli.formats.cursor import Cursor, beyond_damage
 from tar2tf_cli.formats.example import varint
 from tar2tf_cli.formats.example_parser import read_varint
 from tar2tf_cli.formats.tfrecord import FRAMING, find_length, known_lengths, record_length
@@ -221,18 +221,14 @@ class RecordReader:
 
     # --- Damage ---
 
-    def undamaged(self) -> Iterator[tuple[int, bytes]]:
-        """Iterate over the records that can be read, and skip damage."""
-        more = True
-        while more:
-            try:
-                yield from self
-                more = False
-            except DamagedShardError:
-                more = self.resume()
+    def undamaged(
+        self, report: Callable[[DamagedShardError], object] = lambda error: None
+    ) -> Iterator[tuple[int, bytes]]:
+        """Iterate over the records that can be read; `report` gets each damage, and what was lost by it."""
+        return beyond_damage(self.__iter__, self.resume, report)
 
-    def resume(self) -> bool:
-        """After an error, go to the next record; return whether there may be one.
+    def resume(self, error: DamagedShardError) -> bool:
+        """After an error, go to the next record, and note in the error what was lost; return whether there may be one.
 
         That is the one right after damaged data, unless no record begins there; otherwise the first place after it with
         a length whose CRC is valid. `offset` is then there, or at the end, and `count` is one more.
@@ -240,17 +236,21 @@ class RecordReader:
         Raises:
             SourceError: when the stream cannot be read.
         """
-        start, end = self._search_from, self._end
+        start, end, begin, more = self._search_from, self._end, self.offset, False
         self._search_from = self._end = None
+        error.lost = Lost(begin, None, 0)
         if start is None:  # the stream itself is damaged
             return False
         self.count += 1
         try:
             if end is not None:
                 start = self._inside(end)
-            return start is None or self._search(start)
+            more = start is None or self._search(start)
         finally:
             self.offset = self._cursor.offset
+            breaks_off = not more and error.kind == "truncated"
+            error.lost = Lost(begin, None if breaks_off else self.offset, self.offset - begin)
+        return more
 
     def _inside(self, end: int) -> int | None:
         """Where in a damaged record to search for others; None after going to its end, where another should begin."""

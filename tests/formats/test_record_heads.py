@@ -77,7 +77,7 @@ def test_a_changed_byte_is_found_and_the_next_record_too(at: int) -> None:
     with pytest.raises(DamagedShardError) as caught:
         found += [offset for offset, _ in reader]
     assert (caught.value.kind, caught.value.offset) == ("data_crc", start)
-    assert reader.resume()
+    assert reader.resume(caught.value)
     assert [offset for offset, _ in reader] == [
         start + len(LARGE) + FRAMING,
         start + len(LARGE) + 2 * FRAMING + len(RECORDS[2]),
@@ -92,7 +92,7 @@ def test_a_record_that_is_cut_short_is_found(missing: int) -> None:
     with pytest.raises(DamagedShardError, match="bytes short") as caught:
         list(reader)
     assert caught.value.kind == "truncated"
-    assert not reader.resume()
+    assert not reader.resume(caught.value)
     assert reader.offset == len(data) - missing
 
 

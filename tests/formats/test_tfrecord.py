@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from makers import Dribble, gzipped
 from properties import example_count
-from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.errors import DamagedShardError, Lost
 from tar2tf_cli.formats.checksums import crc32c, masked
 from tar2tf_cli.formats.compression import open_stream
 from tar2tf_cli.formats.cursor import Cursor
@@ -200,7 +200,7 @@ def test_damage_to_a_large_record_is_found_and_those_behind_it_are_read(place, m
         list(reader)
     assert (caught.value.kind, caught.value.offset) == ("length_crc" if place < 12 else "data_crc", start)
     if place >= 12:
-        assert reader.resume()
+        assert reader.resume(caught.value)
         assert list(reader) == [(offsets_of(WITH_LARGE)[2], b"three")]
 
 
@@ -246,11 +246,25 @@ def test_reading_goes_on_behind_a_record_whose_data_is_damaged():
     data = bytearray(framed([b"one", b"two", b"three"]))
     data[3 + FRAMING + 13] ^= 1
     reader = RecordReader(io.BytesIO(bytes(data)), "x")
-    with pytest.raises(DamagedShardError, match="record 1"):
+    with pytest.raises(DamagedShardError, match="record 1") as caught:
         list(reader)
-    assert reader.resume()
+    assert reader.resume(caught.value)
     assert list(reader) == [(2 * (3 + FRAMING), b"three")]
     assert (reader.count, reader.offset) == (3, len(data))
+
+
+def test_what_damage_costs_is_told() -> None:
+    data = bytearray(framed([b"one", b"two", b"three", b"four"]))
+    data[19 + 13] ^= 1
+    data[38] ^= 1
+    lost = []
+    records = RecordReader(io.BytesIO(data[:-1]), "x").undamaged(lambda error: lost.append((error.kind, error.lost)))
+    assert [record for _, record in records] == [b"one"]
+    assert lost == [
+        ("data_crc", Lost(19, 38, 19)),
+        ("length_crc", Lost(38, 59, 21)),
+        ("truncated", Lost(59, None, 19)),
+    ]
 
 
 def test_a_record_within_a_damaged_one_is_not_taken_for_the_next():
