@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tar2tf_cli.engines import cpu_count, make_engine
 from tar2tf_cli.engines.base import Outcome, Schedule, Task, run_tasks
-from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError, few
+from tar2tf_cli.errors import SourceError, Tar2tfError, few
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.named import Named, resolve
 from tar2tf_cli.inputs.stages import Tar, TarsSource, unreadable_input
@@ -73,29 +73,6 @@ def _shards_of(path: str, anyway: bool, **reach: Unpack[Reach]) -> Iterator[Tar]
 
 
 T = TypeVar("T")
-
-OnDamage: TypeAlias = Callable[[DamagedShardError, bool], None]
-"""Called with damage, and whether what is behind it is read; it may raise the damage instead."""
-
-
-def past_damage(
-    read: Callable[[], Iterable[T]], resume: Callable[[DamagedShardError], bool], damaged: OnDamage
-) -> Iterator[T]:
-    """The samples or records of a shard that can be read, also those behind damage.
-
-    Args:
-        read: reads from where the shard is.
-        resume: goes on behind damage; returns whether there is more to read.
-        damaged: is told about the damage.
-    """
-    more = True
-    while more:
-        more = False
-        try:
-            yield from read()
-        except DamagedShardError as error:
-            more = resume(error)
-            damaged(error, more)
 
 
 @dataclass(slots=True, eq=False, repr=False)

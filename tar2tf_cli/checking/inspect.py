@@ -17,7 +17,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.checking.contents import STEPS, Contents, ShardContents, Stats
-from tar2tf_cli.checking.files import FileContext, FileTask, OnDamage, as_texts, open_shards, past_damage, read_files
+from tar2tf_cli.checking.files import FileContext, FileTask, as_texts, open_shards, read_files
 from tar2tf_cli.checking.look import Look, example_of, look_at, shortened
 from tar2tf_cli.errors import (
     DamagedShardError,
@@ -28,6 +28,7 @@ from tar2tf_cli.errors import (
     write_errors,
 )
 from tar2tf_cli.events import Events
+from tar2tf_cli.formats.cursor import OnDamage, past_damage
 from tar2tf_cli.formats.example_parser import ParsedFeature, parse, parse_lists
 from tar2tf_cli.formats.files import WholeFile
 from tar2tf_cli.formats.magic import foreign
@@ -211,8 +212,7 @@ def _look_at_sample(contents: ShardContents, sample: Sample, looks: int) -> None
 
 def _read_records(shard: OpenShard, contents: ShardContents, looks: int, damaged: OnDamage) -> None:
     """Count all records and their features; only `verify` checks the CRCs of the data."""
-    reader = RecordReader(shard, shard.name, want="heads", check_data=False)
-    for _, record in past_damage(lambda: reader, lambda error: reader.resume(), damaged):
+    for _, record in RecordReader(shard, shard.name, want="heads", check_data=False).undamaged(damaged):
         contents.samples += 1
         add_record(contents, record, looks)
 
@@ -425,7 +425,7 @@ def contents_of(
             yield from enumerate(past_damage(tar.samples, tar.resume, damaged))
     elif shard.format == "tfrecord":
         reader = RecordReader(shard, shard.name)
-        for _, record in past_damage(lambda: reader, lambda error: reader.resume(), damaged):
+        for _, record in reader.undamaged(damaged):
             yield reader.count, record
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from tar2tf_cli.checking.check_tfrecord import Checker, Findings, check_tfrecord
 from tar2tf_cli.checking.checks import OwnCheck, own_checks
 from tar2tf_cli.checking.faults import Amount, Fault, FileReport, Salvaged, damage, unreadable
-from tar2tf_cli.checking.files import FileContext, FileTask, past_damage, read_files
+from tar2tf_cli.checking.files import FileContext, FileTask, read_files
 from tar2tf_cli.engines import cpu_count
 from tar2tf_cli.errors import (
     DamagedShardError,
@@ -28,6 +28,7 @@ from tar2tf_cli.errors import (
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.checksums import crc32c
+from tar2tf_cli.formats.cursor import past_damage
 from tar2tf_cli.formats.files import RecordFile, WholeFile
 from tar2tf_cli.formats.magic import foreign
 from tar2tf_cli.formats.record_reader import RecordReader

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from io import BytesIO
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import DamagedShardError, Tar2tfError
 from tar2tf_cli.formats.bytestream import Readable, read_into
@@ -14,27 +14,28 @@ _COPIED: Final = 1 << 20, 6 << 20  # sizes at which `take` gets its memory at on
 
 T = TypeVar("T")
 
+OnDamage: TypeAlias = Callable[[DamagedShardError, bool], object]
+"""Called with damage, and whether what is behind it is read; it may raise the damage instead."""
 
-def beyond_damage(
-    read: Callable[[], Iterable[T]],
-    resume: Callable[[DamagedShardError], bool],
-    report: Callable[[DamagedShardError], object],
+
+def past_damage(
+    read: Callable[[], Iterable[T]], resume: Callable[[DamagedShardError], bool], damaged: OnDamage
 ) -> Iterator[T]:
-    """What can be read of a damaged tar or TFRecord.
+    """The samples or records of a shard that can be read, also those behind damage.
 
     Args:
         read: reads from where the reader is.
-        resume: goes to where reading can go on, and notes in the error what was lost; returns whether there is more.
-        report: gets each error then.
+        resume: goes on behind damage, and notes in the error what was lost; returns whether there is more to read.
+        damaged: gets each damage.
     """
     more = True
     while more:
+        more = False
         try:
             yield from read()
-            more = False
         except DamagedShardError as error:
             more = resume(error)
-            report(error)
+            damaged(error, more)
 
 
 class Cursor:

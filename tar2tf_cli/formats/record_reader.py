@@ -12,7 +12,7 @@ from tar2tf_cli.errors import DamagedShardError, Lost
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.bytestream import Readable
 from tar2tf_cli.formats.checksums import MASK, crc32c, extend, masked
-from tar2tf_cli.formats.cursor import Cursor, beyond_damage
+from tar2tf_cli.formats.cursor import Cursor, OnDamage, past_damage
 from tar2tf_cli.formats.example import varint
 from tar2tf_cli.formats.example_parser import read_varint
 from tar2tf_cli.formats.tfrecord import FRAMING, find_length, known_lengths, record_length
@@ -221,11 +221,9 @@ class RecordReader:
 
     # --- Damage ---
 
-    def undamaged(
-        self, report: Callable[[DamagedShardError], object] = lambda error: None
-    ) -> Iterator[tuple[int, bytes]]:
-        """Iterate over the records that can be read; `report` gets each damage, and what was lost by it."""
-        return beyond_damage(self.__iter__, self.resume, report)
+    def undamaged(self, damaged: OnDamage = lambda error, more: None) -> Iterator[tuple[int, bytes]]:
+        """Iterate over the records that can be read, also those behind damage."""
+        return past_damage(self.__iter__, self.resume, damaged)
 
     def resume(self, error: DamagedShardError) -> bool:
         """After an error, go to the next record, and note in the error what was lost; return whether there may be one.

@@ -258,7 +258,9 @@ def test_what_damage_costs_is_told() -> None:
     data[19 + 13] ^= 1
     data[38] ^= 1
     lost = []
-    records = RecordReader(io.BytesIO(data[:-1]), "x").undamaged(lambda error: lost.append((error.kind, error.lost)))
+    records = RecordReader(io.BytesIO(data[:-1]), "x").undamaged(
+        lambda error, more: lost.append((error.kind, error.lost))
+    )
     assert [record for _, record in records] == [b"one"]
     assert lost == [
         ("data_crc", Lost(19, 38, 19)),
