@@ -19,7 +19,7 @@ from tar2tf_cli.checking.verify_file import CheckRun
 from tar2tf_cli.conversion.manifest import Document, Manifest, differing
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.errors import UsageError, write_errors
-from tar2tf_cli.flow.reading import Reading
+from tar2tf_cli.flow.sample_flow import Reading
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.example_parser import decode
 from tar2tf_cli.formats.record_reader import RecordReader

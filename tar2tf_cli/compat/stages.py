@@ -13,8 +13,7 @@ from tar2tf_cli.events import Events
 from tar2tf_cli.features.feature_map import FeatureMap, TypeName
 from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.features.tf_example import TFExample
-from tar2tf_cli.flow.reading import Reading
-from tar2tf_cli.flow.sample_flow import Steps, context_of, flow
+from tar2tf_cli.flow.sample_flow import Reading, Steps, context_of, flow
 from tar2tf_cli.formats.stored import whole_sample
 from tar2tf_cli.inputs.file_object import Readable, sources_of
 from tar2tf_cli.inputs.report import InputReport, Notes

@@ -14,8 +14,7 @@ from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.spool import gzip_stream
 from tar2tf_cli.errors import OutputExistsError, Tar2tfError, UsageError
 from tar2tf_cli.features.feature_map import MissingFeatureError
-from tar2tf_cli.flow.reading import Reading
-from tar2tf_cli.flow.sample_flow import Faults, flow
+from tar2tf_cli.flow.sample_flow import Faults, Reading, flow
 from tar2tf_cli.formats.example import Feature
 from tar2tf_cli.formats.stored import StoredBytes
 from tar2tf_cli.samples.names import KEY

@@ -20,7 +20,7 @@ from tar2tf_cli.conversion.working_folder import entry_of, line_of
 from tar2tf_cli.engines.base import RecordMaker
 from tar2tf_cli.errors import NotAdjacentError, SourceError, Tar2tfError, WorkerError, changed
 from tar2tf_cli.features.schema import Schema
-from tar2tf_cli.flow.reading import Making, Reading
+from tar2tf_cli.flow.sample_flow import Making, Reading
 from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.formats.files import RecordFile, WholeFile, crc32c_of_file, shard_file, sync, write_whole
 from tar2tf_cli.inputs.report import InputReport

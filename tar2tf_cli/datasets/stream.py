@@ -12,8 +12,7 @@ from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.presets.webdataset import INTEGER_ENTRIES
-from tar2tf_cli.flow.reading import Reading
-from tar2tf_cli.flow.sample_flow import Faults, Steps, context_of, flow
+from tar2tf_cli.flow.sample_flow import Faults, Reading, Steps, context_of, flow
 from tar2tf_cli.formats.stored import whole_sample
 from tar2tf_cli.inputs.report import Notes
 from tar2tf_cli.ops import Func, Op, Rename, Resize, Select, SelectDict, Selection, SelectList

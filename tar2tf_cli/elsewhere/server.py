@@ -54,7 +54,7 @@ from tar2tf_cli.errors import (
     Tar2tfError,
     UsageError,
 )
-from tar2tf_cli.flow.reading import Reading
+from tar2tf_cli.flow.sample_flow import Reading
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.files import RecordFile, write_whole

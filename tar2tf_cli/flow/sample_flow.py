@@ -1,4 +1,4 @@
-"""The one flow: applies steps to samples and yields the results in order, using one thread or several.
+"""The one flow: `flow` applies steps to samples in one thread or several; `Reading` does that for one input.
 
 A caller passes samples (or examples), the `Steps` to apply to each of them, and the policy for faulty ones:
 
@@ -15,19 +15,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import DamagedShardError, SampleError, Tar2tfError, count
-from tar2tf_cli.features.feature_map import FeatureMap
+from tar2tf_cli.features.feature_map import FeatureMap, MissingFeatureError, no_such_feature
 from tar2tf_cli.features.presets import find_preset, of_record_to_example
-from tar2tf_cli.features.tf_example import TFExample, transform
-from tar2tf_cli.formats.example import Feature
-from tar2tf_cli.formats.stored import whole_sample
+from tar2tf_cli.features.tf_example import TFExample, transform, unfit
+from tar2tf_cli.formats.compression import HEAD, open_stream
+from tar2tf_cli.formats.example import Encoder, Feature, Features, Part
+from tar2tf_cli.formats.stored import IN_PLACE, whole_sample
+from tar2tf_cli.formats.tfrecord import FRAMING, frame
+from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.ops.base import Op, OpContext, apply_ops
 from tar2tf_cli.samples.grouping import Batch
 from tar2tf_cli.samples.names import KEY, Sample, key_of
 from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.stores.base import OnFault
+from tar2tf_cli.stores import ObjectInfo, Source
+from tar2tf_cli.stores.base import OnBytes, OnFault
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -281,3 +286,299 @@ def feature_map_of(conversion: Conversion) -> FeatureMap:
     if conversion.record_to_example:
         preset = of_record_to_example(conversion.record_to_example)
     return FeatureMap(conversion.types, conversion.select, preset, context_of(conversion))
+
+
+class MissingFeatures:
+    """Holds back samples without a typed feature until one of the input has it, or the input ends.
+
+    Args:
+        policy: called with the error of each faulty sample, in order, once it is known that the features exist.
+        shard: the input, for the error.
+        skip: whether the policy skips faulty samples; if not, the first error is enough.
+
+    Attributes:
+        held: the errors held back; empty once the features are known to exist.
+    """
+
+    def __init__(self, policy: OnFault, shard: str, *, skip: bool) -> None:
+        self._policy = policy
+        self._skip = skip
+        self._shard = shard
+        self._seen: set[str] = set()
+        self._decided = False
+        self.held: list[MissingFeatureError] = []
+
+    def __call__(self, error: SampleError) -> None:
+        """Hold the error back if its feature may be missing from all samples, or pass it to the policy."""
+        if self._decided or not isinstance(error, MissingFeatureError):
+            self._policy(error)
+            return
+        self._seen.update(error.names)
+        if self._skip or not self.held:
+            error.__traceback__ = None  # it would keep the sample in memory
+            self.held.append(error)
+        if all(held.name in self._seen for held in self.held):
+            self.release()
+
+    def release(self) -> None:
+        """Pass what was held back to the policy, as the features exist."""
+        self._decided = True
+        held, self.held = self.held, []
+        for error in held:
+            self._policy(error)
+
+    def watched(self, results: Iterator[Any]) -> Iterator[Any]:
+        """Yield the results of an input.
+
+        Raises:
+            UsageError: at its end, when none of its samples has a feature that has a type.
+        """
+        yield from results
+        for error in self.held:
+            if error.name not in self._seen:
+                raise no_such_feature(error.name, self._seen, self._shard)
+        self.release()
+
+
+T = TypeVar("T")
+
+
+def _framed(key: str, parts: list[Part], size: int) -> Record:
+    return key, frame(parts, size), size + FRAMING
+
+
+_LOOK_AHEAD: Final = 32 << 20
+"""How much of a compressed or remote tar is looked at, before its samples are used at once."""
+
+Record: TypeAlias = tuple[str, Iterable[bytes], int]
+"""A record and the key of its sample: the key, the bytes in parts, used before the next record, and their size."""
+
+
+class Making:
+    """How samples become records: the same for all inputs of a conversion in one process.
+
+    Attributes:
+        steps: what is done to each sample.
+        make: the same, or what remains of it: a source may give examples already, and there may be no ops.
+        plain: whether the features are the entries, byte for byte.
+        encoder: encodes examples.
+    """
+
+    def __init__(self, conversion: Conversion, source: Source) -> None:
+        feature_map = feature_map_of(conversion)
+        self.steps = Steps(context_of(conversion), conversion.ops, feature_map.features, conversion.example_ops)
+        self.make: Callable[[Any], Iterable[Any]] = self.steps
+        if source.abilities().gives == "examples":
+            self.make = lambda example: (example,)
+        elif not (conversion.ops or conversion.example_ops):
+            self.make = lambda sample: (feature_map.features(sample),)
+        self.plain = source.abilities().gives == "bytes" and conversion.keeps_entries
+        self.encoder = Encoder()
+
+
+class Reading:
+    """Reads all or part of one input of a conversion, from front to back.
+
+    Args:
+        conversion: gives the key rule, the types and the policy for faulty samples.
+        source: where the input is.
+        item: the input.
+        on_bytes: called with the number of stored bytes after each read.
+        sizes_only: the value of each entry is its size in bytes; the data is skipped if the stream is seekable.
+        trusted: the input was read before, so keys of neighbouring samples are not checked again.
+        ahead: samples are used at once, and reading cannot begin again: decide before the first one about `regroup`.
+        regroup: put together samples whose members are not adjacent, whatever the conversion says.
+        threads: how many threads turn samples into examples; the results do not depend on it.
+        first: whether it is the conversion's first input: a typed feature that none of its samples has is wrong usage.
+        small: the input is read at once, so that samples cannot be read by their offset.
+        making: that of the same conversion and source, if several inputs are read.
+        on_fault: called with the error of each faulty sample; by default the error is raised or added to the report,
+            depending on the conversion's policy.
+
+    Attributes:
+        name: the input's path or URL.
+        steps: what is done to each sample.
+        report: filled in as the input is read; complete once the reading is closed.
+        seekable: whether samples can be read by their offset.
+        regroups: whether samples are put together whose members are not adjacent.
+
+    Raises:
+        SourceError: when the input cannot be opened or read, or is damaged.
+        NotAdjacentError: at a key that appears again; begin again with `regroup`.
+    """
+
+    def __init__(
+        self,
+        conversion: Conversion,
+        source: Source,
+        item: ObjectInfo,
+        *,
+        on_bytes: OnBytes = None,
+        sizes_only: bool = False,
+        trusted: bool = False,
+        ahead: bool = False,
+        regroup: bool = False,
+        threads: int = 1,
+        first: bool = False,
+        small: bool = False,
+        making: Making | None = None,
+        on_fault: OnFault | None = None,
+    ) -> None:
+        self.name = source.locate(item.name)
+        self.report = InputReport()
+        self._skip = conversion.on_error == "skip"
+        self._on_fault = on_fault or Faults(skip=self._skip, noted=self.report.errors, option="--on-error skip")
+        self._sizes_only = sizes_only
+        self._threads = threads
+        self._missing = MissingFeatures(self._on_fault, self.name, skip=self._skip) if first else None
+        making = making or Making(conversion, source)
+        self.steps, self._make, self._plain, self._encoder = making.steps, making.make, making.plain, making.encoder
+        self._note = self.report.schema.add_plain if self._plain else self.report.schema.add
+        self._place: Mapping[str, Any] = {}  # where the current sample of a list came from
+        self._tar: TarSamples | None = None
+        self._listed = source.samples(item, self.report, self._fault, on_bytes)
+        if self._listed is None:
+            spec = conversion.input
+            rules = TarRules(spec.key_split, regroup or spec.regroup, spec.ignore_missing_end)
+            loaded = small and not rules.regroup
+            raw, first_bytes = (source.load(item), item.size or 1) if loaded else (source.open(item), HEAD)
+            self._stream = open_stream(raw, self.name, on_bytes, first=first_bytes)
+            self._tar = TarSamples(
+                source,
+                item,
+                self._stream,
+                rules,
+                self._fault,
+                sizes_only=sizes_only,
+                trusted=trusted,
+                ahead=_LOOK_AHEAD if ahead else 0,
+                most=conversion.max_entry_size,
+                on_bytes=on_bytes,
+                loaded=loaded,
+                least=IN_PLACE,
+            )
+            self._tar.grouper.may_lack = not rules.ignore_missing_end
+        self.seekable = bool(self._tar and self._tar.seekable)
+        self.regroups = bool(self._tar and self._tar.regroups)
+
+    @property
+    def count(self) -> int | None:
+        """The number of samples, if they are put together; known once the first one is read."""
+        return self._tar.count if self._tar else None
+
+    @property
+    def offset(self) -> int:
+        """The offset in the tar at which the current sample begins."""
+        return self._tar.grouper.offset if self._tar else 0
+
+    def where(self) -> dict[str, Any]:
+        """Where the last sample read came from: its shard and, in a tar, its offset."""
+        return {"shard": self.name, **({"offset": self.offset} if self._tar else self._place)}
+
+    def seek(self, offset: int) -> None:
+        """Start at a sample's offset instead of the beginning; only if `seekable`."""
+        assert self._tar
+        self._tar.seek(offset)
+
+    def samples(self, *, batches: bool = False) -> Iterator[Any]:
+        """The samples; if faults are skipped, also those that follow damage to the shard itself.
+
+        Args:
+            batches: give plain samples as batches of their records, as far as the kernel makes them.
+        """
+        reads_on = True
+        while reads_on:
+            reads_on = False
+            try:
+                yield from self._tar.samples(batches=batches) if self._tar else self._of_list()
+                if self._tar:
+                    self._tar.check_end()
+            except DamagedShardError as error:
+                reads_on = self._skip and self._tar is not None and self._tar.resume(error)
+                self._fault(error)
+
+    def _of_list(self) -> Iterator[Sample]:
+        for place, sample in self._listed or ():
+            self._place = place
+            yield sample
+
+    def whole_samples(self) -> Iterator[Sample]:
+        """The same samples with all entries in memory; one with an entry that is too large for that is faulty."""
+        for sample in self.samples():
+            try:
+                whole_sample(sample)
+            except SampleError as error:
+                self._fault(error.at(key=sample[KEY]))
+                continue
+            yield sample
+
+    def records(self) -> Iterator[Record]:
+        """The framed record of each example."""
+        return self._flow(_framed)
+
+    def records_and_batches(self) -> Iterator[Record | Batch]:
+        """The same, but many at a time where entries are stored as they are, and the kernel finds samples plain."""
+        return self._flow(_framed, batches=self._plain and self._threads == 1)
+
+    def sizes(self) -> Iterator[int]:
+        """The size of each record in bytes; with `sizes_only`, computed from the tar's headers."""
+        return self._sizes() if self._sizes_only else self._flow(lambda key, parts, size: size + FRAMING)
+
+    def _sizes(self) -> Iterator[int]:
+        size_of, signatures, report = self._encoder.size, self.report.schema.signatures, self.report
+        for sample in self.samples():
+            sample[KEY] = len(sample[KEY].encode("utf-8", "surrogateescape"))
+            try:
+                size = size_of(sample) + FRAMING
+            except SampleError as error:
+                raise error.at(shard=self.name, offset=self.offset) from None
+            signatures[tuple(sample)] += 1
+            report.samples += 1
+            yield size
+
+    def _flow(self, give: Callable[[str, list[Part], int], T], *, batches: bool = False) -> Iterator[Any]:
+        """The result of `give` for each example; it is called with the key, the encoded parts and their total size."""
+        encode, note, report = self._encoder.encode, self._note, self.report
+        missing = self._missing
+
+        def encoded(key: str, features: Features | Batch) -> T | Batch:
+            if isinstance(features, Batch):
+                self._count(features)
+                return features
+            if type(features) is TFExample and (found := unfit(features)):
+                raise SampleError(f"the example has {found}")
+            if missing and missing.held:
+                missing.release()
+            parts, size = encode(features)
+            note(features)
+            report.samples += 1
+            return give(key, parts, size)
+
+        on_fault = missing or self._on_fault
+        made = flow(
+            self.samples(batches=batches), self._make, on_fault, where=self.where, finish=encoded, threads=self._threads
+        )
+        return missing.watched(made) if missing else made
+
+    def _count(self, batch: Batch) -> None:
+        self.report.samples += len(batch)
+        self.report.schema.signatures.update({(KEY, *names): count for names, count in batch.names()})
+
+    def __enter__(self) -> Reading:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close the input; the report is now complete."""
+        if self._listed:
+            self._listed.close()
+        elif tar := self._tar:
+            tar.close()
+            self._stream.close()
+            report = self.report
+            report.skipped, report.archives, report.not_adjacent = tar.skipped, tar.archives, tar.not_adjacent
+            report.split_differs, report.lacking = tar.grouper.split_differs, tar.grouper.lacking
+            report.errors.sort(key=lambda error: error["offset"] or 0)  # threads report their errors later
+            self._tar = None  # breaks a reference cycle that would keep the buffers until garbage collection
+
+    def _fault(self, error: SampleError | DamagedShardError) -> None:
+        self._on_fault(error.at(**self.where()))

@@ -16,7 +16,7 @@ from datasets_shared import ALL, COUNT, IMAGES
 from shards import PHOTOS, python, write_tar
 from tar2tf_cli import AisDataset, Dataset
 from tar2tf_cli.errors import DamagedShardError, SourceError, UsageError
-from tar2tf_cli.flow.reading import Reading
+from tar2tf_cli.flow.sample_flow import Reading
 from tar2tf_cli.ops import (
     Decode,
     Func,

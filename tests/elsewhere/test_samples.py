@@ -17,7 +17,7 @@ from tar2tf_cli.elsewhere.settings import Asked, Settings
 from tar2tf_cli.elsewhere.stream import StreamReader, from_example, to_features
 from tar2tf_cli.elsewhere.transformers import of_cluster
 from tar2tf_cli.errors import SourceError
-from tar2tf_cli.flow.reading import Reading
+from tar2tf_cli.flow.sample_flow import Reading
 from tar2tf_cli.formats.example import Encoder
 from tar2tf_cli.formats.tfrecord import frame
 from tar2tf_cli.samples.names import KEY

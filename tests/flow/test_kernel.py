@@ -18,7 +18,7 @@ from kernels import built, needs_compiler
 from makers import END, File, files_of, long_name, member, padded, pax, tar_of
 from properties import example_count
 from tar2tf_cli.errors import Tar2tfError
-from tar2tf_cli.flow.reading import Reading
+from tar2tf_cli.flow.sample_flow import Reading
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.cursor import Cursor
 from tar2tf_cli.samples.grouping import Batch

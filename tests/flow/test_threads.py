@@ -15,8 +15,7 @@ from shards import PHOTOS, SECONDS, samples_of, tar2tf, tree, write_tar
 from tar2tf_cli import convert
 from tar2tf_cli.conversion.plan import make_plan
 from tar2tf_cli.errors import SampleError
-from tar2tf_cli.flow.reading import Reading
-from tar2tf_cli.flow.sample_flow import Located, work_in_threads
+from tar2tf_cli.flow.sample_flow import Located, Reading, work_in_threads
 from tar2tf_cli.ops import Cast, Decode, Func, Resize, Rotate
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.stores import open_source
