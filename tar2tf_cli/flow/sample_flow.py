@@ -271,7 +271,8 @@ def flow(
 
 def _of_input(error: SampleError, key: str, place: Mapping[str, Any]) -> SampleError:
     """The error with the key that the sample has in the input, whatever ops made of it, and its place there."""
-    error.key = key or error.key
+    if error.shard is None:  # or else it was held back, and is that of an earlier sample
+        error.key = key or error.key
     return error.at(**place)
 
 
