@@ -406,6 +406,18 @@ class TestOutages:
 
 
 class TestErrors:
+    @pytest.mark.parametrize("answer", [b"{}", b'{"entries": [{"name": "x.tar", "size": "1"}]}'])
+    def test_a_page_that_does_not_say_whether_it_is_the_last_is_none(self, endpoint: str, answer: bytes) -> None:
+        class Stranger(Forwarder):
+            url = endpoint
+
+            def do_GET(self) -> None:
+                data = self.body()
+                return self.answer(200, {}, answer) if "/v1/buckets/" in self.path else self.forward(data)
+
+        with serving(Stranger) as url, pytest.raises(SourceError, match="something else than a page of a listing"):
+            open_source("ais://b", endpoint=url, retry_for=0).list(["*.tar"])
+
     def test_an_endpoint_that_is_a_target_is_told_apart(self, ais: Any, bucket: str, endpoint: str) -> None:
         if not NODES:
             pytest.skip("the targets of the cluster at AIS_ENDPOINT are not known")
