@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from tar2tf_cli.conversion.sharding import Origin, Shard, ShardPlanner, ShardRep
 from tar2tf_cli.conversion.spool import Part, SpoolIndex
 from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError, UsageError
+from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.sinks import Sink, open_sink
 from tar2tf_cli.spec.conversion import Conversion
@@ -326,6 +328,11 @@ class Claim:
         """What the conversion is (`Manifest.identity`)."""
         return self.plan.manifest().identity()
 
+    @property
+    def conversion(self) -> str:
+        """A digest of what the conversion is, equal for the same command on other machines."""
+        return blake2b(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
+
     def working_folder(self) -> WorkingFolder:
         """The folder in which the output is made; it may not be there yet."""
         return WorkingFolder(self.sink.prepare(self.manifest, self.begins), self.where)
@@ -450,6 +457,7 @@ class Takeover:
         self.everything = ""
         head, entries = folder.read_journal()
         head = head or {"identity": None, "replaces": []}
+        self.run: str = head.get("run") or os.urandom(8).hex()  # the name of this run, and of those that continue it
         self._ours = head["identity"] == claim.identity
         self._continues = self._ours and claim.resumable
         previous = self._checked_previous()
@@ -573,7 +581,7 @@ class Takeover:
     def _begin_journal(self) -> None:
         """Start a new journal, with the manifest that is brought up to date: it is gone while files are replaced."""
         replaces = sorted(os.path.relpath(path, self._claim.root) for path in self.stale)
-        head = {"identity": self._claim.identity, "replaces": replaces}
+        head = {"identity": self._claim.identity, "replaces": replaces, "run": self.run}
         if self._previous:
             head["previous"] = self._previous.to_bytes().decode("ascii")
         self._folder.begin_journal(head, keep=self._ours)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from tar2tf_cli.conversion.existing import Claim, Takeover
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.conversion.sharding import Origin, Shard, ShardReport
-from tar2tf_cli.errors import OutputExistsError, write_errors
+from tar2tf_cli.errors import OutputExistsError, SinkError, write_errors
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.files import RecordFile, sync
 
@@ -82,6 +82,7 @@ class Publisher:
             return
         with _without_collection():
             self._takeover = takeover = Takeover(self._claim, self._working_folder)
+        self._sink.reserve(takeover.run, self._claim.conversion, replaces=self._claim.overwrite)
         self.earlier = takeover.earlier
         takeover.begin()
         if takeover.changes:
@@ -95,6 +96,9 @@ class Publisher:
     def __exit__(self, *exception: object) -> None:
         self._sink.close()
         self._working_folder.give_up()
+        if not os.path.lexists(self.folder):  # else the same command continues here
+            with contextlib.suppress(SinkError):
+                self._sink.release()
 
     @property
     def reads_shards(self) -> bool:
@@ -176,6 +180,7 @@ class Publisher:
             self._sink.flush({os.path.dirname(path) or "." for path in shards})
             for path, data in documents.items():
                 self._write(path, [data])
+            self._sink.check_reserved()
             self._write(claim.manifest, manifest.lines())
             self._working_folder.remove()
         return [*manifest.shards]
@@ -217,7 +222,8 @@ class Publisher:
         self._begin_to_replace()
         for suffix in suffixes:
             if not suffix or self._sink.part_size(part + suffix) is not None:
-                self._sink.publish(part + suffix, path + suffix)
+                final = path + suffix
+                self._sink.publish(part + suffix, final, replaces=os.path.normpath(final) in self._takeover.found)
 
     def _begin_to_replace(self) -> None:
         """Remove an older manifest, which would be wrong from here on."""

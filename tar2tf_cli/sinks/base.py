@@ -57,8 +57,42 @@ class Sink(Protocol):
     def read(self, path: str) -> bytes | None:
         """Return a file's bytes; None when it does not exist."""
 
-    def publish(self, part: str, path: str) -> None:
-        """Move a part to its final path, perhaps not before `flush`."""
+    def reserve(self, run: str, conversion: str, *, replaces: bool) -> None:
+        """Let no other conversion write this output meanwhile; a folder's lock does so already.
+
+        Args:
+            run: the run's own name.
+            conversion: what is converted, and how; equal runs may write the same output at the same time.
+            replaces: whether to take the output from another conversion.
+
+        Raises:
+            OutputExistsError: when another conversion is writing it.
+        """
+        return
+
+    def check_reserved(self) -> None:
+        """Check that no other conversion took the output.
+
+        Raises:
+            OutputExistsError: when one did.
+        """
+        return
+
+    def release(self) -> None:
+        """Let others write the output."""
+        return
+
+    def publish(self, part: str, path: str, *, replaces: bool = True) -> None:
+        """Move a part to its final path, perhaps not before `flush`.
+
+        Args:
+            part: the part.
+            path: the path.
+            replaces: whether a file of that path may be there, which is not one that another run has just written.
+
+        Raises:
+            OutputExistsError: when there is another file, and there may be none; perhaps not before `flush`.
+        """
 
     def stage(self, part: str) -> None:
         """Free the local space of a part that has no final path yet, perhaps not before `flush`; nothing by default."""

@@ -141,7 +141,7 @@ class DirectorySink(Sink):
         except OSError as error:
             raise SinkError(f"cannot be read: {error.strerror}", shard=path) from None
 
-    def publish(self, part: str, path: str) -> None:
+    def publish(self, part: str, path: str, *, replaces: bool = True) -> None:
         """Rename the part, which is already on the disk."""
         with write_errors(path):
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Final, TypeVar
 
-from tar2tf_cli.errors import SinkError, SourceError
+from tar2tf_cli.errors import OutputExistsError, SinkError, SourceError, write_errors
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.sinks.base import Sink
 from tar2tf_cli.stores import ObjectInfo
+from tar2tf_cli.stores.retries import NoSuchObject, ObjectExists
 from tar2tf_cli.stores.store import Store, read_object
 from tar2tf_cli.stores.transfer import hasher
 
 _UPLOADS: Final = 4
 _CHUNK: Final = 1 << 20
+_CLAIM: Final = "claim"
+_SETTLING: Final = 0.25  # seconds that a run may take from seeing no claim to having put its own
 
 T = TypeVar("T")
 
@@ -27,7 +33,7 @@ class ObjectSink(Sink):
     """One bucket of an object store; up to four uploads run while more files are being made.
 
     A part whose final name is not yet known waits in the bucket, in a hidden folder named after the manifest, and is
-    copied to that name later.
+    copied to that name later. There, too, lies the claim: it says which run writes the output, from whatever machine.
 
     Args:
         store: the bucket, with names relative to its top.
@@ -41,6 +47,11 @@ class ObjectSink(Sink):
         self._url = url
         self._begins = ""
         self._staging = ".tar2tf/"
+        self._run = ""
+        self._claim = b""  # what the claim says; nothing if it is not ours
+        self._settled = 0.0  # when the claim cannot be replaced any more by a run that saw none; 0 once it was checked
+        self._alone = True  # whether nobody else can have staged parts
+        self._folder = ""  # the local working folder
         self._listings: dict[str, dict[str, int | None]] = {}  # sizes by name, by prefix
         self._pool = ThreadPoolExecutor(_UPLOADS, "tar2tf-upload")  # its threads start with the first upload
         self._uploads: deque[Future[None]] = deque()
@@ -62,7 +73,54 @@ class ObjectSink(Sink):
         url = self.locate(manifest)
         readable = re.sub(r"[^\w.-]+", "-", url.removesuffix(".json"))[-60:].strip("-")
         digest = blake2b(url.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
-        return os.path.join(cache, "tar2tf", f"{readable}-{digest}")
+        self._folder = os.path.join(cache, "tar2tf", f"{readable}-{digest}")
+        return self._folder
+
+    def reserve(self, run: str, conversion: str, *, replaces: bool) -> None:
+        """Put the claim into the bucket, unless there is that of another run."""
+        self._run, name = run, self._staging + _CLAIM
+        mine = {"run": run, "conversion": conversion, "host": os.uname().nodename, "process": os.getpid()}
+        self._claim, part = json.dumps(mine).encode(), os.path.join(self._folder, _CLAIM)
+        with write_errors(part), open(part, "wb") as file:
+            file.write(self._claim)
+        try:
+            self._ask(lambda: self._store.put(name, part, absent=True), name)
+        except _ExistsError:
+            other = _parsed(self._claim_there())
+            same = other.get("run") == run or other.get("conversion") == conversion
+            if not (same or replaces):
+                raise self._taken(other) from None
+            self._alone = other.get("run") == run or not same
+            self._ask(lambda: self._store.put(name, part), name)
+        finally:
+            os.unlink(part)
+        self._settled = time.monotonic() + (0 if self._store.exclusive else _SETTLING)
+
+    def check_reserved(self) -> None:
+        """Read the claim again."""
+        if self._claim and (found := self._claim_there()) != self._claim:
+            other = _parsed(found)
+            if other.get("conversion") != _parsed(self._claim)["conversion"]:
+                raise self._taken(other)
+
+    def release(self) -> None:
+        """Delete the claim, if it is still ours."""
+        if self._claim and self._claim_there() == self._claim:
+            self.remove(self._staging + _CLAIM)
+        self._claim = b""
+
+    def _claim_there(self) -> bytes:
+        """What the claim in the bucket says; nothing if there is none."""
+        item = ObjectInfo(self._staging + _CLAIM, None, None)
+        with _sink_errors(), contextlib.suppress(NoSuchObject), contextlib.closing(self._store.open(item)) as stream:
+            return b"".join(iter(lambda: stream.read(_CHUNK), b""))
+        return b""
+
+    def _taken(self, other: Mapping[str, str]) -> OutputExistsError:
+        who = f"process {other.get('process', '?')} on {other.get('host', '?')}"
+        hint = "wait until it is done; if it was killed, --overwrite takes the output from it"
+        where = self.locate(self._staging + _CLAIM)
+        return OutputExistsError(f"another conversion is writing this output ({who})", shard=where, hint=hint)
 
     def walk(self, root: str, *, nested: bool) -> Iterator[tuple[str, bool]]:
         """Yield the names of the bucket's objects below a folder."""
@@ -85,10 +143,10 @@ class ObjectSink(Sink):
         with _sink_errors():
             return read_object(self._store, path)
 
-    def publish(self, part: str, path: str) -> None:
+    def publish(self, part: str, path: str, *, replaces: bool = True) -> None:
         """Upload a part, or copy a staged one, in a thread; wait while too many uploads are running."""
         if os.path.exists(part):
-            self._submit(self._upload, part, path)
+            self._submit(partial(self._upload, replaces=replaces), part, path)
         else:
             self._submit(self._rename, part, path)
 
@@ -104,9 +162,10 @@ class ObjectSink(Sink):
             return self.size(self._staged(part))
 
     def drop_staged(self) -> None:
-        """Delete the staged parts."""
+        """Delete the staged parts of this run, and of earlier ones unless an equal one may be using its own."""
         for name in list(self._listing(self._staging)):
-            self.remove(name)
+            if name.startswith(self._staged("")) or (self._alone and name != self._staging + _CLAIM):
+                self.remove(name)
 
     def remove(self, path: str) -> None:
         """Delete an object if it exists."""
@@ -124,9 +183,13 @@ class ObjectSink(Sink):
         self._uploads.clear()
 
     def _staged(self, part: str) -> str:
-        return self._staging + os.path.basename(part)
+        return f"{self._staging}{self._run}/{os.path.basename(part)}"
 
     def _submit(self, action: Callable[[str, str], None], source: str, path: str) -> None:
+        if self._settled:
+            time.sleep(max(0, self._settled - time.monotonic()))
+            self._settled = 0.0
+            self.check_reserved()
         self._reap(_UPLOADS - 1)
         self._uploads.append(self._pool.submit(action, source, path))
 
@@ -135,9 +198,14 @@ class ObjectSink(Sink):
         while self._uploads and (len(self._uploads) > most or self._uploads[0].done()):
             self._uploads.popleft().result()
 
-    def _upload(self, part: str, path: str) -> None:
+    def _upload(self, part: str, path: str, *, replaces: bool = True) -> None:
         size = os.stat(part).st_size
-        self._ask(lambda: self._store.put(path, part), path)
+        try:
+            self._ask(lambda: self._store.put(path, part, **({} if replaces else {"absent": True})), path)
+        except _ExistsError as error:
+            if not self._is_equal(part, path):  # as it is after a request that was repeated, or by an equal run
+                message = "another program wrote it during the conversion"
+                raise OutputExistsError(message, shard=error.shard, replaceable=True) from None
         found = self._check_size(path, size, "uploaded")
         with _sink_errors():
             self._check_sum(part, path, found)
@@ -174,6 +242,18 @@ class ObjectSink(Sink):
                     f"the {kind} of the object differs from that of the bytes sent", shard=self.locate(path)
                 )
 
+    def _is_equal(self, part: str, path: str) -> bool:
+        """Whether an object has the bytes of a file."""
+        with _sink_errors(), open(part, "rb", buffering=0) as file:
+            item = self._store.look_up(path)
+            if item is None or item.size != os.fstat(file.fileno()).st_size:
+                return False
+            with contextlib.closing(self._store.open(item)) as stream:
+                while data := stream.read(_CHUNK):
+                    if file.read(len(data)) != data:
+                        return False
+        return True
+
     def _discard(self, path: str) -> None:
         """Try to delete an object; errors are ignored, as its upload has already failed."""
         with contextlib.suppress(SinkError):
@@ -192,11 +272,26 @@ class ObjectSink(Sink):
             return self._store.persist(request, shard=self.locate(path))
 
 
+class _ExistsError(SinkError):
+    """There is an object where none may be."""
+
+
+def _parsed(claim: bytes) -> dict[str, str]:
+    """What a claim says; nothing for one that a killed run left in pieces."""
+    try:
+        found = json.loads(claim)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 @contextlib.contextmanager
 def _sink_errors() -> Iterator[None]:
     """Convert a store's errors to a sink's."""
     try:
         yield
+    except ObjectExists as error:
+        raise _ExistsError(error.message, shard=error.shard) from None
     except SourceError as error:
         raise SinkError(error.message, shard=error.shard, offset=error.offset, hint=error.hint) from None
     except OSError as error:

@@ -236,8 +236,10 @@ class AisStore(WebStore):
     def _look_at_map(self) -> _Nodes:
         return _Nodes(self._map())
 
-    def put(self, name: str, path: str) -> None:
+    def put(self, name: str, path: str, *, absent: bool = False) -> None:
         """Send the bytes to the target that the proxy names, in answer to a request without them."""
+        if absent:
+            self.refuse_existing(name)
         where, length = self.locate(name), {"Content-Length": str(os.stat(path).st_size)}  # which the proxy signs
         response = self.client.send("PUT", self.url(name), {**length, "Connection": "close"}, follow=False)
         self.checked(response, where).drain()

@@ -35,7 +35,7 @@ from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores import retries as network
 from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.control import ask
-from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, NoSuchObject, Transient, check_status, wrong_scheme
+from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, NoSuchObject, ObjectExists, Transient, check_status, wrong_scheme
 from tar2tf_cli.stores.store import Store
 from tar2tf_cli.stores.transfer import Body, ResumingStream
 
@@ -156,6 +156,8 @@ def raise_as_ours(error: Exception, where: str, server: str, login: str, offset:
         raise SourceError(sentence(error), shard=where, hint=_NAMES) from None
     status = re.search(r"(?:status code: |\(code: )(\d{3})", text)
     code, message = _between("Code", text), _between("Message", text)
+    if type(error).__name__ == "AlreadyExistsError":
+        raise ObjectExists("exists already", shard=where) from None
     if meaning := _MEANING.get("PermanentRedirect" if "BareRedirect" in text else code):
         words = f"{meaning}: {message}" if message else meaning
         raise SourceError(words, shard=where, hint=_TODO.get(meaning, login)) from None
@@ -348,6 +350,7 @@ class CloudStore(Store):
         super().__init__(bucket, f"{folder}/" if folder else "")
         self._name = name
         self._endpoint = _address(next(filter(None, (endpoint, *map(os.environ.get, self.endpoints))), None))
+        self.exclusive = not self._endpoint  # servers of other makers may not look at conditions
 
     @abstractmethod
     def make(self, stores: Any, **options: Any) -> Any:
@@ -461,8 +464,10 @@ class CloudStore(Store):
 
         return Body(read, lambda: None, answer.range[0], info.size, info.version)
 
-    def put(self, name: str, path: str) -> None:
+    def put(self, name: str, path: str, *, absent: bool = False) -> None:
         """Send one PUT, which S3 checks against a SHA-256; files too large for one request go in parts."""
+        if absent:
+            self.refuse_existing(name)  # as not every server looks at the condition, and one in parts has none
         size = os.stat(path).st_size
         client = self.of_process(self.connect_patiently, 2 << (size >> 27).bit_length())  # at least 1 MiB/s
         with open(path, "rb") as file, self._errors(self.locate(name)):
@@ -471,7 +476,7 @@ class CloudStore(Store):
                 client.put(self.root + name, Path(path), chunk_size=_PART, max_concurrency=2)
             else:  # the map is closed when obstore releases it
                 data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
-                client.put(self.root + name, data, use_multipart=False)
+                client.put(self.root + name, data, use_multipart=False, mode="create" if absent else "overwrite")
 
     def abort_uploads(self, name: str) -> None:
         """Abort uploads in parts of an object that a killed run left, where the store does not drop them by itself."""
@@ -524,6 +529,7 @@ class S3Store(CloudStore):
     def __init__(self, bucket: str, endpoint: str | None = None) -> None:
         super().__init__(bucket, endpoint)
         self._endpoint = self._endpoint or _address(aws_endpoint())
+        self.exclusive = not self._endpoint
 
     def make(self, stores: Any, **options: Any) -> Any:
         """Use the credentials of AWS's own tools; the bucket's region is looked up at Amazon."""

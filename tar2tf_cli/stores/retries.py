@@ -100,6 +100,10 @@ class NoSuchObject(SourceError):
     """The bucket exists, but has no object of that name."""
 
 
+class ObjectExists(SourceError):
+    """There is an object of that name already."""
+
+
 NOT_TLS: Final = re.compile("wrong version number|record layer failure|unknown protocol|http request|packet length")
 """What OpenSSL says of a server that speaks HTTP where HTTPS was expected."""
 

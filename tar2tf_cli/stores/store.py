@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.stores.base import ObjectInfo
-from tar2tf_cli.stores.retries import NoSuchObject, persist
+from tar2tf_cli.stores.retries import NoSuchObject, ObjectExists, persist
 from tar2tf_cli.stores.transfer import Body, ParallelStream, ResumingStream
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Store(ABC):
         dialect: converts a template in the store's own syntax to ours.
         numbers: whether templates may contain `%d` and `%06d`.
         lists_versions: whether a listing has the same sizes and versions as `head`.
+        exclusive: whether of two uploads of the same `absent` object only one can succeed.
         retry_for: how many seconds failed requests are repeated without progress.
         unsigned: whether requests carry no credentials, as for public buckets.
         cluster: the address of the AIStore cluster that has the bucket; None for other buckets.
@@ -58,6 +59,7 @@ class Store(ABC):
 
     can_list = True
     lists_versions = True
+    exclusive = False
     dialect: Callable[[str], str] = staticmethod(str)
     numbers = False
     retry_for: float
@@ -137,9 +139,23 @@ class Store(ABC):
         """Return one object as `head` does, with retries."""
         return self.persist(lambda: self.head(name), shard=self.locate(name))
 
-    def put(self, name: str, path: str) -> None:
-        """Upload a local file in constant memory; the object appears whole or not at all, and replaces any other."""
+    def put(self, name: str, path: str, *, absent: bool = False) -> None:
+        """Upload a local file in constant memory; the object appears whole or not at all, and replaces any other.
+
+        Args:
+            name: the object's name.
+            path: the file's path.
+            absent: replace nothing.
+
+        Raises:
+            ObjectExists: when there is such an object, and there must not be.
+        """
         raise NotImplementedError
+
+    def refuse_existing(self, name: str) -> None:
+        """Raise `ObjectExists` if there is an object, for stores whose uploads have no such condition."""
+        if self.head(name):
+            raise ObjectExists("exists already", shard=self.locate(name))
 
     def copy(self, name: str, target: str) -> None:
         """Copy an object within the bucket, on the server if the store supports that."""

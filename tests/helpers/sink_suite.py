@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import shutil
 import subprocess
@@ -15,9 +16,12 @@ import pytest
 
 from shards import start, tar2tf, wait_until
 from sources import read_all, tar_of
-from tar2tf_cli.errors import NothingFoundError, SinkError
+from tar2tf_cli.conversion.existing import Claim
+from tar2tf_cli.conversion.plan import make_plan
+from tar2tf_cli.errors import NothingFoundError, OutputExistsError, SinkError
 from tar2tf_cli.sinks import Sink, open_sink
 from tar2tf_cli.sinks.objects import ObjectSink
+from tar2tf_cli.spec.conversion import Conversion, Output
 from tar2tf_cli.stores import open_source, open_store
 
 
@@ -122,7 +126,7 @@ class RemoteSinkSuite(SinkSuite):
     ) -> None:
         put = sink._store.put
 
-        def damaged(name: str, path: str) -> None:
+        def damaged(name: str, path: str, **_: bool) -> None:
             whole = Path(path).read_bytes()
             Path(path).write_bytes(whole[:-1])
             put(name, path)
@@ -240,6 +244,63 @@ class RemoteSinkSuite(SinkSuite):
         assert "continuing an interrupted run" in done.stderr
         assert self.objects(place) == self.local(shards, "3", *options)
         assert not os.listdir(tmp_path / "cache" / "tar2tf")
+
+    def claimed(self, place: str, folder: Path, **claim: str) -> None:
+        """Have a run on another machine claim the output."""
+        (folder / "claim").write_text(json.dumps({"run": "other", "host": "elsewhere", "process": 1, **claim}))
+        open_store(place).put(".t-manifest.tar2tf/claim", str(folder / "claim"))
+
+    def test_an_output_that_another_conversion_is_writing_is_refused(
+        self, place: str, shards: Path, tmp_path: Path
+    ) -> None:
+        self.claimed(place, tmp_path, conversion="of something else")
+        command = ("convert", shards, "-o", f"{place}/t-<>.record", "--records-per-shard", "50")
+        refused = tar2tf(*command)
+        assert refused.returncode == 2
+        assert "another conversion is writing this output (process 1 on elsewhere)" in refused.stderr
+        assert not self.objects(place, required=False)
+        assert tar2tf(*command, "--overwrite").returncode == 0
+        assert self.objects(place) == self.local(shards, "50")
+        assert not self.staged(place)
+
+    def test_the_same_conversion_continues_what_another_machine_has_begun(
+        self, place: str, shards: Path, tmp_path: Path, sink: Sink
+    ) -> None:
+        output = f"{place}/t-<>.record"
+        plan = make_plan(Conversion(str(shards), Output(output, records_per_shard=50)))
+        self.claimed(place, tmp_path, conversion=Claim(plan, sink).conversion)
+        done = tar2tf("convert", shards, "-o", output, "--records-per-shard", "50")
+        assert done.returncode == 0, done.stderr
+        assert self.objects(place) == self.local(shards, "50")
+
+    def test_of_two_conversions_into_one_output_one_wins_and_the_other_is_a_usage_error(
+        self, place: str, shards: Path, tmp_path: Path
+    ) -> None:
+        """Each has a cache folder of its own, as on machines of their own."""
+        runs = {
+            limit: start(
+                *("convert", shards, "-o", f"{place}/t-<>.record", "--records-per-shard", limit),
+                env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / f"cache-{limit}")},
+                stderr=subprocess.PIPE,
+            )
+            for limit in ("30", "40")
+        }
+        ends = {limit: (run.communicate()[1], run.returncode) for limit, run in runs.items()}
+        winners = [limit for limit, (_, code) in ends.items() if code == 0]
+        assert sorted(code for _, code in ends.values()) == [0, 2], ends
+        assert self.objects(place) == self.local(shards, winners[0])
+        assert not self.staged(place)
+
+    def test_nothing_is_replaced_that_has_just_appeared(self, sink: Sink, place: str, parts: Path) -> None:
+        path = sink.inside(f"{place}/t-1.record")
+        self.publish(sink, parts, path, b"before")
+        sink.flush([""])
+        for data, refused in ((b"before", False), (b"after!", True), (b"longer than before", True)):
+            (parts / "part").write_bytes(data)
+            sink.publish(str(parts / "part"), path, replaces=False)
+            with pytest.raises(OutputExistsError, match="another program") if refused else contextlib.nullcontext():
+                sink.flush([""])
+        assert open_sink(f"{place}/t-<>.record").read(path) == b"before"
 
     def staged(self, place: str) -> list[str]:
         store = open_store(place)
@@ -385,10 +446,10 @@ from tar2tf_cli.stores import open_store, retries
 place, fault, most = (sys.argv.pop(1) for _ in range(3))
 store = type(open_store(place))
 put, names = store.put, []
-def refuse(self, name, path):
-    names.append(name)
+def refuse(self, name, path, **how):
+    names.extend([] if name.endswith("/claim") else [name])
     if len(names) <= int(most):
-        return put(self, name, path)
+        return put(self, name, path, **how)
     if fault == "refused":
         raise SourceError("permission denied", shard=self.locate(name))
     if fault == "full":

@@ -53,8 +53,10 @@ class ShelfStore(Store):
         """Return the URL."""
         return f"{self._url}/{self.root}{name}".rstrip("/")
 
-    def put(self, name: str, path: str) -> None:
+    def put(self, name: str, path: str, *, absent: bool = False) -> None:
         """Store a file."""
+        if absent:
+            self.refuse_existing(name)
         target = self.client / (self.root + name)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, f"{target}.new")
