@@ -57,7 +57,7 @@ class Listing(Source):
 class NoStore(DirectorySink):
     """A folder that only keeps the manifest, and has each shard that is looked for."""
 
-    def publish(self, part: str, path: str) -> None:
+    def publish(self, part: str, path: str, *, replaces: bool = True) -> None:
         if path.endswith("manifest.json"):
             super().publish(part, path)
 
