@@ -27,6 +27,12 @@ def command() -> None:
 
 _cluster_options = together(
     input_option("--endpoint URL", help="Address of the cluster's proxy.", more="The default is AIS_ENDPOINT."),
+    option(
+        "--retry-for SECONDS",
+        type=seconds,
+        help="Time to repeat failed requests.  [default: 60]",
+        more="Requests are repeated until there has been no progress for this many seconds.",
+    ),
     option("--json", "as_json", is_flag=True, help="Print the result as JSON on standard output."),
 )
 
@@ -62,7 +68,7 @@ _name = click.argument("name")
     more="By the size of the largest shard that the spec's input names: 120 s and 1 s more for each 2 MB.",
 )
 @_cluster_options
-def init(spec: str, endpoint: str | None, as_json: bool, **how: Any) -> int:
+def init(spec: str, endpoint: str | None, retry_for: float | None, as_json: bool, **how: Any) -> int:
     """Make a transformer, whose pods run next to the shards.
 
     \b
@@ -74,7 +80,7 @@ def init(spec: str, endpoint: str | None, as_json: bool, **how: Any) -> int:
     """
     from tar2tf_cli.elsewhere.transformers import init_for_spec
 
-    made = init_for_spec(spec, endpoint, **how)
+    made = init_for_spec(spec, endpoint, retry_for=retry_for, **how)
     if as_json:
         print_json(made)
     else:
@@ -84,7 +90,7 @@ def init(spec: str, endpoint: str | None, as_json: bool, **how: Any) -> int:
 
 @command.command("list", cls=Command)
 @_cluster_options
-def list_all(endpoint: str | None, as_json: bool) -> int:
+def list_all(endpoint: str | None, retry_for: float | None, as_json: bool) -> int:
     """List the cluster's transformers.
 
     \b
@@ -94,7 +100,7 @@ def list_all(endpoint: str | None, as_json: bool) -> int:
     """
     from tar2tf_cli.elsewhere.transformers import ask
 
-    stages = sorted(ask(endpoint, lambda cluster: cluster.stages()).items())
+    stages = sorted(ask(lambda cluster: cluster.stages(), endpoint, retry_for).items())
     if as_json:
         print_json({"transformers": [{"name": name, "stage": stage} for name, stage in stages]})
     else:
@@ -105,7 +111,7 @@ def list_all(endpoint: str | None, as_json: bool) -> int:
 @command.command("logs", cls=Command)
 @_name
 @_cluster_options
-def logs(name: str, endpoint: str | None, as_json: bool) -> int:
+def logs(name: str, endpoint: str | None, retry_for: float | None, as_json: bool) -> int:
     """Show what the pods of a transformer have written.
 
     \b
@@ -113,7 +119,7 @@ def logs(name: str, endpoint: str | None, as_json: bool) -> int:
     """
     from tar2tf_cli.elsewhere.transformers import ask
 
-    pods = sorted(ask(endpoint, lambda cluster: cluster.logs(name)).items())
+    pods = sorted(ask(lambda cluster: cluster.logs(name), endpoint, retry_for).items())
     if as_json:
         print_json({"name": name, "pods": [{"target": target, "log": text} for target, text in pods]})
         return 0
@@ -126,7 +132,7 @@ def logs(name: str, endpoint: str | None, as_json: bool) -> int:
 @command.command("stop", cls=Command)
 @_name
 @_cluster_options
-def stop(name: str, endpoint: str | None, as_json: bool) -> int:
+def stop(name: str, endpoint: str | None, retry_for: float | None, as_json: bool) -> int:
     """End the pods of a transformer.
 
     \b
@@ -136,22 +142,22 @@ def stop(name: str, endpoint: str | None, as_json: bool) -> int:
     """
     from tar2tf_cli.elsewhere.transformers import ask
 
-    ask(endpoint, lambda cluster: cluster.stop(name))
+    ask(lambda cluster: cluster.stop(name), endpoint, retry_for)
     return _done(name, "Aborted", as_json)
 
 
 @command.command("delete", cls=Command)
 @_name
 @_cluster_options
-def delete(name: str, endpoint: str | None, as_json: bool) -> int:
+def delete(name: str, endpoint: str | None, retry_for: float | None, as_json: bool) -> int:
     """Delete a transformer, and end its pods.
 
     \b
     tar2tf etl delete tar2tf-0123456789abcdef
     """
-    from tar2tf_cli.elsewhere.transformers import ask
+    from tar2tf_cli.elsewhere.transformers import ask, remove
 
-    ask(endpoint, lambda cluster: cluster.delete(name))
+    ask(lambda cluster: remove(cluster, name), endpoint, retry_for)
     return _done(name, None, as_json)
 
 

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 _SECONDS: Final = "45s"  # where a transformer does not say how long it may take
 _BLOCK: Final = 1 << 20
+_MOST_NAMES: Final = 32  # of transformers that are asked what they are made of
 _AGAIN: Final = "run the same command again"
 
 T = TypeVar("T")
@@ -431,27 +432,40 @@ class _Transformer:
             raise RemoteError(what, shard=self.cluster.where, hint=hint)
 
     def find(self) -> None:
-        """Find out in which stage the transformer of these settings is.
+        """Find a running transformer of these settings, or else the stage of the one that has its name from them.
 
         Raises:
             RemoteError: when the cluster has no transformers.
         """
-        self._stage = self._ask(self.cluster.stages).get(self.settings.name)
+        stages = self._ask(self.cluster.stages)
+        self._stage = stages.get(self.settings.name)
+        if self._stage is None:
+            self._made_of = self._ask(lambda: self._found(stages)) or {}
+
+    def _found(self, stages: Mapping[str, str]) -> MadeOf | None:
+        """What a running transformer of these settings is made of; it may have been given another name."""
+        if stages.get(self.settings.name) == "Running":
+            return self.cluster.message(self.settings.name)
+        for name in [name for name, stage in stages.items() if stage == "Running"][:_MOST_NAMES]:
+            with contextlib.suppress(RemoteError):  # it has just been stopped
+                if etl.settings_of(made_of := self.cluster.message(name)) == self.settings.text:
+                    return made_of
+        return None
 
     def why_not_there(self, inputs: Sequence[ObjectInfo]) -> str | None:
         """Why there is none that is running and takes the names of all inputs; None if there is one.
 
-        One request finds out, and one more of what it is made.
+        One request finds out, and one more of what it is made, or one for each other transformer there.
 
         Raises:
             RemoteError: when the cluster has no transformers, or does not answer.
         """
         try:
-            if self.cluster.stages().get(self.settings.name) != "Running":
-                return "the cluster has no running transformer of this spec"
-            self._made_of = self.cluster.message(self.settings.name)
+            self._made_of = self._found(self.cluster.stages()) or {}
         except (SourceError, Transient) as error:
             raise RemoteError(str(error)) from None
+        if not self._made_of:
+            return "the cluster has no running transformer of this spec"
         name = _unreachable(self._made_of, inputs)
         return f"the cluster's transformer cannot get the object {name!r}" if name else None
 

@@ -22,7 +22,7 @@ from tar2tf_cli.spec.version import __version__
 from tar2tf_cli.spec.yaml_file import SpecFile
 from tar2tf_cli.stores import ObjectInfo, open_source, open_store
 from tar2tf_cli.stores.ais import LOGIN, message_of, parsed
-from tar2tf_cli.stores.retries import Transient, persist
+from tar2tf_cli.stores.retries import Transient, in_thread, persist
 from tar2tf_cli.stores.transfer import Body
 from tar2tf_cli.stores.web import text_of
 
@@ -69,7 +69,7 @@ class Transformers:
         return self.store.proxy
 
     def stages(self) -> dict[str, str]:
-        """Return the stage of each transformer by its name: Initializing, Running or Aborted."""
+        """Return the stage of each transformer by its name: Initializing, Running, Aborted or Unknown."""
         return {each["id"]: str(each["stage"]) for each in self._get("") or ()}
 
     def message(self, name: str) -> Mapping[str, Any]:
@@ -107,8 +107,13 @@ class Transformers:
         self._ask("POST", f"/{name}/stop", wait=_SLOW)
 
     def delete(self, name: str) -> None:
-        """Delete a transformer, and end its pods."""
-        self._ask("DELETE", f"/{name}", wait=_SLOW)
+        """Delete a transformer, and end its pods; Ctrl-C is raised afterwards, as it would leave half of it."""
+        _, deleted = in_thread(lambda: self._ask("DELETE", f"/{name}", wait=_SLOW))
+        try:
+            deleted.result()
+        except KeyboardInterrupt:
+            deleted.result()
+            raise
 
     def logs(self, name: str) -> dict[str, str]:
         """Return what the pod of each target has written, by the target's name."""
@@ -262,6 +267,9 @@ def held_back(response: Response, size: int | None, end: bytes) -> Callable[[int
 INIT_SECONDS: Final = 120.0
 """Seconds in which the pods of a transformer have to be ready; AIStore looks 64 times in that time."""
 
+UNKNOWN: Final = "Unknown"
+"""The stage of a transformer that targets have, but not the proxy, as when that lost it in a restart."""
+
 FOR_A_RUN: Final = "TAR2TF_ETL_FOR_A_RUN"
 """The variable of a transformer that was made for one run, and is deleted at its end."""
 
@@ -357,6 +365,8 @@ def init(transformers: Transformers, wanted: Mapping[str, Any]) -> None:
             return
         if stage == "Aborted":
             transformers.delete(name)
+        elif stage == UNKNOWN:
+            forget(transformers, name)
         elif stage and not asked:
             hint = f"use it as it is, or remove it with: tar2tf etl delete {name}"
             raise RemoteError(
@@ -373,6 +383,18 @@ def init(transformers: Transformers, wanted: Mapping[str, Any]) -> None:
         raise
 
 
+def forget(transformers: Transformers, name: str) -> None:
+    """Delete a transformer that targets still have, but not the proxy, which therefore refuses to delete it.
+
+    A proxy that is asked to make one of this name knows the name from then on, although the targets refuse to.
+    """
+    pod = {"image": "none", "command": ["false"]}
+    message = {"name": name, "communication": "hpush://", "init_timeout": "1s", "runtime": pod}
+    with suppress(RemoteError, SourceError, Transient):
+        transformers.make(message, 1)
+    transformers.delete(name)
+
+
 def delete(transformers: Transformers, name: str) -> None:
     """Delete a transformer unless it is gone.
 
@@ -380,7 +402,21 @@ def delete(transformers: Transformers, name: str) -> None:
         SourceError: when the cluster does not answer.
     """
     with suppress(RemoteError):
-        persist(lambda: transformers.delete(name), _END_SECONDS, shard=transformers.where)
+        persist(lambda: remove(transformers, name), _END_SECONDS, shard=transformers.where)
+
+
+def remove(transformers: Transformers, name: str) -> None:
+    """Delete a transformer in any stage, in one attempt.
+
+    Raises:
+        RemoteError: when there is none of that name.
+    """
+    try:
+        transformers.delete(name)
+    except RemoteError:
+        if transformers.stages().get(name) != UNKNOWN:
+            raise
+        forget(transformers, name)
 
 
 def ready(transformers: Transformers, name: str, stage: str | None) -> bool:
@@ -432,34 +468,42 @@ def seconds_of(duration: str) -> float:
     return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([\d.]+)(ms|[hms])", duration))
 
 
-def of_cluster(endpoint: str | None) -> Transformers:
+def of_cluster(endpoint: str | None, retry_for: float | None = None) -> Transformers:
     """The transformers of a cluster.
 
     Args:
         endpoint: the address of its proxy; AIS_ENDPOINT when None.
+        retry_for: seconds for which failed requests are repeated; None for TAR2TF_RETRY_FOR or 60.
     """
-    return Transformers(open_store(_ANY_BUCKET, endpoint=endpoint))
+    return Transformers(open_store(_ANY_BUCKET, endpoint=endpoint, retry_for=retry_for))
 
 
-def ask(endpoint: str | None, request: Callable[[Transformers], T]) -> T:
+def ask(request: Callable[[Transformers], T], *cluster: Any) -> T:
     """What a cluster answers to a request about its transformers, with retries.
 
     Args:
-        endpoint: the address of its proxy; AIS_ENDPOINT when None.
         request: sends it.
+        cluster: as for `of_cluster`.
     """
-    transformers = of_cluster(endpoint)
+    transformers = of_cluster(*cluster)
     return transformers.store.persist(lambda: request(transformers), shard=transformers.where)
 
 
 def init_for_spec(
-    spec: str, endpoint: str | None = None, *, init_seconds: float | None, seconds: float | None, **options: Any
+    spec: str,
+    endpoint: str | None = None,
+    *,
+    retry_for: float | None = None,
+    init_seconds: float | None,
+    seconds: float | None,
+    **options: Any,
 ) -> dict[str, Any]:
     """Make a transformer for a spec file.
 
     Args:
         spec: the file; `-` is standard input.
         endpoint: the address of the cluster's proxy; AIS_ENDPOINT when None.
+        retry_for: as for `of_cluster`.
         init_seconds: how long its pods may take to be ready.
         seconds: how long it may take for one object; by default, that depends on the size of the largest input.
         options: as for `message`.
@@ -472,12 +516,12 @@ def init_for_spec(
         RemoteError: when the cluster cannot make it, or has a running one of that name.
         SourceError: when the cluster does not answer.
     """
-    transformers, file = of_cluster(endpoint), SpecFile(spec)
+    transformers, file = of_cluster(endpoint, retry_for), SpecFile(spec)
     settings = Settings.of_file(file)
+    nodes = transformers.store.persist(transformers.nodes, shard=transformers.where)
     init_seconds = INIT_SECONDS if init_seconds is None else init_seconds
     if seconds is None:
         seconds = object_seconds(_inputs(file.data.get("input") or {}, endpoint))
-    nodes = transformers.store.persist(transformers.nodes, shard=transformers.where)
     wanted = message(settings, init_seconds=init_seconds, seconds=seconds, nodes=nodes, **options)
     init(transformers, wanted)
     image = wanted["runtime"]["image"]

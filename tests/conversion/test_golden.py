@@ -218,7 +218,7 @@ def transformers(etl_cluster: EtlCluster) -> Iterator[dict[str, Settings]]:
         )
     yield made
     with etl_cluster.network(), ThreadPoolExecutor(len(made)) as pool:
-        list(pool.map(lambda name: ask(etl_cluster.endpoint, lambda cluster: cluster.delete(name)), made))
+        list(pool.map(lambda name: ask(lambda cluster: cluster.delete(name), etl_cluster.endpoint), made))
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -210,6 +214,74 @@ def test_a_transformer_of_a_name_has_to_be_of_this_spec(source: Source, cluster:
     cluster.answers["GET /v1/etl"] = 200, [{"id": "photos", "stage": "Aborted"}]
     with pytest.raises(RemoteError, match="the transformer 'photos' is Aborted"):
         chosen(source, spec(etl="photos"))
+
+
+@pytest.mark.parametrize("wanted", [{}, {"remote_exec": True}])
+def test_a_transformer_of_this_spec_is_found_whatever_its_name(
+    source: Source, cluster: type[Cluster], wanted: dict[str, bool]
+) -> None:
+    mine = deploy.message(Settings.of(spec()), name="photos", comm="hpull", init_seconds=60, seconds=10)
+    others = deploy.message(Settings.of(spec(limit=3)), name="others", init_seconds=60, seconds=10)
+    stages = {"ended": "Aborted", "gone": "Running", "others": "Running", "photos": "Running"}
+    cluster.answers = {
+        "GET /v1/etl": (200, [{"id": name, "stage": stage} for name, stage in stages.items()]),
+        "GET /v1/etl/gone": (404, "gone does not exist"),
+        "GET /v1/etl/others": (200, {"init_msg": others}),
+        "GET /v1/etl/photos": (200, {"init_msg": mine}),
+    }
+    assert chosen(source, spec(**wanted), events := Noted()) is not None
+    assert events.notes == ["note: the cluster makes the records, with its transformer photos"]
+    assert {request.partition(" ")[0] for request, _ in cluster.asked} == {"GET"}
+
+
+def test_one_that_only_targets_know_is_deleted_by_making_it_known(
+    server: str, cluster: type[Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.answers = {
+        "GET /v1/etl": (200, [{"id": "photos", "stage": "Unknown"}]),
+        "DELETE /v1/etl/photos": (404, "etl job photos does not exist"),
+        "PUT /v1/etl": (400, "already exists"),
+    }
+    make = Transformers.make
+
+    def make_known(*given: Any) -> None:
+        cluster.answers.pop("DELETE /v1/etl/photos")
+        make(*given)
+
+    monkeypatch.setattr(Transformers, "make", make_known)
+    deploy.remove(of_cluster(server), "photos")
+    changes = [request for request, _ in cluster.asked if not request.startswith("GET")]
+    assert changes == ["DELETE /v1/etl/photos", "PUT /v1/etl", "DELETE /v1/etl/photos"]
+
+
+def test_ctrl_c_while_one_is_deleted_waits_until_it_is(
+    server: str, cluster: type[Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transformers, asked = of_cluster(server), threading.Event()
+
+    def slow(*_: object, **__: object) -> None:
+        asked.set()
+        time.sleep(0.3)
+        cluster.asked.append(("done", None))
+
+    monkeypatch.setattr(transformers.store, "control", lambda *given, **how: slow() or control(*given, **how))
+    control = type(transformers.store).control.__get__(transformers.store)
+    threading.Thread(target=lambda: asked.wait() and os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        transformers.delete("photos")
+    assert [request for request, _ in cluster.asked] == ["done", "DELETE /v1/etl/photos"]
+
+
+def test_a_proxy_that_does_not_answer_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "spec.yaml").write_text("input: {bucket: 'ais://b'}\n")
+    monkeypatch.setattr(deploy, "open_source", pytest.fail)
+    monkeypatch.setattr(retries, "FIRST_PAUSE", 0.01)
+    with pytest.raises(SourceError, match="--retry-for SECONDS waits longer"):
+        deploy.init_for_spec(
+            str(tmp_path / "spec.yaml"), "http://127.0.0.1:9", retry_for=0.1, init_seconds=None, seconds=None
+        )
+    done = tar2tf("etl", "list", "--endpoint", "http://127.0.0.1:9", "--retry-for", "0.1")
+    assert (done.returncode, "--retry-for SECONDS waits longer" in done.stderr) == (3, True)
 
 
 @pytest.mark.parametrize("name", ["a#b.tar", "a?b.tar", "100%.tar"])
