@@ -272,8 +272,17 @@ class RayCluster:
             try:
                 yield name, node, self.ray.get(answer)
             except self.ray.exceptions.RayError as error:
-                hint = "install the same tar2tf there, or submit the command with a --runtime-env-json that does"
-                raise UsageError(f"the node {name} cannot run tar2tf: {last_line(error)}", hint=hint) from None
+                if node in {alive["NodeID"] for alive in self._nodes()}:  # or it died, which Ray notices late
+                    raise self._cannot_run(name, error) from None
+
+    def _cannot_run(self, name: str, error: Exception) -> Tar2tfError:
+        """The error of a node that could not be looked at: for lack of what a task needs, or of the node itself."""
+        message = f"the node {name} cannot run tar2tf: {last_line(error)}"
+        lacks = self.ray.exceptions.RayTaskError, self.ray.exceptions.RuntimeEnvSetupError
+        if isinstance(error, lacks):
+            hint = "install the same tar2tf there, or submit the command with a --runtime-env-json that does"
+            return UsageError(message, hint=hint)
+        return WorkerError(message, hint="run the same command again; see ray status")
 
     def pinned(self, function: Any, node: str, **options: Any) -> Any:
         """A remote function that runs on one node, whether or not its CPUs are busy."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ray_nodes import RAY, Cluster, ray_cluster
+from ray_nodes import RAY, Cluster, ray_cluster, start_node
 from resuming import END, kill_once_published
 from servers import moto_server, read_aws_models_once
 from shards import SECONDS, convert, end, large_shards, mixed_shards, start, tar2tf, tree
@@ -295,4 +297,19 @@ def test_a_lost_node_is_survived(large: Path, cluster: Cluster, on_ray: list[str
     with contextlib.suppress(subprocess.TimeoutExpired):
         cluster.doomed.process.wait(1)
     convert(large, "-o", tmp_path / "local" / "t-<>.record", *options)
+    assert tree(tmp_path / "ray") == tree(tmp_path / "local")
+
+
+def test_a_node_that_has_just_died_is_left_out(
+    large: Path, cluster: Cluster, on_ray: list[str], tmp_path: Path
+) -> None:
+    """Ray sends tasks to a dead node until it misses enough of its heartbeats."""
+    node = start_node(f"--address={cluster.address}")
+    try:
+        node.wait()
+    finally:
+        os.killpg(node.process.pid, signal.SIGKILL)
+        node.process.wait()
+    convert(large, "-o", tmp_path / "ray" / "t.record", *on_ray)
+    convert(large, "-o", tmp_path / "local" / "t.record")
     assert tree(tmp_path / "ray") == tree(tmp_path / "local")
