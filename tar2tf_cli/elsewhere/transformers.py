@@ -22,7 +22,7 @@ from tar2tf_cli.spec.version import __version__
 from tar2tf_cli.spec.yaml_file import SpecFile
 from tar2tf_cli.stores import ObjectInfo, open_source, open_store
 from tar2tf_cli.stores.ais import LOGIN, message_of, parsed
-from tar2tf_cli.stores.retries import Transient, in_thread, persist
+from tar2tf_cli.stores.retries import Transient, persist
 from tar2tf_cli.stores.transfer import Body
 from tar2tf_cli.stores.web import text_of
 
@@ -107,12 +107,16 @@ class Transformers:
         self._ask("POST", f"/{name}/stop", wait=_SLOW)
 
     def delete(self, name: str) -> None:
-        """Delete a transformer, and end its pods; Ctrl-C is raised afterwards, as it would leave half of it."""
-        _, deleted = in_thread(lambda: self._ask("DELETE", f"/{name}", wait=_SLOW))
+        """Delete a transformer, and end its pods."""
+
+        def request() -> None:
+            self._ask("DELETE", f"/{name}", wait=_SLOW)
+
         try:
-            deleted.result()
-        except KeyboardInterrupt:
-            deleted.result()
+            request()
+        except KeyboardInterrupt:  # which leaves it without pods, and its name taken
+            with suppress(RemoteError):
+                persist(request, _END_SECONDS, shard=self.where)
             raise
 
     def logs(self, name: str) -> dict[str, str]:
