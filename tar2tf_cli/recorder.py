@@ -12,16 +12,21 @@ from __future__ import annotations
 
 from tar2tf_cli.compat.recorder import (
     CONFIG_FILENAME,
+    Example,
     generate_and_save_train_eval_test_tfrecords_files,
     generate_dataset,
     get_tfrecord_filepaths,
 )
-from tar2tf_cli.inputs.kinds.examples import Example, IgnoreExample, tfrecordable
+from tar2tf_cli.inputs.kinds.examples import IgnoreExample, tfrecordable
+
+IgnoreExampleException = IgnoreExample
+"""Its name in TFRecorder."""
 
 __all__ = [
     "CONFIG_FILENAME",
     "Example",
     "IgnoreExample",
+    "IgnoreExampleException",
     "generate_and_save_train_eval_test_tfrecords_files",
     "generate_dataset",
     "get_tfrecord_filepaths",

@@ -130,7 +130,14 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
     ctx.exit()
 
 
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+_CONTEXT: Final = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 110,
+    "token_normalize_func": lambda name: name.replace("_", "-"),  # `--num_shards`, as older scripts write it
+}
+
+
+@click.group(cls=_Lazy, context_settings=_CONTEXT)
 @click.option(
     "--version",
     is_flag=True,

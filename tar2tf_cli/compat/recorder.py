@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import warnings
@@ -12,11 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.run import convert
-from tar2tf_cli.datasets.parse import record_parser
+from tar2tf_cli.datasets.parse import record_parser, tensors_parser
 from tar2tf_cli.errors import SourceError, UsageError, count
 from tar2tf_cli.events import Events
+from tar2tf_cli.features.feature_map import FeatureMap
+from tar2tf_cli.features.tf_example import TFExample
 from tar2tf_cli.formats.files import write_whole
-from tar2tf_cli.inputs.kinds.examples import Example, count_rows, find_class
+from tar2tf_cli.inputs.kinds import examples as rows
+from tar2tf_cli.inputs.kinds.examples import count_rows, find_class
 from tar2tf_cli.samples.names import KEY
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
@@ -41,6 +45,10 @@ class _Part(NamedTuple):
     path: str
     rows: tuple[int, int] | None = None
 
+    def total(self) -> int:
+        """The number of rows."""
+        return self.rows[1] - self.rows[0] if self.rows else count_rows(self.path)
+
 
 def generate_and_save_train_eval_test_tfrecords_files(
     save_directory_path: str | os.PathLike[str],
@@ -48,6 +56,7 @@ def generate_and_save_train_eval_test_tfrecords_files(
     examples_list_filepath: Lists,
     examples_train_eval_test_ratio: Ratio = 0.8,
     examples_tfrecord_file_max_size_in_bytes: float | str = 1e6,
+    examples_log_in_csv_file: bool = True,
     *,
     examples_shuffle: bool = True,
     examples_seed: int = 0,
@@ -70,6 +79,7 @@ def generate_and_save_train_eval_test_tfrecords_files(
         examples_train_eval_test_ratio: the share of train, with the rest for eval; or the shares of train and eval, or
             of train, eval and test, which sum to 1. Shares are rounded down to rows; the last gets the remainder.
         examples_tfrecord_file_max_size_in_bytes: maximum size of a file in bytes, framing included.
+        examples_log_in_csv_file: accepted as by TFRecorder; `examples.csv` is always written.
         examples_shuffle: shuffle the rows before they are divided.
         examples_seed: random seed for shuffling.
         examples_num_workers: number of worker processes; defaults to the number of CPUs.
@@ -106,15 +116,17 @@ def generate_and_save_train_eval_test_tfrecords_files(
         skipped += summary.skipped_samples
     if skipped:
         warnings.warn(f"{root} lacks {count(skipped, 'example')} that could not be made", stacklevel=2)
+    lists = {os.path.abspath(part.path): None for part in parts.values()}
     config = {
+        **{name: os.path.abspath(value) if "path" in name else value for name, value in kwargs.items()},
         "class_name": find_class(example_class).__name__,
-        "list_filepath": {name: os.path.abspath(part.path) for name, part in parts.items()},
+        "list_filepath": ", ".join(lists),
+        "tfrecord_file_max_size_in_mb": f"{(size or 0) / 1e6:.2e}",
+        "log_in_csv_file": examples_log_in_csv_file,
         "train_eval_test_ratio": examples_train_eval_test_ratio,
         "shuffle": examples_shuffle,
         "seed": examples_seed,
-        "tfrecord_file_max_size_in_bytes": size,
-        **kwargs,
-        **{f"{directory}_count": count for directory, count in counts.items()},
+        **{f"{directory}_count": part.total() for directory, part in parts.items()},
     }
     _write_config(os.path.join(root, CONFIG_FILENAME), config)
     return counts
@@ -152,22 +164,16 @@ def _divided(path: str, ratio: Ratio) -> dict[str, _Part]:
     return {name: _Part(path, (start, end)) for name, (start, end) in spans if start < end}
 
 
-def _as_text(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_as_text(item)}" for name, item in value.items())
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(_as_text, value))
-    return os.path.abspath(value) if isinstance(value, os.PathLike) else str(value)
-
-
 def _write_config(path: str, config: Mapping[str, Any]) -> None:
-    """Write an INI file atomically."""
+    """Write an INI file with TFRecorder's keys atomically."""
     import io
+    import json
     from configparser import ConfigParser
 
     parser = ConfigParser(interpolation=None)
     parser.optionxform = str  # type: ignore[assignment, method-assign]
-    parser["examples"] = {name: _as_text(value).replace("\n", " ") for name, value in config.items()}
+    texts = {name: json.dumps(value) if isinstance(value, list) else str(value) for name, value in config.items()}
+    parser["examples"] = {name: text.replace("\n", " ") for name, text in texts.items()}
     text = io.StringIO()
     parser.write(text)
     write_whole(path, [text.getvalue().encode("utf-8", "surrogateescape")])
@@ -192,7 +198,6 @@ def get_tfrecord_filepaths(dirpath: str | os.PathLike[str]) -> list[str]:
 def generate_dataset(
     tfrecords_filepaths: Sequence[str | os.PathLike[str]],
     example_class: type[Example] | str | None = None,
-    *,
     dataset_num_shuffled_tfrecord_files: int | None = None,
     dataset_fetching_num_threads: int | None = None,
     num_workers: int | None = None,
@@ -245,34 +250,52 @@ def _manifest_parser(manifest: Manifest) -> Callable[[Any], tuple[tf.Tensor, ...
 
 
 def _class_parser(
-    found: type[Example], features: Mapping[str, Mapping[str, Any]]
+    found: type[rows.Example], known: Mapping[str, Mapping[str, Any]]
 ) -> Callable[[Any], tuple[tf.Tensor, ...]]:
     """A function from a record to its tensors, as declared by the class; a manifest's features give the ranks."""
-    import tensorflow as tf
-
-    stored = {"string": tf.string, "float64": tf.string, "float32": tf.float32}
-    description: dict[str, Any] = {}
+    features: dict[str, dict[str, Any]] = {}
     for name, dtype in found.fields().items():
         kind = dtype.removeprefix("array_")
-        if kind == dtype:
-            description[name] = tf.io.FixedLenFeature([], stored.get(kind, tf.int64))
-        else:
-            description[name] = tf.io.FixedLenSequenceFeature([], stored.get(kind, tf.int64), allow_missing=True)
-            description[f"{name}/shape"] = tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True)
+        encoding = {"string": "bytes", "float64": "raw", "float32": "float"}.get(kind, "int64")
+        shape = [] if kind == dtype else known[name]["shape"] if name in known else None
+        features[name] = {"dtype": "bytes" if kind == "string" else kind, "encoding": encoding, "shape": shape}
+        if kind != dtype:
+            features[f"{name}/shape"] = {"dtype": "int64", "encoding": "int64", "shape": [None]}
+    parse = tensors_parser(features)
 
-    def parse(record: Any) -> tuple[tf.Tensor, ...]:
-        parsed = tf.io.parse_single_example(record, description)
-        tensors = []
-        for name, dtype in found.fields().items():
-            value, kind = parsed[name], dtype.removeprefix("array_")
-            if kind == "float64":
-                value = tf.reshape(tf.io.decode_raw(value, tf.float64), [])
-            elif kind != "string":
-                value = tf.cast(value, kind)
-            if kind != dtype:
-                value = tf.reshape(value, parsed[f"{name}/shape"])
-                value = tf.ensure_shape(value, features[name]["shape"] if name in features else None)
-            tensors.append(value)
-        return tuple(tensors)
+    def parse_in_order(record: Any) -> tuple[tf.Tensor, ...]:
+        tensors = parse(record)
+        return tuple(tensors[name] for name in found.fields())
 
-    return parse
+    return parse_in_order
+
+
+class Example(rows.Example):
+    """One example. Subclasses declare stored attributes with `tfrecordable`, and define how an example is made."""
+
+    @classmethod
+    def from_csv_file(cls, filepath: str | os.PathLike[str], **kwargs: Any) -> list[Any]:
+        """Make an example of each row of a CSV file."""
+        with open(filepath, newline="", encoding="utf-8") as file:
+            return [cls.from_csv_row(row, **kwargs) for row in csv.reader(file) if row]
+
+    @staticmethod
+    def to_csv_file(filepath: str | os.PathLike[str], examples: Iterable[Any]) -> None:
+        """Append the row of each example to a CSV file."""
+        with open(filepath, "a", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows(example.to_csv_row() for example in examples)
+
+    def serialize_to_string(self) -> bytes:
+        """Return the tf.train.Example of the stored attributes."""
+        features = dict[str, Any](FeatureMap({}).features({KEY: "", **self.values()}))
+        del features[KEY]
+        return TFExample(features).to_bytes()
+
+    def get_byte_size(self) -> int:
+        """Return the size of `serialize_to_string` in bytes."""
+        return len(self.serialize_to_string())
+
+    @classmethod
+    def parse_from_string(cls, serialized_examples: Any) -> tuple[tf.Tensor, ...]:
+        """Parse a record into the stored attributes, in the order in which they are declared."""
+        return _class_parser(cls, {})(serialized_examples)

@@ -29,7 +29,7 @@ def feature_description(features: Mapping[str, Mapping[str, Any]], records: int)
     for name, feature in features.items():
         dtype, shape = dtypes[feature["encoding"]], feature["shape"]
         single = shape == [] or feature["encoding"] == "raw"
-        if is_optional(feature, records) or (None in shape and not single):
+        if shape is None or is_optional(feature, records) or (None in shape and not single):
             description[name] = tf.io.FixedLenSequenceFeature([], dtype, allow_missing=True)
         else:
             description[name] = tf.io.FixedLenFeature([] if single else shape, dtype)
@@ -50,6 +50,13 @@ def record_parser(features: Mapping[str, Mapping[str, Any]], records: int) -> Ca
         SourceError: when the manifest contradicts itself about a feature.
     """
     check_features(features)
+    return tensors_parser(features, records)
+
+
+def tensors_parser(
+    features: Mapping[str, Mapping[str, Any]], records: int = 0
+) -> Callable[[Any], dict[str, tf.Tensor]]:
+    """The same for features that need no check; the shape of an array may be None, for any number of dimensions."""
     import tensorflow as tf
 
     description = feature_description(features, records)
@@ -95,7 +102,7 @@ def _restored(name: str, feature: Mapping[str, Any], parsed: Mapping[str, Any], 
     value, shape, dtype = parsed[name], feature["shape"], feature["dtype"]
     if feature["encoding"] == "raw":
         value = tf.io.decode_raw(tf.strings.reduce_join(value) if optional else value, tf.as_dtype(dtype))
-    if feature["encoding"] == "raw" or len(shape) > 1 or f"{name}/shape" in parsed:
+    if feature["encoding"] == "raw" or shape is None or len(shape) > 1 or f"{name}/shape" in parsed:
         own = _own_shape(name, shape, parsed)
         if optional:  # if the array is missing, so is its shape
             own, shape = tf.pad(own, [[0, len(shape) - tf.size(own)]]), [None] * len(shape)

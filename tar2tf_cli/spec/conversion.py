@@ -191,7 +191,7 @@ class Conversion:
     record_to_example: Exact[Callable[[Sample], Any] | None] = Checked(check.function, None)
     shuffle: Exact[bool] = Checked(check.flag, False)
     seed: Exact[int] = Checked(rules.whole_number(), 0)
-    limit: Exact[int | None] = Checked(rules.whole_number(0, 2**63 - 1), None)
+    limit: Exact[int | None] = Checked(check.limit, None)
     split: Checked[Mapping[str, float] | str, Mapping[str, float]] = Checked(check.split, ())
     on_error: Exact[OnError] = Checked(rules.one_of("fail", "skip"), "fail")
     max_errors: Exact[int | None] = Checked(rules.whole_number(0), None)

@@ -209,6 +209,13 @@ def arguments(value: Any, label: str) -> dict[str, Any]:
     return parsed
 
 
+@rule(type="integer", minimum=-1, maximum=2**63 - 1)
+def limit(value: Any, label: str) -> int | None:
+    """Accept a number of samples; -1, as in older scripts, means all of them."""
+    number = whole_number(-1, 2**63 - 1)(value, label)
+    return None if number == -1 else number
+
+
 @rule(type="array", items=whole_number(0).schema, minItems=2, maxItems=2)
 def rows(value: Any, label: str) -> tuple[int, int]:
     """Accept a first row and an exclusive end."""

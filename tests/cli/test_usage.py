@@ -16,6 +16,7 @@ from checked import framed
 from shards import (
     convert,
     samples,
+    shards_in,
     tar2tf,
     write_tar,
 )
@@ -86,7 +87,7 @@ def test_mistyped_options_are_answered_with_the_near_one(bucket: Path) -> None:
         (["-o", "x", "--num-shards", "99999999999999"], "--num-shards"),
         (["-o", "x", "--num-shards", "2", "--max-shard-size", "1MB"], "--num-shards"),
         (["-o", "x", "--records-per-shard", "-5"], "--records-per-shard"),
-        (["-o", "x", "--limit", "-1"], "--limit"),
+        (["-o", "x", "--limit", "-2"], "--limit"),
         (["-o", "x", "--limit", "99999999999999999999999"], "--limit"),
         (["-o", "x", "--seed", "x"], "--seed"),
         (["-o", "x", "--key-split", "middle"], "--key-split"),
@@ -366,3 +367,14 @@ def test_every_variable_of_the_package_is_known() -> None:
     options = {str(getattr(param, "envvar", "")) for command in all_commands().values() for param in command.params}
     used = set(re.findall(r'"(TAR2TF_[A-Z_]*[A-Z])"', text))
     assert used <= options | set(VARIABLES)
+
+
+def test_options_with_underscores_and_a_limit_of_all_mean_what_older_scripts_mean(tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "in.tar", samples(9))
+    done = tar2tf(
+        "convert", tar, "-o", tmp_path / "x-<>.record", "--num_shards", "3", "--num_workers=1", "--limit", "-1"
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(shards_in(tmp_path)) == 3
+    refused = tar2tf("convert", tar, "-o", tmp_path / "y.record", "--limit", "-2")
+    assert (refused.returncode, "-1 or more" in refused.stderr) == (2, True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from recorded import ToyExample
 from recording import TOY, rows_of, run, write_rows
@@ -154,7 +155,7 @@ def test_separate_files_or_a_dict_of_them_go_to_directories_of_their_own(toys, t
         assert rows_of(tmp_path / "out" / name / "examples.csv") == rows_of(part)
     config = ConfigParser(interpolation=None)
     config.read(tmp_path / "out" / CONFIG_FILENAME)
-    assert config["examples"][f"{names[0]}_count"] == str(len(examples(tmp_path / "out" / names[0] / "0.tfr")))
+    assert config["examples"][f"{names[0]}_count"] == str(len(rows_of(paths[0])))
 
 
 def test_what_is_stored_can_be_stored_again_from_its_own_examples_csv(toys, tmp_path):
@@ -190,11 +191,37 @@ def test_the_config_file_says_how_it_was_made(toys, tmp_path):
     config.read(tmp_path / "out" / CONFIG_FILENAME)
     found = dict(config["examples"])
     assert found["class_name"] == "ToyExample"
-    assert found["train_eval_test_ratio"] == "0.9, 0.1"
+    assert found["train_eval_test_ratio"] == "[0.9, 0.1]"
     assert found["normalize"] == "True"
     assert found["src_data_dirpath"] == str(data)
-    assert str(path) in found["list_filepath"]
-    assert int(found["train_count"]) == len(examples(tmp_path / "out" / "train" / "0.tfr"))
+    assert found["list_filepath"] == str(path)
+    assert found["tfrecord_file_max_size_in_mb"] == "1.00e+00"
+    assert found["log_in_csv_file"] == "True"
+    rows = len(rows_of(path))
+    assert (found["train_count"], found["eval_count"]) == (str(int(rows * 0.9)), str(rows - int(rows * 0.9)))
+
+
+def test_arguments_of_the_original_are_taken_by_position(toys, tmp_path):
+    path, data = toys
+    generate(tmp_path / "out", ToyExample, path, 0.5, 1e6, True, src_data_dirpath=data)
+    files = get_tfrecord_filepaths(tmp_path / "out" / "train")
+    assert len(list(generate_dataset(files, ToyExample, 100))) == len(examples(Path(files[0])))
+
+
+def test_the_helpers_of_examples_read_write_and_parse(toys, tmp_path):
+    path, data = toys
+    found = ToyExample.from_csv_file(path)
+    assert len(found) == len(rows_of(path))
+    ToyExample.to_csv_file(tmp_path / "again.csv", found[:3])
+    ToyExample.to_csv_file(tmp_path / "again.csv", found[3:])
+    assert rows_of(tmp_path / "again.csv") == rows_of(path)
+    found[4].load(src_data_dirpath=data)
+    written = found[4].serialize_to_string()
+    assert found[4].get_byte_size() == len(written)
+    assert set(tf.train.Example.FromString(written).features.feature) == {"data", "data/shape", "label"}
+    parsed = dict(zip(ToyExample.fields(), ToyExample.parse_from_string(written), strict=True))
+    assert parsed["label"].numpy() == found[4].label
+    np.testing.assert_array_equal(parsed["data"], found[4].data)
 
 
 def test_a_second_call_does_nothing_and_a_third_with_other_arguments_is_refused(toys, tmp_path):
