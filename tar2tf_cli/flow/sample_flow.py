@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import DamagedShardError, SampleError, Tar2tfError, count
@@ -22,6 +23,7 @@ from tar2tf_cli.features.feature_map import FeatureMap, MissingFeatureError, no_
 from tar2tf_cli.features.presets import find_preset, of_record_to_example
 from tar2tf_cli.features.tf_example import TFExample, transform, unfit
 from tar2tf_cli.formats.compression import HEAD, open_stream
+from tar2tf_cli.formats.cursor import past_damage
 from tar2tf_cli.formats.example import Encoder, Feature, Features, Part
 from tar2tf_cli.formats.stored import IN_PLACE, whole_sample
 from tar2tf_cli.formats.tfrecord import FRAMING, frame
@@ -487,16 +489,17 @@ class Reading:
         Args:
             batches: give plain samples as batches of their records, as far as the kernel makes them.
         """
-        reads_on = True
-        while reads_on:
-            reads_on = False
-            try:
-                yield from self._tar.samples(batches=batches) if self._tar else self._of_list()
-                if self._tar:
-                    self._tar.check_end()
-            except DamagedShardError as error:
-                reads_on = self._skip and self._tar is not None and self._tar.resume(error)
-                self._fault(error)
+        tar = self._tar
+        read = partial(tar.samples, batches=batches) if tar else self._of_list
+        yield from past_damage(read, self._resume, lambda error, more: self._fault(error))
+        try:
+            if tar:
+                tar.check_end()
+        except DamagedShardError as error:
+            self._fault(error)
+
+    def _resume(self, error: DamagedShardError) -> bool:
+        return self._skip and self._tar is not None and self._tar.resume(error)
 
     def _of_list(self) -> Iterator[Sample]:
         for place, sample in self._listed or ():
