@@ -29,6 +29,7 @@ from tar2tf_cli.events import Events
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.formats.cursor import past_damage
+from tar2tf_cli.formats.example import delimited_name
 from tar2tf_cli.formats.files import RecordFile, WholeFile
 from tar2tf_cli.formats.magic import foreign
 from tar2tf_cli.formats.record_reader import RecordReader
@@ -304,7 +305,7 @@ def check_tar(shard: OpenShard, rules: TarRules, report: FileReport, *, decoders
 
     own = own_checks("check_sample")
     with closing(shard.samples(rules, note, sizes_only=not (decoders or own), every_byte=True)) as tar:
-        samples = past_damage(tar.samples, tar.resume, damaged)
+        samples = _well_named(past_damage(tar.samples, tar.resume, damaged), tar, report)
         if decoders or own:
             _check_samples(tar, samples, report, own, decoders)
         else:
@@ -317,6 +318,19 @@ def check_tar(shard: OpenShard, rules: TarRules, report: FileReport, *, decoders
         except DamagedShardError as error:
             report.add(damage(error, last=False))
     report.good = Amount(report.records, report.bytes)
+
+
+def _well_named(samples: Iterator[Sample], tar: TarSamples, report: FileReport) -> Iterator[Sample]:
+    """The same samples; reports names of entries that no feature can have."""
+    good: set[str] = set()
+    for sample in samples:
+        for name in () if good.issuperset(sample) else sample.keys() - good:
+            try:
+                delimited_name(name)
+                good.add(name)
+            except SampleError as error:
+                report.add(Fault("name", f"sample {sample[KEY]}: {error.message}", None, tar.grouper.offset))
+        yield sample
 
 
 def _check_samples(

@@ -121,7 +121,7 @@ class _Heads(dict[int, bytes]):
 
     def __init__(self, name: str) -> None:
         super().__init__()
-        self.name = _delimited_name(name)
+        self.name = delimited_name(name)
 
     def __missing__(self, length: int) -> bytes:
         head = b"\x0a" + varint(length)
@@ -134,7 +134,12 @@ class _Heads(dict[int, bytes]):
         return head
 
 
-def _delimited_name(name: str) -> bytes:
+def delimited_name(name: str) -> bytes:
+    """The name of a feature as a message has it.
+
+    Raises:
+        SampleError: when it is not UTF-8.
+    """
     try:
         encoded = name.encode("utf-8")
     except UnicodeEncodeError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from checked import (
     some_members,
     write,
 )
+from makers import END, member
 from tar2tf_cli.inputs.open_shard import TarRules
 
 # --- Damaged tars ---
@@ -98,3 +100,13 @@ def test_a_tar_without_samples_is_a_fault(tmp_path: Path, members: list[tuple[st
     found = check(write(tmp_path / "x.tar", a_tar(members)))
     assert kinds(found) == ["empty"]
     assert found.format == "tar"
+
+
+@pytest.mark.parametrize("options", [[], ["--decode"]])
+def test_what_convert_would_refuse_is_a_fault(options: list[str], tmp_path: Path, run: Callable[..., Ran]) -> None:
+    entries = [member(b"a.txt"), member(b"b.tx\xff"), member(b"c.txt", b"x", b"Z"), member(b"d.txt", b"x", b"S")]
+    (tmp_path / "x.tar").write_bytes(b"".join(entries) + END)
+    done = run("verify", tmp_path / "x.tar", "--json", *options)
+    (file,) = json.loads(done.out)["files"]
+    assert [fault["kind"] for fault in file["faults"]] == ["unknown_type", "sparse", "name"]
+    assert file["records"] == 2
