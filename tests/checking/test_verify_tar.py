@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -106,7 +105,7 @@ def test_a_tar_without_samples_is_a_fault(tmp_path: Path, members: list[tuple[st
 def test_what_convert_would_refuse_is_a_fault(options: list[str], tmp_path: Path, run: Callable[..., Ran]) -> None:
     entries = [member(b"a.txt"), member(b"b.tx\xff"), member(b"c.txt", b"x", b"Z"), member(b"d.txt", b"x", b"S")]
     (tmp_path / "x.tar").write_bytes(b"".join(entries) + END)
-    done = run("verify", tmp_path / "x.tar", "--json", *options)
-    (file,) = json.loads(done.out)["files"]
+    done = run(tmp_path / "x.tar", "--json", *options)
+    (file,) = done.json["files"]
     assert [fault["kind"] for fault in file["faults"]] == ["unknown_type", "sparse", "name"]
     assert file["records"] == 2
