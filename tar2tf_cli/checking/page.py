@@ -217,6 +217,8 @@ _MOST_CLASSES: Final = 20
 _MOST_COLUMNS: Final = 92
 _MOST_TEXT: Final = 160
 _SIDE: Final = 160
+_MOST_PIXELS: Final = 1 << 26
+"""The largest image of which a small picture is made: decoding one takes up to six bytes a pixel."""
 
 
 def write_page(path: str, contents: Contents, pages: Sequence[ShardPage], report: Report) -> None:
@@ -397,7 +399,7 @@ def _figure(picture: Picture) -> str:
 def _thumbnail(data: bytes) -> bytes | None:
     """A small JPEG of the centre of an image; None if it cannot be decoded."""
     try:
-        pixels = image.center_crop(image.decode(data, 3))
+        pixels = image.center_crop(image.decode(data, 3, max_pixels=_MOST_PIXELS))
         side = min(len(pixels), _SIDE)
         return image.encode(cv2.resize(pixels, (side, side), interpolation=cv2.INTER_AREA), "jpeg", 78)
     except (ImageError, cv2.error):

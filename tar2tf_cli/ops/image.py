@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
-from tar2tf_cli.errors import ImageError, SampleError
+from tar2tf_cli.errors import ImageError, SampleError, UsageError
 from tar2tf_cli.formats import image, npy
 from tar2tf_cli.ops.base import Op, OpContext, keyword_aliases, register
 from tar2tf_cli.ops.rules import Rule, one_of, rule, text, whole_number
@@ -181,7 +181,19 @@ class Resize(_ImageOp):
     size: Any
 
     def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
+        _check_size(*self.size, context)
         return image.resize(pixels, *self.size)
+
+
+def _check_size(height: int, width: int, context: OpContext) -> None:
+    """Refuse to make an image that is larger than any that may be decoded, before it takes memory.
+
+    Raises:
+        UsageError: when it has more pixels.
+    """
+    if height * width > context.max_pixels:
+        message = f"resize: {height}x{width} pixels are more than the limit of {context.max_pixels}"
+        raise UsageError(message, hint="choose a smaller size, or raise --max-pixels")
 
 
 @rule(type="number")

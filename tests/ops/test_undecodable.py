@@ -109,3 +109,13 @@ def test_a_faulty_sample_has_the_key_that_it_has_in_the_shard(threads: str, tmp_
         done = tar2tf("convert", tmp_path / "a.tar", "-o", tmp_path / "x.record", "-j", threads, *words)
         assert done.returncode == 3
         assert what in done.stderr
+
+
+def test_an_image_is_not_made_larger_than_one_may_be(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", [("0001", {"png": encoded((4, 4), "PNG")})])
+    arguments = ("convert", tmp_path / "a.tar", "-o", tmp_path / "x.record", "--on-error", "skip", "--op", "decode:png")
+    done = tar2tf(*arguments, "--op", "resize:png,30000x30000")
+    assert done.returncode == 2
+    assert "resize: 30000x30000 pixels are more than the limit of 134217728\n  choose a smaller size" in done.stderr
+    assert tar2tf(*arguments, "--op", "resize:png,9x9", "--max-pixels", "80").returncode == 2
+    assert tar2tf(*arguments, "--op", "resize:png,9x9", "--max-pixels", "81").returncode == 0

@@ -35,7 +35,7 @@ _WIDEST: Final = 1_000_000  # libpng's own limit
 _ADAM7: Final = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
 _FILTERS: Final = 4
 _BLOCK: Final = 65_535
-_LONGEST_CHUNK: Final = 2**31 - 2**20
+_MOST_STORED: Final = 64 << 20  # beyond, a second copy of the rows costs more memory than ISA-L saves time
 
 
 def plain_png(data: bytes) -> bytes:
@@ -63,7 +63,7 @@ def plain_png(data: bytes) -> bytes:
         if max(rows[start : start + count * length : length]) > _FILTERS:
             raise ImageError("damaged PNG: a row has a filter that does not exist")
         start += count * length
-    return b"".join([*kept, _chunk(b"IDAT", _stored(rows) if len(rows) < _LONGEST_CHUNK else stream), _chunk(b"IEND")])
+    return b"".join([*kept, _chunk(b"IDAT", _stored(rows) if len(rows) < _MOST_STORED else stream), _chunk(b"IEND")])
 
 
 def _essentials(data: bytes) -> tuple[list[bytes], bytes]:
@@ -189,7 +189,8 @@ def decode(data: bytes, channels: int = 0, *, max_pixels: int = DEFAULT_MAX_PIXE
         ImageError: another format; more than `max_pixels` (height x width, judged by the header); bytes that
             are cut short or damaged. Where libjpeg only warns, the pixels are TensorFlow's, whatever they are;
             two kinds are refused that TensorFlow decodes: JPEGs that end too soon before an end marker, with
-            gray for what is lost, and those of uncommon chroma subsampling.
+            gray for what is lost, and those of uncommon subsampling, CMYK with any among them. Damaged progressive
+            ones may be off by one level, as libjpeg-turbo smooths them in a new way that TensorFlow's lacks.
     """
     name = sniff(data)
     if name not in ("bmp", "jpeg", "png"):
@@ -226,14 +227,21 @@ def _decode_jpeg(data: bytes, channels: int) -> NDArray[np.uint8]:
     try:
         image = _libjpeg(data, _JPEG_COLORSPACES[decoded], buffer((height, width, decoded), "uint8"))
     except ValueError as error:
-        if _NO_MEMORY.search(str(error)):
-            raise MemoryError from None
-        raise ImageError(f"damaged or unsupported JPEG: {error}") from None
+        raise _jpeg_error(error, components) from None
     return _rgb_of_cmyk(image, inverted=_has_adobe_marker(data)) if components == 4 else image
 
 
 _NO_MEMORY: Final = re.compile("(?i)insufficient memory|memory allocation failure")
 """What libjpeg-turbo says where it gets no memory (jerror.h, turbojpeg.c)."""
+
+
+def _jpeg_error(error: ValueError, components: int) -> Exception:
+    if _NO_MEMORY.search(str(error)):
+        return MemoryError()
+    if "subsampling" in str(error):
+        colors = "CMYK" if components == 4 else "colours"
+        return ImageError(f"unsupported JPEG: {colors} of uncommon subsampling", hint="save it as an RGB JPEG or a PNG")
+    return ImageError(f"damaged or unsupported JPEG: {error}")
 
 
 def _libjpeg(data: bytes, colorspace: str, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -141,7 +141,13 @@ class _JpegFrame(NamedTuple):
 _JPEG_FRAMES: Final = frozenset((0xC0, 0xC1, 0xC2, 0xC9, 0xCA))
 _JPEG_OTHER_FRAMES: Final = frozenset((0xC3, 0xC5, 0xC6, 0xC7, 0xCB, 0xCD, 0xCE, 0xCF))
 _JPEG_BARE_MARKERS: Final = frozenset((0x00, 0x01, *range(0xD0, 0xD9)))
+_JPEG_TABLES, _JPEG_RESTARTS, _JPEG_LEAST = (0xC4, 0xCC, 0xDB, 0xDC), 0xDD, 0xC0
 _JPEG_END, _JPEG_SCAN, _JPEG_APP0, _JPEG_APP14, _JPEG_APP15, _JPEG_COMMENT = 0xD9, 0xDA, 0xE0, 0xEE, 0xEF, 0xFE
+
+
+_JPEG_SEGMENTS: Final = frozenset(
+    (*_JPEG_TABLES, _JPEG_RESTARTS, _JPEG_SCAN, *range(_JPEG_APP0, _JPEG_APP15 + 1), _JPEG_COMMENT)
+)
 
 
 def jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
@@ -165,7 +171,7 @@ def jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def jpeg_essentials(data: bytes) -> bytes | None:
-    """The JPEG without bytes that libjpeg warns about and pixels do not depend on; None if it has no end marker.
+    """The JPEG without bytes that libjpeg warns about and pixels do not depend on; None if libjpeg finds no end of it.
 
     Skipped are comments, application data other than JFIF's and Adobe's, and whatever lies between segments; JFIF's
     version becomes 1.
@@ -174,7 +180,7 @@ def jpeg_essentials(data: bytes) -> bytes | None:
     try:
         for marker, start, end in jpeg_segments(data):
             if marker == _JPEG_SCAN:
-                return b"".join([*parts, data[start - 4 :]]) if data.find(b"\xff\xd9", end) >= 0 else None
+                return b"".join([*parts, data[start - 4 :]]) if _ends_behind(data, end) else None
             body = data[start:end]
             if marker == _JPEG_APP0 and body.startswith(b"JFIF\0") and len(body) >= 14:
                 parts.append(data[start - 4 : start] + b"JFIF\0\x01" + body[6:])
@@ -183,6 +189,31 @@ def jpeg_essentials(data: bytes) -> bytes | None:
     except IndexError:
         return None
     return None
+
+
+def _ends_behind(data: bytes, offset: int) -> bool:
+    """Whether libjpeg, from the first scan on, comes to an end marker before it has to give up (jdmarker.c).
+
+    Damage may make a marker of data: its segment, whose length is then any, may hide the end marker.
+    """
+    restarts = _JPEG_RESTARTS in (marker for marker, _, _ in jpeg_segments(data))
+    try:
+        while (offset := data.find(b"\xff", offset)) >= 0:
+            while data[offset] == 0xFF:
+                offset += 1
+            marker = data[offset]
+            offset += 1
+            if marker == _JPEG_END:
+                return True
+            if marker in _JPEG_BARE_MARKERS or (restarts and marker < _JPEG_LEAST):
+                continue  # where a restart is due, libjpeg looks for the next marker behind an impossible one
+            length = data[offset] << 8 | data[offset + 1]
+            if marker not in _JPEG_SEGMENTS or length < 2:
+                return False
+            offset += length
+    except IndexError:
+        pass
+    return False
 
 
 def is_adobe_segment(marker: int, body: bytes) -> bool:
