@@ -181,8 +181,9 @@ class Resize(_ImageOp):
     size: Any
 
     def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
-        _check_size(*self.size, context)
-        return image.resize(pixels, *self.size)
+        height, width = self.size
+        _check_size(height, width, context)
+        return image.resize(pixels, height, width)
 
 
 def _check_size(height: int, width: int, context: OpContext) -> None:
