@@ -45,8 +45,7 @@ _name = click.argument("name")
 @option(
     "--name NAME",
     help="Name of the transformer.  [default: by spec]",
-    more="The default follows from the spec and the version of tar2tf, so that tar2tf convert finds it by itself. One "
-    "of another name is used with --etl NAME.",
+    more="The default follows from the spec and the version of tar2tf. Whatever its name, tar2tf convert finds it.",
 )
 @option(
     "--image IMAGE",

@@ -163,16 +163,16 @@ def test_from_bucket_to_bucket_the_cluster_stores_the_shards(
         "--errors",
         tmp_path / "errors",
     ]
-    upload, results = ObjectSink._upload, []
+    publish, results = ObjectSink.publish, []
 
     def only_the_manifest(sink: ObjectSink, part: str, path: str) -> None:
         assert path.endswith("manifest.json")
-        upload(sink, part, path)
+        publish(sink, part, path)
 
     for how in ("--no-remote-exec", "--remote-exec"):
         etl.bucket("placed")
         if how == "--remote-exec":
-            monkeypatch.setattr(ObjectSink, "_upload", only_the_manifest)
+            monkeypatch.setattr(ObjectSink, "publish", only_the_manifest)
         ran = run(*words, "-o", "ais://placed/of/<input>.record", how)
         assert ran.code == 1, ran.err
         results.append({**objects(etl, "placed"), "errors": (tmp_path / "errors").read_bytes()})
@@ -182,6 +182,36 @@ def test_from_bucket_to_bucket_the_cluster_stores_the_shards(
     etl.sdk.bucket("placed").object("of/manifest.json").delete()
     refused = run(*words, "-o", "ais://placed/of/<input>.record", "--remote-exec")
     assert (refused.code, "no manifest of this conversion lists it" in refused.err) == (2, True)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_killed_run_whose_shards_the_cluster_stores_is_continued(
+    run: Callable[..., Ran], etl: EtlCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["convert", BUCKET, "{0..3}.tar", "--remote-exec", "-o", "ais://placed/of/<input>.record"]
+    results, stored, asked = [], RemoteSource.stored, list[str]()
+
+    def noted(source: Any, item: Any, *given: Any) -> Any:
+        asked.append(item.name)
+        if len(asked) == 3:
+            os._exit(9)
+        return stored(source, item, *given)
+
+    for kills in (False, True):
+        etl.bucket("placed")
+        if kills:
+            if not (child := os.fork()):
+                monkeypatch.setattr(RemoteSource, "stored", noted)
+                main(words)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+            assert len(objects(etl, "placed")) == 2
+            asked = ["-", "-", "-"]
+            monkeypatch.setattr(RemoteSource, "stored", noted)
+        ran = run(*words)
+        assert ran.code == 0, ran.err
+        results.append(objects(etl, "placed"))
+    assert asked[3:] == ["2.tar", "3.tar"]
+    assert results[1] == results[0]
 
 
 def elements(data: Any) -> list[Any]:
