@@ -91,9 +91,16 @@ class Cursor:
         return have
 
     def read_into(self, window: memoryview) -> int:
-        """Read what follows the buffer, which must be used up, into other memory; return how much, and 0 at the end."""
-        self._raise_error()
-        size = read_into(self._stream, window)
+        """Read what follows the buffer, which must be used up, into other memory; return how much, and 0 at the end.
+
+        An error is raised once the bytes before it were used.
+        """
+        size = 0
+        try:
+            self._raise_error()
+            size = read_into(self._stream, window)
+        except Tar2tfError as error:
+            self._error = error
         self.start += size
         return size
 

@@ -20,6 +20,7 @@ from types import ModuleType
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
 
 from makers import header, member, pax  # noqa: E402
+from tar2tf_cli.formats.example_parser import ParsedFeature, strict_parse_any  # noqa: E402
 from tar2tf_cli.formats.tfrecord import stored_crc  # noqa: E402
 
 NAMES = [
@@ -98,19 +99,37 @@ def framed(message: bytes) -> bytes:
     return length + stored_crc(length) + message + stored_crc(message)
 
 
+def described(generator: random.Random, name: bytes) -> bytes:
+    """What the kernel takes about a feature."""
+    values = array("q", generator.choices([-1, 1, 255, 2**62], k=generator.randrange(4)))
+    kind, count, valued = generator.choice([-1, 10, 26]), generator.choice([-1, -1, 1]), generator.random() < 0.3
+    numbers = (kind, len(values) if valued else count, -1, len(name), valued)
+    return struct.pack("=5i", *numbers) + name + (values.tobytes() if valued else b"")
+
+
+def compare(native: ModuleType, message: bytes) -> None:
+    """Compare the features of a message with those that the general parser finds."""
+    if (found := native.features(message, ParsedFeature)) is not None:
+        assert [repr(vars_of(feature)) for feature in found.values()] == [
+            repr(vars_of(feature)) for feature in strict_parse_any(message).values()
+        ]
+
+
+def vars_of(feature: ParsedFeature) -> tuple[object, ...]:
+    return feature.name, feature.kind, feature.count, feature.runs
+
+
 def check(native: ModuleType, generator: random.Random) -> int:
     """Check a TFRecord in whole and from odd places; returns how many records were found in order."""
     data = a_tfrecord(generator)
-    known = b"".join(
-        struct.pack("=4i", generator.choice([-1, 10, 26]), generator.choice([-1, -1, 1]), -1, len(name)) + name
-        for name in FEATURES[: generator.randrange(5)]
-    )
+    known = b"".join(described(generator, name) for name in FEATURES[: generator.randrange(5)])
     kinds = array("Q", range(generator.choice([0, 16, 64]))).tobytes()
     place = made = 0
     while place <= len(data):
         end, counts = native.examples(bytearray(data), place, len(data), known, kinds)
         made += sum(array("Q", counts))
         size = int.from_bytes(data[end : end + 8], "little")
+        compare(native, data[end + 12 : end + 12 + size % 2000])
         place = end + (size + 16 if size < 2000 else generator.randrange(1, 20))
     return made
 
