@@ -186,10 +186,10 @@ class _Side(FileContext):
             for offset, data in reader.undamaged():
                 yield _Record((data,), None, reader.count, offset)
 
-    def at(self, places: Iterable[Place]) -> Iterator[tuple[str, _Record]]:
-        """The records at these places, in order, each with the path of its input or shard."""
-        for number, group in groupby(places, key=lambda place: place[0]):
-            item, wanted = self.items[number], {place[1] for place in group}
+    def at(self, ids: Iterable[RecordId]) -> Iterator[tuple[str, _Record]]:
+        """The records with these ids, in order, each with the path of its input or shard."""
+        for number, group in groupby(ids, key=lambda one: one[0]):
+            item, wanted = self.items[number], {one[1] for one in group}
             for record in put_together(partial(self._some, item, wanted)):
                 yield self.source.locate(item.name), record
 
@@ -242,9 +242,9 @@ def _report(found: Differences, inputs: _Side, outputs: _Side, reports: list[Fil
         add(path, _fault("doubled", record, _key(record), "is in the output more often than it should"))
     for path, record in missing.values():
         add(path, Fault("missing", f"the record of the sample {record.key!r} is not in the output"))
-    for kind, places in (("missing", found.missing), ("unexpected", found.unexpected), ("doubled", found.doubled)):
-        if len(places) > _MOST:
-            reports[0].add(Fault(kind, f"and {len(places) - _MOST:,} more of this kind in all shards"))
+    for kind, ids in (("missing", found.missing), ("unexpected", found.unexpected), ("doubled", found.doubled)):
+        if len(ids) > _MOST:
+            reports[0].add(Fault(kind, f"and {len(ids) - _MOST:,} more of this kind in all shards"))
 
 
 def _fault(kind: str, record: _Record, key: str | None, what: str) -> Fault:
@@ -259,7 +259,7 @@ def _key(record: _Record) -> str | None:
 
 
 def _where(record: _Record, wanted: _Record) -> str:
-    """The features in which a record differs from the one that should be in its place."""
+    """The features in which a record differs from the one that should be there."""
     there, made = record.features, wanted.features
     names = sorted(name for name in there.keys() | made.keys() if there.get(name) != made.get(name))
     return f" in {', '.join(map(repr, names[:5]))}" if names else ""
@@ -274,7 +274,7 @@ DIGESTS_AT_ONCE: Final = 1 << 17
 
 _Numbers: TypeAlias = NDArray[Any]
 
-Place: TypeAlias = tuple[int, int]
+RecordId: TypeAlias = tuple[int, int]
 """A record: the number of its file, and its number in the file."""
 
 
@@ -288,9 +288,9 @@ class Differences:
         doubled: records of the second set that are there more often than in the first.
     """
 
-    missing: list[Place] = field(default_factory=list)
-    unexpected: list[Place] = field(default_factory=list)
-    doubled: list[Place] = field(default_factory=list)
+    missing: list[RecordId] = field(default_factory=list)
+    unexpected: list[RecordId] = field(default_factory=list)
+    doubled: list[RecordId] = field(default_factory=list)
 
 
 def digest_of(parts: Iterable[bytes]) -> bytes:
@@ -307,7 +307,7 @@ class Digests:
     def __init__(self) -> None:
         with write_errors(tempfile.gettempdir()):
             self._file = tempfile.TemporaryFile(prefix="tar2tf-")  # noqa: SIM115 - closed by __exit__
-        self._places: dict[int, tuple[int, int]] = {}
+        self._ranges: dict[int, tuple[int, int]] = {}
         self._count = 0
 
     def add(self, number: int, digests: bytes) -> None:
@@ -318,7 +318,7 @@ class Digests:
         """
         with write_errors(tempfile.gettempdir()):
             self._file.write(digests)
-        self._places[number] = self._count, self._count + len(digests) // _SIZE
+        self._ranges[number] = self._count, self._count + len(digests) // _SIZE
         self._count += len(digests) // _SIZE
 
     def by_file(self, limit: int | None = None) -> list[_Numbers]:
@@ -327,7 +327,7 @@ class Digests:
             self._file.flush()
         whole = np.memmap(self._file, np.uint64, "r") if self._count else np.empty(0, np.uint64)
         found: list[_Numbers] = []
-        for _, (start, end) in sorted(self._places.items()):
+        for _, (start, end) in sorted(self._ranges.items()):
             found.append(whole[start : end if limit is None else min(end, start + limit)])
             limit = None if limit is None else limit - len(found[-1])
         return found
@@ -356,22 +356,22 @@ def compare(first: Digests, second: Digests, limit: int | None = None) -> Differ
         (wanted, wanted_at), (there, there_at) = (_group(side, group, groups) for side in sides)
         extra = _beyond(there, wanted)
         doubled = np.isin(there[extra], wanted)
-        found.missing += _places(wanted_at[_beyond(wanted, there)])
-        found.unexpected += _places(there_at[extra[~doubled]])
-        found.doubled += _places(there_at[extra[doubled]])
-    for places in (found.missing, found.unexpected, found.doubled):
-        places.sort()
+        found.missing += _ids(wanted_at[_beyond(wanted, there)])
+        found.unexpected += _ids(there_at[extra[~doubled]])
+        found.doubled += _ids(there_at[extra[doubled]])
+    for ids in (found.missing, found.unexpected, found.doubled):
+        ids.sort()
     return found
 
 
 def _group(files: Sequence[_Numbers], group: int, groups: int) -> tuple[_Numbers, _Numbers]:
-    """The digests of one group, and the place of each."""
-    digests, places = [np.empty(0, np.uint64)], [np.empty((0, 2), np.int64)]
+    """The digests of one group, and the id of the record of each."""
+    digests, ids = [np.empty(0, np.uint64)], [np.empty((0, 2), np.int64)]
     for file, every in enumerate(files):
         numbers = np.flatnonzero(every & np.uint64(groups - 1) == group)
         digests.append(every[numbers])
-        places.append(np.column_stack([np.full_like(numbers, file), numbers]))
-    return np.concatenate(digests), np.concatenate(places)
+        ids.append(np.column_stack([np.full_like(numbers, file), numbers]))
+    return np.concatenate(digests), np.concatenate(ids)
 
 
 def _beyond(these: _Numbers, others: _Numbers) -> _Numbers:
@@ -383,5 +383,5 @@ def _beyond(these: _Numbers, others: _Numbers) -> _Numbers:
     return order[before >= there]
 
 
-def _places(rows: _Numbers) -> list[Place]:
+def _ids(rows: _Numbers) -> list[RecordId]:
     return [(file, number) for file, number in rows.tolist()]

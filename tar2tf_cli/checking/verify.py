@@ -159,7 +159,7 @@ class Gap(NamedTuple):
     before: str | None = None
 
 
-class _Place(NamedTuple):
+class _Numbered(NamedTuple):
     """A name split at its number."""
 
     head: str
@@ -172,7 +172,7 @@ class _Place(NamedTuple):
         return f"{self.head}{self.digits}{self.tail}"
 
 
-_Series: TypeAlias = list[_Place]
+_Series: TypeAlias = list[_Numbered]
 
 
 def find_gaps(names: Iterable[str]) -> list[Gap]:
@@ -186,8 +186,8 @@ def find_gaps(names: Iterable[str]) -> list[Gap]:
     for name in names:
         match = _OF_TOTAL.search(name)
         if match:
-            place = _Place(name[: match.start()], int(match[1]), match[1], name[match.end(1) :])
-            totals[place.head, place.tail].append(place)
+            numbered = _Numbered(name[: match.start()], int(match[1]), match[1], name[match.end(1) :])
+            totals[numbered.head, numbered.tail].append(numbered)
         else:
             shapes[_DIGITS.sub("0", name)].append(name)
     gaps = []
@@ -210,21 +210,21 @@ def _series(names: list[str]) -> Iterable[_Series]:
     found: dict[tuple[str, str], _Series] = defaultdict(list)
     for name in names:
         match = list(_DIGITS.finditer(name))[differing[-1]]
-        place = _Place(name[: match.start()], int(match[0]), match[0], name[match.end() :])
-        found[place.head, place.tail].append(place)
+        numbered = _Numbered(name[: match.start()], int(match[0]), match[0], name[match.end() :])
+        found[numbered.head, numbered.tail].append(numbered)
     return found.values()
 
 
 def _is_numbering(series: _Series) -> bool:
-    numbers = {place.number for place in series}
+    numbers = {name.number for name in series}
     absent = max(numbers) - min(numbers) + 1 - len(numbers)
-    padded = any(place.digits != str(place.number) for place in series)
+    padded = any(name.digits != str(name.number) for name in series)
     return min(numbers) <= 1 or padded or absent <= len(numbers)
 
 
 def _gaps(series: _Series, total: int = 0) -> list[Gap]:
     """The gaps between the numbers of a series and, if the total is known, before and after them."""
-    by_number = {place.number: place for place in series}
+    by_number = {name.number: name for name in series}
     numbers = sorted(by_number)
     if total:
         first = 1 if numbers[-1] == total and numbers[0] else 0
@@ -236,8 +236,8 @@ def _gaps(series: _Series, total: int = 0) -> list[Gap]:
     ]
 
 
-def _gap(series: _Series, behind: _Place | None, first: int, last: int) -> Gap:
-    width = min(len(place.digits) for place in series) if any(place.digits[0] == "0" for place in series) else 0
+def _gap(series: _Series, behind: _Numbered | None, first: int, last: int) -> Gap:
+    width = min(len(name.digits) for name in series) if any(name.digits[0] == "0" for name in series) else 0
 
     def name(number: int) -> str:
         return f"{series[0].head}{str(number).zfill(width)}{series[0].tail}"
@@ -301,14 +301,14 @@ def _shape(name: str) -> str:
 
 
 def add_gaps(source: Source, names: list[str], report: Report, *, by_folder: bool = False) -> None:
-    """Insert a fault for every gap in the numbering, in the place of the missing shards; an empty one is there."""
+    """Insert a fault for every gap in the numbering, where the missing shards would be; an empty one is there."""
     known = [(name, _shape(name), found.format) for name, found in zip(names, report.files, strict=False)]
     shapes = {shape for _, shape, format in known if format == "tfrecord"}
     records = [name for name, shape, format in known if shape in shapes and format in ("tfrecord", None)]
     for gap in _gaps_by_folder(records) if by_folder else find_gaps(records):
-        place = names.index(gap.before) if gap.before else len(names)
-        names.insert(place, gap.first)
-        report.files.insert(place, _gap_fault(source, gap))
+        position = names.index(gap.before) if gap.before else len(names)
+        names.insert(position, gap.first)
+        report.files.insert(position, _gap_fault(source, gap))
 
 
 def _gaps_by_folder(paths: list[str]) -> Iterator[Gap]:

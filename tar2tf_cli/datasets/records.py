@@ -126,8 +126,8 @@ def _beside(shard: Shard, ranges: Ranges) -> Index | None:
         index = from_lines(b"".join(iter(lambda: stream.read(_READ), b"")), shard.size)
     if index is None or len(index) == 1:
         return index
-    for place in range(0, len(index) - 1, -(-(len(index) - 1) // _SAMPLES)):
-        start, end = index[place : place + 2].tolist()
+    for record in range(0, len(index) - 1, -(-(len(index) - 1) // _SAMPLES)):
+        start, end = index[record : record + 2].tolist()
         try:
             if record_length(ranges.read(shard.item, start, 12)) != end - start - 16:
                 return None
@@ -193,13 +193,13 @@ class _Span(NamedTuple):
     """The bytes of one record, framing included.
 
     Attributes:
-        place: place of its shard among the shards.
+        shard: number of its shard among the shards.
         record: number of the record in its shard.
         start: offset of its first byte.
         end: offset after its last byte.
     """
 
-    place: int
+    shard: int
     record: int
     start: int
     end: int
@@ -222,7 +222,7 @@ class Records(Sequence[Any]):
         self._raw = raw
         self._indexes: dict[int, Index] = {}  # found when a shard is read for the first time
         self._process = _Process()
-        uncounted = [place for place, shard in enumerate(shards) if shard.records is None]
+        uncounted = [number for number, shard in enumerate(shards) if shard.records is None]
         if len(uncounted) > 1:
             list(self._here.pool.map(self._index, uncounted))
         counts = [len(self._index(p)) - 1 if s.records is None else s.records for p, s in enumerate(shards)]
@@ -233,8 +233,12 @@ class Records(Sequence[Any]):
         return len(self._numbers)
 
     def __repr__(self) -> str:
-        names = [self._shards[place].name for place in sorted({0, len(self._shards) - 1})] if self._shards else []
-        return f"<{count(len(self), 'record')} of {count(len(self._shards), 'shard')}: {' … '.join(names)}>"
+        names = (
+            [self._shards[shard_number].name for shard_number in sorted({0, len(self._shards) - 1})]
+            if self._shards
+            else []
+        )
+        return f"<{count(len(self), 'record')} of {count(len(self._shards), 'shard')}: {' … '.join(ends)}>"
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
@@ -247,9 +251,9 @@ class Records(Sequence[Any]):
         """Return the examples with these indices; those that are close to each other in a shard are read together."""
         numbers = [self._number(index) for index in indices]
         order = sorted(range(len(numbers)), key=numbers.__getitem__)
-        values = self._read(numbers[place] for place in order)
+        values = self._read(numbers[position] for position in order)
         found = dict(zip(order, values, strict=True))
-        return [found[place] for place in range(len(numbers))]
+        return [found[position] for position in range(len(numbers))]
 
     def __iter__(self) -> Iterator[Any]:
         return self._read(self._numbers)
@@ -272,7 +276,7 @@ class Records(Sequence[Any]):
         """Yield the values of records in the order given; from a bucket, the next are requested in the meantime."""
         waiting: deque[Future[list[Any]]] = deque()
         for group in self._groups(numbers):
-            at_once = self._ranges(group[0].place).parallel
+            at_once = self._ranges(group[0].shard).parallel
             if at_once == 1 and not waiting:
                 yield from self._values(group)
                 continue
@@ -296,34 +300,34 @@ class Records(Sequence[Any]):
 
     def _fits(self, span: _Span, group: list[_Span]) -> bool:
         last = group[-1]
-        near = span.place == last.place and last.start <= span.start <= last.end + self._ranges(span.place).gap
+        near = span.shard == last.shard and last.start <= span.start <= last.end + self._ranges(span.shard).gap
         return near and span.end - group[0].start <= _TOGETHER
 
     def _span(self, number: int) -> _Span:
-        place = bisect_right(self._ends, number)
-        record = number - self._ends[place - 1] if place else number
-        index = self._index(place)
-        return _Span(place, record, int(index[record]), int(index[record + 1]))
+        shard_number = bisect_right(self._ends, number)
+        record = number - self._ends[shard_number - 1] if shard_number else number
+        index = self._index(shard_number)
+        return _Span(shard_number, record, int(index[record]), int(index[record + 1]))
 
-    def _index(self, place: int) -> Index:
-        found = self._indexes.get(place)
+    def _index(self, number: int) -> Index:
+        found = self._indexes.get(number)
         if found is None:
-            with self._here.indexing(place):
-                if place not in self._indexes:
-                    self._indexes[place] = self._where.find(self._shards[place], self._ranges(place))
-                found = self._indexes[place]
+            with self._here.indexing(number):
+                if number not in self._indexes:
+                    self._indexes[number] = self._where.find(self._shards[number], self._ranges(number))
+                found = self._indexes[number]
         return found
 
-    def _ranges(self, place: int) -> Ranges:
-        return self._here.ranges(self._shards[place].source)
+    def _ranges(self, number: int) -> Ranges:
+        return self._here.ranges(self._shards[number].source)
 
     def _values(self, group: list[_Span]) -> list[Any]:
-        place, start = group[0].place, group[0].start
-        data = self._ranges(place).read(self._shards[place].item, start, group[-1].end - start)
+        shard_number, start = group[0].shard, group[0].start
+        data = self._ranges(shard_number).read(self._shards[shard_number].item, start, group[-1].end - start)
         return [self._value(span, data[span.start - start : span.end - start]) for span in group]
 
     def _value(self, span: _Span, framed: bytes) -> Any:
-        shard = self._shards[span.place]
+        shard = self._shards[span.shard]
         try:
             data = unframed(framed)
         except DamagedShardError as error:
@@ -339,18 +343,18 @@ class Records(Sequence[Any]):
             raise self._at(DamagedShardError(str(error), kind="not_an_example", hint=hint), span) from None
 
     def _at(self, error: DamagedShardError, span: _Span) -> DamagedShardError:
-        shard = self._shards[span.place].name
+        shard = self._shards[span.shard].name
         hint = f"tar2tf verify --salvage writes the good records of a shard: {shard}"
         return error.at(shard=shard, member=f"record {span.record}", offset=span.start, hint=hint)
 
     def _indexed_again(self, span: _Span) -> _Span | None:
         """Return where a record is by the lengths in its shard, if the index beside the shard says otherwise."""
-        shard = self._shards[span.place]
+        shard = self._shards[span.shard]
         try:
-            found = self._where.find(shard, self._ranges(span.place), beside=False)
+            found = self._where.find(shard, self._ranges(span.shard), beside=False)
         except DamagedShardError:
             return None
-        self._indexes[span.place] = found
+        self._indexes[span.shard] = found
         start, end = int(found[span.record]), int(found[span.record + 1])
         return None if (start, end) == (span.start, span.end) else span._replace(start=start, end=end)
 
@@ -378,9 +382,9 @@ class _Process:
                 found = self._ranges.setdefault(id(source), source.ranges())
         return found
 
-    def indexing(self, place: int) -> threading.Lock:
+    def indexing(self, number: int) -> threading.Lock:
         """Return the lock for looking for a shard's index."""
-        return self._indexing.setdefault(place, threading.Lock())
+        return self._indexing.setdefault(number, threading.Lock())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Process, ()
