@@ -233,11 +233,7 @@ class Records(Sequence[Any]):
         return len(self._numbers)
 
     def __repr__(self) -> str:
-        names = (
-            [self._shards[shard_number].name for shard_number in sorted({0, len(self._shards) - 1})]
-            if self._shards
-            else []
-        )
+        ends = dict.fromkeys(shard.name for shard in (*self._shards[:1], *self._shards[-1:]))
         return f"<{count(len(self), 'record')} of {count(len(self._shards), 'shard')}: {' … '.join(ends)}>"
 
     def __getitem__(self, index: Any) -> Any:
