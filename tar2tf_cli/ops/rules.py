@@ -27,7 +27,10 @@ class Rule(Generic[Kept]):
         self.__doc__ = check.__doc__
 
     def __call__(self, value: Any, label: str) -> Kept:
-        return self._check(value, label)
+        try:
+            return self._check(value, label)
+        except OverflowError:
+            raise ValueError(f"{label} is too large a number") from None
 
 
 def rule(**schema: Any) -> Callable[[Callable[[Any, str], Kept]], Rule[Kept]]:
@@ -41,6 +44,10 @@ def text(value: Any, label: str) -> str:
     given = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(given, str) or not given:
         raise ValueError(f"{label} must be text or a path, not {value!r}")
+    try:
+        os.fsencode(given)
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{label} has the character {given[error.start]!r}, which no text can have") from None
     return given
 
 
@@ -69,7 +76,7 @@ def seconds(value: Any, label: str) -> float:
     """Accept a number of seconds, 0 or more."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = -1
     if isinstance(value, bool) or not number >= 0:
         raise ValueError(f"{label} must be a number of seconds, 0 or more, not {value!r}")

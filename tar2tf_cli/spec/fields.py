@@ -110,7 +110,7 @@ def size(value: Any, label: str) -> int:
     known = written in ("", "b", "byte", *units, *(unit[0] for unit in units))
     try:
         number = int(parse_size(str(value))) if known and not isinstance(value, bool) else -1
-    except (InvalidSize, OverflowError):
+    except (InvalidSize, OverflowError, ValueError):
         number = -1
     if number <= 0:
         raise UsageError(f"{label}: {value!r} is not a size; write 100MB, 1GiB or a number of bytes above 0")

@@ -471,3 +471,22 @@ def test_a_tilde_is_the_home_folder_in_a_file_as_on_the_command_line(
 )
 def test_a_bucket_is_recorded_in_its_shortest_spelling(bucket: str, recorded: str) -> None:
     assert as_recorded(bucket) == recorded
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        (f"split: {{a: 1{'0' * 400}, b: 1}}", "split is too large a number"),
+        (f"ops: [{{rotate: {{ext: jpg, angle: 1{'0' * 400}}}}}]", "rotate angle is too large a number"),
+        (f"retry_for: 1{'0' * 400}", "retry_for must be a number of seconds"),
+        ('input: {bucket: "b\\ud800"}', "bucket has the character '\\ud800'"),
+    ],
+)
+def test_a_value_beyond_numbers_and_text_is_refused_where_it_stands(line: str, what: str, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    rest = "" if line.startswith("input") else "input: {bucket: in}\n"
+    spec.write_text(f"{line}\n{rest}output: {{path: '<split>-<>.record'}}\n")
+    done = tar2tf("convert", "--spec", spec)
+    assert done.returncode == 2
+    assert f"error: {spec}:1:" in done.stderr
+    assert what in done.stderr
