@@ -191,7 +191,7 @@ def with_kernel(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     if found is None:
         pytest.skip("no C compiler")
     monkeypatch.delenv("TAR2TF_PURE", raising=False)
-    monkeypatch.setattr(kernel, "_loaded", lambda: found)
+    monkeypatch.setattr(kernel, "built", lambda: found)
     return found
 
 

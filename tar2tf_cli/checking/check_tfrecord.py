@@ -14,7 +14,7 @@ from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.example import TAGS
 from tar2tf_cli.formats.example_parser import ParsedFeature, is_sequence, strict_parse
 from tar2tf_cli.formats.record_reader import RecordReader
-from tar2tf_cli.formats.tfrecord import FRAMING, stored_crc
+from tar2tf_cli.formats.tfrecord import FRAMING, crc_field
 
 if TYPE_CHECKING:
     from tar2tf_cli.checking.undecodable import Faults
@@ -251,7 +251,7 @@ def _last(fault: Fault, header: bytes) -> Fault:
     if fault.kind == "truncated" and (len(header) == 12 or _may_begin_record(header)):
         return fault
     length = (lost - FRAMING).to_bytes(8, "little", signed=True)
-    damaged = fault.kind == "length_crc" and (header[:8] == length or header[8:] == stored_crc(length))
+    damaged = fault.kind == "length_crc" and (header[:8] == length or header[8:] == crc_field(length))
     if damaged or fault.kind == "too_large" or not fault.offset:
         return fault
     message = f"{lost:,} bytes after the last record do not form a record"
@@ -260,4 +260,4 @@ def _last(fault: Fault, header: bytes) -> Fault:
 
 def _may_begin_record(header: bytes) -> bool:
     """Whether fewer than 12 bytes may be the beginning of a record below 4 GiB."""
-    return any(header) and not any(header[4:8]) and stored_crc(header[:8]).startswith(header[8:])
+    return any(header) and not any(header[4:8]) and crc_field(header[:8]).startswith(header[8:])

@@ -21,7 +21,7 @@ from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.formats.magic import foreign
 from tar2tf_cli.formats.record_index import Index, from_lines, pack, scan, unpack
 from tar2tf_cli.formats.tfrecord import record_length, unframed
-from tar2tf_cli.inputs.open_shard import sniff
+from tar2tf_cli.inputs.open_shard import shard_format
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import Source
 from tar2tf_cli.stores.base import Ranges
@@ -107,11 +107,11 @@ def _refuse(head: bytes, name: str) -> None:
     if method := compression_of(head):
         message = f"is compressed with {method}, so that its records cannot be read in any order"
         raise UsageError(message, shard=name, hint=_FRONT_TO_BACK)
-    if sniff(head) == "tar":
+    if shard_format(head) == "tar":
         raise UsageError("is a tar, not a TFRecord", shard=name, hint="convert it first: tar2tf convert")
     if found := foreign(head):
         raise UsageError(f"is {found[0]}, not a TFRecord", shard=name, hint=found[1])
-    if sniff(head) is None:
+    if shard_format(head) is None:
         hint = "name only the shards, by a manifest or a template such as 'out/*.record'"
         raise UsageError("is not a TFRecord, or its first bytes are damaged", shard=name, hint=hint)
 

@@ -245,7 +245,7 @@ class WholeFile(RecordFile):
                 os.unlink(self._part)
 
 
-_O_DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
+O_DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
 _WORTH_IT: Final = 8 << 20
 
 
@@ -255,7 +255,7 @@ def shard_file(path: str, size: int) -> RecordFile:
     Raises:
         SinkError: when it cannot be created.
     """
-    return DirectFile(path) if _O_DIRECT and size >= _WORTH_IT else RecordFile(path)
+    return DirectFile(path) if O_DIRECT and size >= _WORTH_IT else RecordFile(path)
 
 
 class DirectFile(RecordFile):
@@ -344,7 +344,7 @@ class DirectFile(RecordFile):
     def _set_direct(self, wanted: bool) -> bool:
         """Turn O_DIRECT on or off if possible; return whether that changed anything."""
         flags = fcntl.fcntl(self._fd, fcntl.F_GETFL)
-        new = flags | _O_DIRECT if wanted else flags & ~_O_DIRECT
+        new = flags | O_DIRECT if wanted else flags & ~O_DIRECT
         try:
             fcntl.fcntl(self._fd, fcntl.F_SETFL, new)
         except OSError as error:

@@ -67,15 +67,15 @@ known_lengths: Final[dict[bytes, int]] = {}
 """The lengths in headers that were read and are valid."""
 
 
-def stored_crc(data: bytes) -> bytes:
-    """Return the CRC of a record's stored length or data as it is stored."""
+def crc_field(data: bytes) -> bytes:
+    """Return the CRC of the bytes of a record's length or data as it stands behind them."""
     crc = extend(0, data)
     return _CRC.pack(((crc >> 15 | crc << 17) + MASK) & 0xFFFFFFFF)
 
 
 def begins_record(head: bytes) -> bool:
     """Whether bytes begin with a length and its CRC, as a record does."""
-    return head[8:12] == stored_crc(head[:8])
+    return head[8:12] == crc_field(head[:8])
 
 
 def frame(parts: Sequence[bytes | StoredBytes], size: int) -> Iterable[bytes]:
@@ -89,7 +89,7 @@ def frame(parts: Sequence[bytes | StoredBytes], size: int) -> Iterable[bytes]:
     try:
         if size < _JOIN_BELOW:
             data = b"".join(parts)  # type: ignore[arg-type]
-            return [header, data, stored_crc(data)]
+            return [header, data, crc_field(data)]
         joined = _joined(parts)
         for part in joined:
             crc = extend(crc, part)
@@ -126,7 +126,7 @@ def header_of(size: int) -> bytes:
     if len(_headers) >= _CACHE_SIZE:
         _headers.clear()
     length = size.to_bytes(8, "little")
-    header = length + stored_crc(length)
+    header = length + crc_field(length)
     _headers[size] = header
     return header
 
@@ -141,7 +141,7 @@ def record_length(header: bytes) -> int:
     if known is not None:
         return known
     length = int.from_bytes(header[:8], "little")
-    if stored_crc(header[:8]) != header[8:]:
+    if crc_field(header[:8]) != header[8:]:
         raise DamagedShardError("the CRC of the record's length does not match", kind="length_crc")
     if length > MAX_RECORD:
         message = f"the record claims {length:,} bytes; an example has at most 2 GiB"

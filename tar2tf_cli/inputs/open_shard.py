@@ -10,7 +10,7 @@ from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.bytestream import ByteStream, Peeked, read_into
 from tar2tf_cli.formats.compression import PlainStream, open_stream
 from tar2tf_cli.formats.tar import BLOCK, is_header
-from tar2tf_cli.formats.tfrecord import begins_record, stored_crc
+from tar2tf_cli.formats.tfrecord import begins_record, crc_field
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.base import OnBytes, OnFault
@@ -57,7 +57,7 @@ class OpenShard:
         self.damage: DamagedShardError | None = getattr(peeked, "damage", None)
         self.head = peeked.head
         self.read = peeked.read
-        self.format = sniff(self.head)
+        self.format = shard_format(self.head)
 
     @property
     def size(self) -> int:
@@ -98,7 +98,7 @@ class OpenShard:
         self.close()
 
 
-def sniff(head: bytes) -> Format | None:
+def shard_format(head: bytes) -> Format | None:
     """Detect the format of a file from its first decompressed bytes, usually even when they are damaged."""
     if is_header(head[:BLOCK]) or head[257:262] == b"ustar":
         return "tar"
@@ -120,4 +120,4 @@ def _begins_with_example(head: bytes) -> bool:
         return False
     features = sum((byte & 0x7F) << 7 * index for index, byte in enumerate(match[1]))
     length = (len(match[0]) + features).to_bytes(8, "little")
-    return head[:8] == length or head[8:12] == stored_crc(length)
+    return head[:8] == length or head[8:12] == crc_field(length)

@@ -40,14 +40,14 @@ def test_a_file_cut_short_is_found(tmp_path: Path, number: int) -> None:
 
 def test_data_of_large_records_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, read = write(tmp_path / "x", framed(an_example(x=bytes(3_000_000))) * 5), []
-    stored = PlainStream._read
+    stored = PlainStream.read
 
     def counted(stream: PlainStream, size: int) -> bytes:
         data = stored(stream, size)
         read.append(len(data))
         return data
 
-    monkeypatch.setattr(PlainStream, "_read", counted)
+    monkeypatch.setattr(PlainStream, "read", counted)
     assert check(path, fast=True).records == 5
     assert sum(read) < 500_000
 

@@ -37,7 +37,7 @@ def outcome(data: bytes, *, native: Any, size: int = 1 << 18, **schema: Any) -> 
         return checker.check(message)
 
     with (
-        patch.object(kernel, "_loaded", lambda: native),
+        patch.object(kernel, "built", lambda: native),
         patch.object(Cursor, "CHUNK", size),
     ):
         check_tfrecord(RecordReader(io.BytesIO(data), "x", want="heads", accept=checker), check, report)
@@ -129,7 +129,7 @@ def test_compressed_files_and_those_of_manifests_are_read_in_the_same_way(
     Path(tmp_path, name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
     reports = []
     for native in (built(), None):
-        monkeypatch.setattr(kernel, "_loaded", lambda native=native: native)
+        monkeypatch.setattr(kernel, "built", lambda native=native: native)
         reports.append([verify(str(path), workers=1).to_json() for path in (tmp_path / name, *out.glob("*.json"))])
     assert reports[0] == reports[1]
     assert [report["ok"] for report in reports[0]] == [True, True]
@@ -139,5 +139,5 @@ def test_without_the_instruction_python_checks_as_its_checksums_are_faster(monke
     class Slow:
         hardware = 0
 
-    monkeypatch.setattr(kernel, "_loaded", Slow)
+    monkeypatch.setattr(kernel, "built", Slow)
     assert outcome(framed(*RECORDS), native=Slow())[1] == 300

@@ -26,7 +26,7 @@ from checked import (
 )
 from tar2tf_cli.errors import count
 from tar2tf_cli.formats.checksums import crc32c, masked
-from tar2tf_cli.inputs.open_shard import sniff
+from tar2tf_cli.inputs.open_shard import shard_format
 
 # --- Damaged TFRecord ---
 
@@ -232,7 +232,7 @@ def damaged_headers() -> Iterator[bytes]:
 
 
 def test_a_damaged_first_header_does_not_hide_a_tfrecord() -> None:
-    assert {sniff(data[:4096]) for data in damaged_headers()} == {"tfrecord"}
+    assert {shard_format(data[:4096]) for data in damaged_headers()} == {"tfrecord"}
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_a_damaged_first_header_does_not_hide_a_tfrecord() -> None:
     [b"", b"\n" * 99, b"hello world!\na\nb\nc\n" * 9, b'{"version": 1}', b"\x1f\x8b", b"\0" * 100, b"\xff" * 4096],
 )
 def test_other_files_are_neither(data: bytes) -> None:
-    assert sniff(data) is None
+    assert shard_format(data) is None
 
 
 # --- What follows damage ---

@@ -38,7 +38,7 @@ from tar2tf_cli.formats import image as kernels
 def test_a_header_tells_format_and_shape(format: str, mode: str, channels: int) -> None:
     data = by_pillow(photo(33, 47, 4), format, mode)
     assert kernels.header(data) == (format.lower(), 33, 47, channels)
-    assert kernels.sniff(data) == format.lower()
+    assert kernels.image_format(data) == format.lower()
 
 
 @pytest.mark.parametrize("options", [{"lossless": True}, {"lossless": False}, {"exif": b"Exif\0\0"}])

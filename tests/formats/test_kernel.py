@@ -139,7 +139,7 @@ def test_version_and_verbose_runs_say_that_it_is_missing_and_what_that_costs(tmp
 def test_one_that_was_built_from_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TAR2TF_PURE", raising=False)
     monkeypatch.setattr(kernel, "import_module", lambda name: SimpleNamespace(api=0))
-    monkeypatch.setattr(kernel, "_loaded", kernel._loaded.__wrapped__)
+    monkeypatch.setattr(kernel, "built", kernel.built.__wrapped__)
     assert kernel.native() is None
     assert "not built" in kernel.described()
 

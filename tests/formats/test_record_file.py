@@ -145,7 +145,7 @@ def test_conversions_give_the_same_bytes_either_way(
     monkeypatch.setattr(direct, "DirectFile", lambda path: opened.append(1) or of_size(path))
     trees = []
     for name, flag in (("direct", os.O_DIRECT), ("plain", 0)):
-        monkeypatch.setattr(direct, "_O_DIRECT", flag)
+        monkeypatch.setattr(direct, "O_DIRECT", flag)
         output = Output(str(tmp_path / name / "t-<>.record"), max_shard_size=25_000_000)
         run(Conversion(Input(str(tars)), output, on_error=on_error), workers=workers)
         trees.append(tree(tmp_path / name))

@@ -22,7 +22,7 @@ from tar2tf_cli.formats.compression import open_stream
 from tar2tf_cli.formats.cursor import Cursor
 from tar2tf_cli.formats.files import crc32c_of_file
 from tar2tf_cli.formats.record_reader import RecordReader
-from tar2tf_cli.formats.tfrecord import FRAMING, MAX_RECORD, find_length, frame, stored_crc
+from tar2tf_cli.formats.tfrecord import FRAMING, MAX_RECORD, crc_field, find_length, frame
 
 lengths = st.integers(0, 40_000) | st.integers(250_000, 600_000)
 few_records = st.lists(st.binary(max_size=60) | lengths.map(bytes), max_size=6)
@@ -327,6 +327,6 @@ def test_lengths_are_found_wherever_they_begin(pieces: list[bytes]) -> None:
 
     def is_length(at: int) -> bool:
         length, crc = data[at : at + 8], data[at + 8 : at + 12]
-        return length[4:] == bytes(4) and length[3] < 0x80 and crc == stored_crc(length)
+        return length[4:] == bytes(4) and length[3] < 0x80 and crc == crc_field(length)
 
     assert find_length(data) == next(filter(is_length, range(len(data) - 11)), None)

@@ -21,7 +21,7 @@ sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
 
 from makers import header, member, pax  # noqa: E402
 from tar2tf_cli.formats.example_parser import ParsedFeature, strict_parse_any  # noqa: E402
-from tar2tf_cli.formats.tfrecord import stored_crc  # noqa: E402
+from tar2tf_cli.formats.tfrecord import crc_field  # noqa: E402
 
 NAMES = [
     b"a.jpg",
@@ -96,7 +96,7 @@ def delimited(data: bytes) -> bytes:
 
 def framed(message: bytes) -> bytes:
     length = len(message).to_bytes(8, "little")
-    return length + stored_crc(length) + message + stored_crc(message)
+    return length + crc_field(length) + message + crc_field(message)
 
 
 def described(generator: random.Random, name: bytes) -> bytes:

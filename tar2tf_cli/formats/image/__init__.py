@@ -8,7 +8,7 @@ them: reading a header, drawing an angle and `tar2tf --help` never do.
 from __future__ import annotations
 
 from tar2tf_cli.formats.image.codecs import CHANNELS, decode, encode, to_rgb_jpeg
-from tar2tf_cli.formats.image.headers import ImageHeader, header, sniff
+from tar2tf_cli.formats.image.headers import ImageHeader, header, image_format
 from tar2tf_cli.formats.image.pixels import DTYPES, cast, center_crop, convert_dtype, random_angle, resize, rotate
 
 __all__ = [
@@ -21,9 +21,9 @@ __all__ = [
     "decode",
     "encode",
     "header",
+    "image_format",
     "random_angle",
     "resize",
     "rotate",
-    "sniff",
     "to_rgb_jpeg",
 ]

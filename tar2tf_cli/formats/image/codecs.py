@@ -16,13 +16,13 @@ from tar2tf_cli.formats.image.headers import (
     bmp_layout,
     describe,
     header,
+    image_format,
     is_adobe_segment,
     jpeg_essentials,
     jpeg_frame,
     jpeg_segments,
     png_chunk_is_intact,
     png_chunks,
-    sniff,
 )
 from tar2tf_cli.formats.image.lazy import Image, NDArray, cv2, np, simplejpeg
 from tar2tf_cli.formats.image.pixels import buffer, opencv, shape_of
@@ -192,7 +192,7 @@ def decode(data: bytes, channels: int = 0, *, max_pixels: int = DEFAULT_MAX_PIXE
             gray for what is lost, and those of uncommon subsampling, CMYK with any among them. Damaged progressive
             ones may be off by one level, as libjpeg-turbo smooths them in a new way that TensorFlow's lacks.
     """
-    name = sniff(data)
+    name = image_format(data)
     if name not in ("bmp", "jpeg", "png"):
         raise ImageError(f"not a BMP, JPEG or PNG: {describe(data, name)}")
     if channels not in CHANNELS:

@@ -88,7 +88,7 @@ def _page(tags: dict[int, tuple[int, ...]], size: int) -> TiffPage:
 
 
 class ImageHeader(NamedTuple):
-    """Format, as `sniff` names it, and the shape that `decode` returns."""
+    """Format, as `image_format` names it, and the shape that `decode` returns."""
 
     format: str
     height: int
@@ -96,7 +96,7 @@ class ImageHeader(NamedTuple):
     channels: int
 
 
-def sniff(data: bytes) -> str | None:
+def image_format(data: bytes) -> str | None:
     """Name the image format by its first bytes, such as jpeg, png, bmp, gif, webp or tiff; None if it is no image."""
     kind = magic.sniff(data) or ""
     return kind[6:] if kind.startswith("image/") else None
@@ -110,7 +110,7 @@ def header(data: bytes) -> ImageHeader:
     Raises:
         ImageError: another format, or a header that is cut short or impossible.
     """
-    name = sniff(data)
+    name = image_format(data)
     if name is None or name not in _HEADERS:
         raise ImageError(f"not a BMP, JPEG or PNG: {describe(data, name)}")
     try:

@@ -18,7 +18,7 @@ _API: Final = 5
 
 def native() -> ModuleType | None:
     """Return the extension; None where Python does its work."""
-    return None if _unwanted() else _loaded()
+    return None if _unwanted() else built()
 
 
 def described() -> str:
@@ -34,7 +34,8 @@ def _unwanted() -> bool:
 
 
 @cache
-def _loaded() -> ModuleType | None:
+def built() -> ModuleType | None:
+    """Return the extension that was built from these sources; None if there is none."""
     try:
         found = import_module("tar2tf_cli.formats.kernel._native")
     except ImportError:

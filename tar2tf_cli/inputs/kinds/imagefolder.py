@@ -270,7 +270,7 @@ class ImageFolderSource(ListSource):
             if on_bytes:
                 on_bytes(len(data))
             sample = self._sample(name, data)
-            if image.sniff(data) is None:
+            if image.image_format(data) is None:
                 missing = not data and not os.path.exists(os.path.join(self.bucket, name))
                 message = _DANGLING if missing else f"its content is not an image: {_beginning(data)}"
                 fault(SampleError(message, key=sample[KEY], member=name))
