@@ -16,7 +16,7 @@ from tar2tf_cli.conversion.tally import Summary, Tally
 from tar2tf_cli.conversion.tasks import Worker
 from tar2tf_cli.elsewhere import beside, place_of
 from tar2tf_cli.engines import Place
-from tar2tf_cli.engines.base import Engine, InOrder, RecordMaker, StoredShard, run_tasks
+from tar2tf_cli.engines.base import Engine, InOrder, MadeShard, RecordMaker, run_tasks
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.ops.rules import workers as number_of
@@ -96,8 +96,8 @@ def _run(plan: Plan, target: Target, place: Place, workers: int | None, events: 
         engine = place.engine(readers + writers, carries=target.reads_shards, inputs=inputs)
         tally = Tally(plan, events)
         with place.maker() as maker:
-            if maker and _may_be_stored(plan.conversion) and target.store and maker.stores_in(target.store):
-                _store(plan, maker, engine, target, tally, events)
+            if maker and _one_shard_each(plan.conversion) and target.store and maker.makes_shards_in(target.store):
+                _make_shards(plan, maker, engine, target, tally, events)
             else:
                 worker = _worker(plan, target, place, maker, cpus)
                 with closing(ConversionSchedule(plan, worker, readers, target, tally, events)) as schedule:
@@ -117,7 +117,7 @@ def _worker(plan: Plan, target: Target, place: Place, maker: RecordMaker | None,
     return Worker(plan.work, plan.source, plan.inputs, target.folder, threads, direct, fills, maker=maker)
 
 
-def _may_be_stored(spec: Conversion) -> bool:
+def _one_shard_each(spec: Conversion) -> bool:
     """Whether each shard has the records of one input, all of them and nothing else."""
     output = spec.output
     limited = spec.limit is not None or output.is_limited or output.limit is not None
@@ -125,13 +125,13 @@ def _may_be_stored(spec: Conversion) -> bool:
     return output.template.fields == {"input"} and not (limited or changed)
 
 
-def _store(plan: Plan, maker: RecordMaker, engine: Engine, target: Target, tally: Tally, events: Events) -> None:
+def _make_shards(plan: Plan, maker: RecordMaker, engine: Engine, target: Target, tally: Tally, events: Events) -> None:
     """Have what makes the records store the shards under their final names, one for each input."""
     names, replaceable = target.final_names(plan.stems)
     shards = dict(zip(names, plan.inputs, strict=True))
-    tasks, context = maker.storing(shards, target.store, replaceable, target.folder)
+    tasks, context = maker.shard_tasks(shards, target.store, replaceable, target.folder)
 
-    def stored(number: int, made: StoredShard) -> None:
+    def take(number: int, made: MadeShard) -> None:
         tally.add_input(number, made.report)
         if not made.size:
             return
@@ -146,7 +146,7 @@ def _store(plan: Plan, maker: RecordMaker, engine: Engine, target: Target, tally
 
     events.planned(len(tasks), plan.size)
     where = [plan.source.locate(item.name) for item in plan.inputs]
-    run_tasks(InOrder(tasks, where, stored, events.progress), engine, context)
+    run_tasks(InOrder(tasks, where, take, events.progress), engine, context)
 
 
 def _target(plan: Plan, events: Events, **options: Any) -> Target:

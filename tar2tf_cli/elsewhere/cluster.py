@@ -18,7 +18,7 @@ from tar2tf_cli.elsewhere.settings import Asked, Part, Settings
 from tar2tf_cli.elsewhere.stream import StreamReader, end_record, error_of, from_example
 from tar2tf_cli.elsewhere.transformers import NotRunning, Transformers
 from tar2tf_cli.engines import Here
-from tar2tf_cli.engines.base import StoredShard
+from tar2tf_cli.engines.base import MadeShard
 from tar2tf_cli.errors import (
     DamagedShardError,
     OutputExistsError,
@@ -83,17 +83,17 @@ class RemoteSource(ObjectSource):
         reader = StreamReader(stream := self.open(item), self.locate(item.name), self.settings.digest)
         return RemoteReading(stream, reader, lambda: self.check_input(item, reader.size, on_bytes))
 
-    def stores_in(self, store: Store) -> bool:
+    def makes_shards_in(self, store: Store) -> bool:
         """Whether a bucket is in the same cluster."""
         return store.cluster == self._store.cluster
 
-    def storing(
+    def shard_tasks(
         self, shards: Mapping[str, ObjectInfo], store: Store, replaceable: Container[str], folder: str
-    ) -> tuple[list[StoreShard], _Storing]:
+    ) -> tuple[list[MakeShard], _ShardContext]:
         """Return tasks that each have the cluster store a shard."""
-        return [StoreShard(item, path) for path, item in shards.items()], _Storing(self, store, replaceable, folder)
+        return [MakeShard(item, path) for path, item in shards.items()], _ShardContext(self, store, replaceable, folder)
 
-    def stored(self, item: ObjectInfo, target: Store, path: str, on_bytes: OnBytes = None) -> dict[str, Any]:
+    def make_shard(self, item: ObjectInfo, target: Store, path: str, on_bytes: OnBytes = None) -> dict[str, Any]:
         """Have the cluster store an input's records as a shard, which is checked there.
 
         Args:
@@ -219,8 +219,8 @@ def _has_checksum(store: Store, found: ObjectInfo, end: Mapping[str, Any]) -> bo
 
 
 @dataclass
-class _Storing:
-    """The context of tasks that have shards stored; the arguments are those of `RecordMaker.storing`."""
+class _ShardContext:
+    """The context of tasks that have shards stored; the arguments are those of `RecordMaker.shard_tasks`."""
 
     source: RemoteSource
     store: Store
@@ -229,7 +229,7 @@ class _Storing:
     on_bytes: OnBytes = None
 
 
-class StoreShard(NamedTuple):
+class MakeShard(NamedTuple):
     """Has the cluster store the records of an input as a shard.
 
     The end record is kept in the working folder, so that a run that continues this one knows the shard.
@@ -242,7 +242,7 @@ class StoreShard(NamedTuple):
     item: ObjectInfo
     path: str
 
-    def run(self, context: _Storing) -> StoredShard:
+    def run(self, context: _ShardContext) -> MadeShard:
         """The shard, which may be there already.
 
         Raises:
@@ -254,20 +254,20 @@ class StoreShard(NamedTuple):
             if there and os.path.normpath(self.path) not in context.replaceable:
                 where = context.store.locate(self.path)
                 raise OutputExistsError("another program wrote it during the conversion", shard=where, replaceable=True)
-            end = context.source.stored(self.item, context.store, self.path, context.on_bytes)
+            end = context.source.make_shard(self.item, context.store, self.path, context.on_bytes)
             write_whole(self._end_file(context), [end_record(end)], lasting=False)
-        return StoredShard(InputReport.from_json(end["report"]), end["bytes"], end["first"], end["crc32c"])
+        return MadeShard(InputReport.from_json(end["report"]), end["bytes"], end["first"], end["crc32c"])
 
-    def _left(self, context: _Storing) -> dict[str, Any] | None:
+    def _left(self, context: _ShardContext) -> dict[str, Any] | None:
         """The end record that an interrupted run left."""
         where = context.source.locate(self.item.name)
         with contextlib.suppress(FileNotFoundError, DamagedShardError), open(self._end_file(context), "rb") as file:
             return StreamReader(file, where, context.source.settings.digest).end()
         return None
 
-    def _end_file(self, context: _Storing) -> str:
+    def _end_file(self, context: _ShardContext) -> str:
         digest = blake2b(self.path.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
-        return os.path.join(context.folder, f"stored-{digest}.end")
+        return os.path.join(context.folder, f"made-{digest}.end")
 
 
 class RemoteReading:

@@ -13,16 +13,12 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import numpy as np
 
 from tar2tf_cli.engines.base import Engine, Outcome, Place, Task, TaskContext, attempt, pickled
 from tar2tf_cli.errors import SinkError, Tar2tfError, UsageError, WorkerError, write_errors, write_failed
-
-if TYPE_CHECKING:
-    pass
-
 
 _PROGRESS_SECONDS: Final = 1.0
 
@@ -194,7 +190,7 @@ _CONNECT_SECONDS: Final = 5.0
 _SUBMIT: Final = "run it in the cluster: ray job submit --address http://HEAD:8265 -- tar2tf convert ... --engine ray"
 
 
-class RayCluster:
+class RayPlace(Place):
     """A Ray cluster; this process connects to it when `cpus` is first asked for, unless it is connected already.
 
     Args:
@@ -208,6 +204,8 @@ class RayCluster:
         UsageError: when Ray is not installed, or the address is one of a server through which Ray is used from outside.
     """
 
+    shared = True
+
     def __init__(self, address: str | None = None) -> None:
         self._address = address or os.environ.get("RAY_ADDRESS") or None
         self.connected_here = False
@@ -218,6 +216,10 @@ class RayCluster:
         except ImportError:
             raise UsageError("Ray is not installed", hint="pip install 'tar2tf-cli[ray]'") from None
         self.ray: Any = ray
+
+    def engine(self, workers: int, *, carries: bool, inputs: Sequence[str]) -> RayEngine:
+        """Make an engine that runs its tasks on the nodes."""
+        return RayEngine(self, workers, carries=carries, inputs=inputs)
 
     @property
     def cpus(self) -> int:
@@ -388,7 +390,7 @@ class RayEngine(Engine):
         inputs: paths of some inputs, which every node must see.
     """
 
-    def __init__(self, cluster: RayCluster, workers: int, *, carries: bool, inputs: Sequence[str]) -> None:
+    def __init__(self, cluster: RayPlace, workers: int, *, carries: bool, inputs: Sequence[str]) -> None:
         super().__init__(workers)
         self._ray: Any = cluster.ray
         self._cluster = cluster
@@ -463,7 +465,7 @@ class RayEngine(Engine):
         """Move the files of an attempt to the working folder: spools before the indexes that describe them."""
         folder = self._context.folder
         if done.files is not None:
-            done = done._replace(scratch=_stored(folder, done.files))
+            done = done._replace(scratch=_written(folder, done.files))
         try:
             names = sorted(os.listdir(done.scratch), reverse=True)
         except FileNotFoundError:
@@ -475,16 +477,7 @@ class RayEngine(Engine):
             os.rmdir(done.scratch)
 
 
-class RayPlace(RayCluster, Place):
-    """A Ray cluster as the place where tasks run."""
-
-    shared = True
-
-    def engine(self, workers: int, *, carries: bool, inputs: Sequence[str]) -> RayEngine:
-        return RayEngine(self, workers, carries=carries, inputs=inputs)
-
-
-def _stored(folder: str, files: Mapping[str, Any]) -> str:
+def _written(folder: str, files: Mapping[str, Any]) -> str:
     """Write files that Ray carried here to a new folder."""
     with write_errors(folder):
         scratch = tempfile.mkdtemp(prefix=".attempt-", dir=folder)

@@ -134,7 +134,7 @@ class Engine(ABC):
         """Stop at once and abandon running tasks."""
 
 
-class StoredShard(NamedTuple):
+class MadeShard(NamedTuple):
     """An input's records, stored as a shard.
 
     Attributes:
@@ -159,15 +159,15 @@ class RecordMaker(Protocol):
     def read(self, item: Any, on_bytes: Callable[[int], None] | None) -> Any:
         """Return what is used like a `Reading` of an input, but only from front to back."""
 
-    def stores_in(self, store: Any) -> bool:
+    def makes_shards_in(self, store: Any) -> bool:
         """Whether it can store records in a bucket."""
 
-    def storing(
+    def shard_tasks(
         self, shards: Mapping[str, Any], store: Any, replaceable: Container[str], folder: str
     ) -> tuple[Sequence[Task], TaskContext]:
-        """Return tasks that each store the records of one input as a shard, and their context; only if `stores_in`.
+        """Return tasks that each have one input's records stored as a shard, and their context; if `makes_shards_in`.
 
-        The result of each is a StoredShard. Another program's object in the place of a shard is an error.
+        The result of each is a MadeShard. Another program's object in the place of a shard is an error.
 
         Args:
             shards: the input of each shard, by the shard's name.

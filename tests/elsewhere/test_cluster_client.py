@@ -189,7 +189,7 @@ def test_a_killed_run_whose_shards_the_cluster_stores_is_continued(
     run: Callable[..., Ran], etl: EtlCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["convert", BUCKET, "{0..3}.tar", "--remote-exec", "-o", "ais://placed/of/<input>.record"]
-    results, stored, asked = [], RemoteSource.stored, list[str]()
+    results, stored, asked = [], RemoteSource.make_shard, list[str]()
 
     def noted(source: Any, item: Any, *given: Any) -> Any:
         asked.append(item.name)
@@ -201,7 +201,7 @@ def test_a_killed_run_whose_shards_the_cluster_stores_is_continued(
         etl.bucket("placed")
         if kills:
             if not (child := os.fork()):
-                monkeypatch.setattr(RemoteSource, "stored", noted)
+                monkeypatch.setattr(RemoteSource, "make_shard", noted)
                 main(words)
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
             assert sorted(name for name in objects(etl, "placed") if name.endswith(".record")) == [
@@ -209,7 +209,7 @@ def test_a_killed_run_whose_shards_the_cluster_stores_is_continued(
                 "of/1.record",
             ]
             asked = ["-", "-", "-"]
-            monkeypatch.setattr(RemoteSource, "stored", noted)
+            monkeypatch.setattr(RemoteSource, "make_shard", noted)
         ran = run(*words)
         assert ran.code == 0, ran.err
         results.append(objects(etl, "placed"))

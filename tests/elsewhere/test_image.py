@@ -39,4 +39,4 @@ def test_the_image_has_this_version() -> None:
     dockerfile = (FOLDER / "Dockerfile").read_text()
     assert f"ARG TAR2TF=tar2tf-cli=={__version__}\n" in dockerfile
     assert f"docker build -t tar2tf:{__version__} " in dockerfile
-    assert 'CMD ["tar2tf", "etl", "serve"]' in dockerfile
+    assert 'CMD ["tar2tf", "etl", "serve", "--host", "0.0.0.0"]' in dockerfile

@@ -161,7 +161,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         monkeypatch.setattr(RemoteSource, "answer", lambda *_: Body(lambda _: b"", lambda: None, 0, 0, None))
         monkeypatch.setattr(cluster, "StreamReader", lambda *_: SimpleNamespace(end=lambda: end))
         transformers: Any = SimpleNamespace(store=Stored(now))
-        return RemoteSource(transformers, SETTINGS, {}, INPUT).stored(INPUT, target, "x")  # type: ignore[arg-type]
+        return RemoteSource(transformers, SETTINGS, {}, INPUT).make_shard(INPUT, target, "x")  # type: ignore[arg-type]
 
     return stored
 
@@ -213,10 +213,10 @@ def test_a_run_that_continues_another_knows_the_shards_that_were_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ends, target = [{**END, "settings": SETTINGS.digest}], Stored(None)
-    monkeypatch.setattr(RemoteSource, "stored", lambda *_: ends.pop())
+    monkeypatch.setattr(RemoteSource, "make_shard", lambda *_: ends.pop())
     transformers: Any = SimpleNamespace(store=target)
     maker = RemoteSource(transformers, SETTINGS, {}, INPUT)
-    ((task,), context) = maker.storing({"x": INPUT}, target, (), str(tmp_path))  # type: ignore[arg-type]
+    ((task,), context) = maker.shard_tasks({"x": INPUT}, target, (), str(tmp_path))  # type: ignore[arg-type]
     stored = task.run(context)
     assert (stored.size, stored.first, stored.crc) == (len(RECORDS), 8, END["crc32c"])
     target.found = ObjectInfo("x", len(RECORDS), "1")
