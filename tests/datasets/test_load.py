@@ -115,6 +115,14 @@ def test_a_folder_stands_for_its_manifest_as_it_does_for_open_records(manifest: 
             assert_same(record, other)
 
 
+def test_a_folder_of_a_bucket_stands_for_its_manifest(manifest: Path, s3_client: Any) -> None:
+    s3_client.create_bucket(Bucket="loaded")
+    for path in manifest.parent.iterdir():
+        s3_client.put_object(Bucket="loaded", Key=f"deep/out/{path.name}", Body=path.read_bytes())
+    assert numbers(load_dataset("s3://loaded/deep/out")) == numbers(load_dataset(manifest))
+    assert len(open_records("s3://loaded/deep/out/")) == COUNT
+
+
 def test_shards_without_a_manifest_are_an_error_that_says_what_there_is_for_them(manifest: Path) -> None:
     for path in (manifest.parent / "00000.record", manifest.parent / "*.record"):
         with pytest.raises(UsageError, match=r"has no manifest, .*; tar2tf convert writes .*--code"):
