@@ -39,7 +39,7 @@ REFUSED = [
     ("", "on_error", "ignore", "must be 'fail' or 'skip', not 'ignore'"),
     ("", "max_pixels", "0", "must be 1 or more, not 0"),
     ("", "image_size", "big", "must be a whole number, not 'big'"),
-    ("", "limit", "-1", "must be 0 or more, not -1"),
+    ("", "limit", "-2", "must be -1 or more, not -2"),
     ("", "seed", "now", "must be a whole number, not 'now'"),
     ("", "split", "a=0.5,b=x", "'a=0.5,b=x' is not NAME=FRACTION, such as train=0.9,val=0.1"),
     ("", "split", "a=0.5,b=0.6", "sum to 1.1, not to 1"),

@@ -142,7 +142,7 @@ types: [a]
 preset: imagenett
 shuffle: maybe
 limit: 1.5
-limit: -1
+limit: -2
 split: {train: 2}
 split: train
 on_error: ignore

@@ -348,7 +348,7 @@ def test_faults_of_a_spec_end_the_command_with_2_and_name_file_line_and_column(t
     [
         ("output: {path: x}\n", "no bucket"),
         ("input: {bucket: x}\n", "no output"),
-        ("input: {bucket: x}\noutput: {path: y}\nlimit: -1\n", "limit"),
+        ("input: {bucket: x}\noutput: {path: y}\nlimit: -2\n", "limit"),
         ("input: {bucket: x}\noutput: {path: y}\nmax_errors: -1\n", "max_errors"),
         ("input: {bucket: x}\noutput: {path: y, num_shards: 0}\n", "num_shards"),
         ("input: {bucket: x}\noutput: {path: y}\nimage_size: 0\n", "image_size"),
