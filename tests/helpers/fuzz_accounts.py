@@ -1,0 +1,322 @@
+"""Fuzzers that keep an account of what must come out: tars, documents with one changed value, listings.
+
+`python tests/helpers/fuzz_accounts.py tars 600` tries one of them for ten minutes; a seed behind it repeats one
+trial. Each trial is a function of a random generator and an empty folder that raises AssertionError where something is
+lost or made up.
+Errors of tar2tf in words are right answers to bad input; any other exception is a finding.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import shutil
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+from servers import QuietHandler, serving
+from tar2tf_cli import Conversion, Input, Output, convert, open_records, verify
+from tar2tf_cli.errors import SourceError, Tar2tfError
+from tar2tf_cli.stores import open_source
+
+__all__ = ["TRIALS", "run"]
+
+Trial = Callable[[random.Random, Path], None]
+Samples = dict[str, dict[str, bytes]]
+
+_SKIPPED: Final = ("README", "dir.d/", "._a.jpg", "a/._b.txt", "__meta__.json", ".hidden")
+"""Names of members that belong to no sample."""
+
+
+def in_words(error: Tar2tfError) -> None:
+    """Refuse an error that is none of ours."""
+    assert "bug in tar2tf" not in str(error), error
+
+
+# --- Tars ---
+
+
+def tars(rng: random.Random, folder: Path) -> None:
+    """A tar of any order, types and headers gives the samples of its account, however it is read."""
+    expected = a_tar(rng, folder / "in.tar")
+    for name, options in (("plain", {}), ("ops", {"ops": ("drop_empty",)})):
+        out = folder / f"{name}.record"
+        if not expected:
+            continue
+        convert(Conversion(Input(folder / "in.tar"), Output(out), on_error="skip", **options), workers=1)
+        found = {one.pop("__key__").decode(): one for one in open_records(out)}
+        assert [*found] == [*expected], f"{name}: keys {[*found]} instead of {[*expected]}"
+        assert found == expected, f"{name}: other bytes"
+
+
+def damaged(rng: random.Random, folder: Path) -> None:
+    """A tar that is cut, or whose header is overwritten, gives samples of its account only, and says what is missing.
+
+    Members of a sample are adjacent: where they are not, nobody can know to which sample a lost one belonged.
+    """
+    path = folder / "in.tar"
+    expected = a_tar(rng, path, scattered=0)
+    with tarfile.open(path) as tar:
+        offsets = [member.offset_data - 512 for member in tar]
+    data = bytearray(path.read_bytes())
+    if rng.random() < 0.5:
+        del data[rng.randrange(len(data)) :]
+    else:
+        at = rng.choice(offsets)
+        zeros = bytes(512) if at < offsets[-1] else b"\1" * 512  # zeros in place of the last header are an end
+        data[at : at + 512] = rng.choice([zeros, rng.randbytes(512), b"\xff" * 512])
+    path.write_bytes(data)
+    for name, options in (("plain", {}), ("ops", {"ops": ("drop_empty",)})):
+        out = folder / f"{name}.record"
+        try:
+            done = convert(Conversion(Input(path), Output(out), on_error="skip", **options), workers=1)
+        except Tar2tfError as error:
+            in_words(error)
+            continue
+        found = {one.pop("__key__").decode(): one for one in open_records(out)} if out.exists() else {}
+        for key, entries in found.items():
+            assert entries == expected.get(key), f"{name}: {key} has {[*entries]}, which its account does not say"
+        assert len(found) == len(expected) or done.skipped_samples, f"{name}: {len(found)} of {len(expected)}, unsaid"
+
+
+def a_tar(rng: random.Random, path: Path, scattered: float = 0.3) -> Samples:
+    """Write a tar; its account: the samples that must come out, in the order in which their keys first appear."""
+    extensions = rng.sample(["jpg", "cls", "txt", "seg.png", "JSON"], rng.randint(1, 4))
+    form = rng.choice([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+    keys = [key_name(rng, number, 60 if form == tarfile.USTAR_FORMAT else 120) for number in range(rng.randint(1, 12))]
+    members = [(key, extension) for key in keys for extension in extensions]
+    if rng.random() < scattered:
+        rng.shuffle(members)
+    samples: Samples = {}
+    faulty: set[str] = set()
+    written: dict[str, bytes] = {}
+    with tarfile.open(path, "w", format=form) as tar:
+        for key, extension in members:
+            if rng.random() < 0.15:
+                add(tar, rng.choice(_SKIPPED), b"skipped")
+            name = f"{key}.{extension}"
+            entries = samples.setdefault(key, {})
+            kind = rng.random()
+            if kind < 0.08 and written:
+                target = rng.choice([*written])
+                add(tar, name, b"", tarfile.LNKTYPE, target)
+                written[name] = entries[extension.lower()] = written[target]
+            elif kind < 0.12:
+                add(tar, name, b"", rng.choice([tarfile.SYMTYPE, b"Z"]), "elsewhere")
+                faulty.add(key)
+            else:
+                data = rng.randbytes(rng.choice([0, 1, 511, 512, 513, 3000]))
+                add(tar, name, data, rng.choice([tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE]))
+                written[name] = entries[extension.lower()] = data
+    with path.open("ab") as file:
+        file.write(bytes(512 * rng.choice([0, 0, 2, 20])))
+    return {key: entries for key, entries in samples.items() if key not in faulty}
+
+
+def key_name(rng: random.Random, number: int, most: int) -> str:
+    """A key, short or long, plain or not."""
+    stem = rng.choice([f"{number:04}", f"s{number}", f"ä{number}", f"a b{number}", "x" * most + str(number)])
+    return rng.choice(["", "train/", "a/b.c/"]) + stem
+
+
+def add(tar: tarfile.TarFile, name: str, data: bytes, kind: bytes = tarfile.REGTYPE, link: str = "") -> None:
+    """Add a member of a type, which may be a link."""
+    info = tarfile.TarInfo(name)
+    info.type, info.size, info.linkname = kind, len(data), link
+    tar.addfile(info, io.BytesIO(data))
+
+
+# --- Documents ---
+
+
+def documents(rng: random.Random, folder: Path) -> None:
+    """After one value of a manifest, an index or a working folder changed, the same command tells or mends it."""
+    inputs = folder / "in"
+    inputs.mkdir()
+    for number in range(3):
+        with tarfile.open(inputs / f"{number}.tar", "w") as tar:
+            for sample in range(10):
+                add(tar, f"{number}-{sample}.txt", rng.randbytes(rng.randint(0, 300)))
+    conversion = Conversion(Input(inputs), Output(folder / "out" / "x-<>.record", records_per_shard=7, index=True))
+    convert(conversion, workers=1)
+    expected = shards_of(folder)
+    changed = rng.choice(sorted((folder / "out").glob("*.json")) + sorted((folder / "out").glob("*.idx")))
+    changed.write_bytes(changed_value(rng, changed.read_bytes()))
+    if rng.random() < 0.5:
+        with tarfile.open(inputs / "1.tar", "a") as tar:
+            add(tar, "more.txt", b"more")
+        (folder / "fresh").mkdir()
+        fresh = Conversion(Input(inputs), Output(folder / "fresh" / "x-<>.record", records_per_shard=7, index=True))
+        convert(fresh, workers=1)
+        expected = shards_of(folder, "fresh")
+        how: dict[str, Any] = {"update": True}
+    else:
+        how = {}
+    try:
+        verify(str(folder / "out"), workers=1)
+        convert(conversion, workers=1, **how)
+    except Tar2tfError as error:
+        in_words(error)
+        return
+    assert shards_of(folder) == expected, f"{changed.name} was changed, and other shards were called up to date"
+
+
+def shards_of(folder: Path, name: str = "out") -> dict[str, bytes]:
+    """The shards of an output."""
+    return {path.name: path.read_bytes() for path in sorted((folder / name).glob("*.record"))}
+
+
+def changed_value(rng: random.Random, data: bytes) -> bytes:
+    """A document of which one value is another, or one line or byte."""
+    try:
+        whole = json.loads(data)
+    except ValueError:
+        lines = data.splitlines(keepends=True)
+        place = rng.randrange(len(lines))
+        lines[place] = rng.choice([b"", lines[place] * 2, lines[place].rstrip(b"\n"), b"0 1\n"])
+        return b"".join(lines)
+    where = rng.choice([*places(whole)])
+    holder, key = where
+    holder[key] = rng.choice([another(rng, holder[key]), another(rng, holder[key]), None, [], {}, "x", -1, 2**64])
+    return json.dumps(whole).encode()
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place in a document that holds a value: its list or dict, and the key."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield value, key
+        yield from places(item)
+
+
+def another(rng: random.Random, value: Any) -> Any:
+    """A value of the same kind."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + rng.choice([-1, 1, 7])
+    if isinstance(value, str):
+        return value[:-1] + rng.choice("09az<>/")
+    if isinstance(value, list) and value:
+        return rng.choice([value[:-1], value + value[-1:], value[::-1]])
+    return value
+
+
+# --- Stores ---
+
+NAMES: Final = [f"p-{number:04}.tar" for number in range(25)]
+_PAGE: Final = 10
+
+
+def stores(rng: random.Random, folder: Path) -> None:
+    """A listing of several pages, one answer of which is something else, is whole or an error."""
+    kind, left = rng.choice(["s3", "ais"]), rng.choice([1, 1, 100])
+    wrong_at = rng.randrange(3)
+
+    class Server(QuietHandler):
+        asked = 0
+        wrong = left
+
+        def do_HEAD(self) -> None:
+            self.reply(b"")
+
+        def do_GET(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            body = json.loads(self.rfile.read(length) or b"{}") if length else {}
+            first, page = s3_page(self.path) if kind == "s3" else ais_page(body)
+            if first == wrong_at * _PAGE and Server.wrong > 0:
+                Server.wrong -= 1
+                page = something_else(rng, page)
+            self.reply(page)
+
+        def reply(self, data: bytes) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+    with serving(Server) as url:
+        try:
+            found = [item.name for item in open_source(f"{kind}://bucket", endpoint=url, retry_for=0).list(["p-*.tar"])]
+        except SourceError:
+            return
+    assert found == NAMES, f"{len(found)} of {len(NAMES)} names, and no error"
+
+
+def s3_page(path: str) -> tuple[int, bytes]:
+    """A page of ListObjectsV2."""
+    query = parse_qs(urlsplit(path).query)
+    first = int(query.get("continuation-token", ["0"])[0])
+    behind = query.get("start-after", [""])[0]
+    first = max(first, sum(name <= behind for name in NAMES))
+    names = NAMES[first : first + _PAGE]
+    more = first + _PAGE < len(NAMES)
+    about = f'<LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>"{"0" * 32}"</ETag><Size>1</Size>'
+    contents = "".join(f"<Contents><Key>{name}</Key>{about}</Contents>" for name in names)
+    token = f"<NextContinuationToken>{first + _PAGE}</NextContinuationToken>" if more else ""
+    text = (
+        '<?xml version="1.0"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>bucket</Name>'
+        f"<KeyCount>{len(names)}</KeyCount><IsTruncated>{str(more).lower()}</IsTruncated>{contents}{token}</ListBucketResult>"
+    )
+    return first, text.encode()
+
+
+def ais_page(body: dict[str, Any]) -> tuple[int, bytes]:
+    """A page of AIStore's listing."""
+    first = int((body.get("value") or {}).get("continuation_token") or 0)
+    names = NAMES[first : first + _PAGE]
+    token = str(first + _PAGE) if first + _PAGE < len(NAMES) else ""
+    entries = [{"name": name, "size": "1", "version": "1"} for name in names]
+    return first, json.dumps({"uuid": "u", "entries": entries, "continuation_token": token, "flags": 0}).encode()
+
+
+def something_else(rng: random.Random, page: bytes) -> bytes:
+    """What a proxy, a broken connection or a server in trouble may answer with 200."""
+    return rng.choice(
+        [
+            b"",
+            b"{}",
+            b"[]",
+            b"null",
+            b"<html><body>sign in</body></html>",
+            b'<?xml version="1.0"?><Error><Code>InternalError</Code></Error>',
+            page[: rng.randrange(len(page))],
+            page[rng.randrange(1, len(page)) :],
+            page.replace(b"<IsTruncated>true</IsTruncated>", b"").replace(b'"continuation_token"', b'"other"'),
+        ]
+    )
+
+
+TRIALS: Final[dict[str, Trial]] = {trial.__name__: trial for trial in (tars, damaged, documents, stores)}
+
+
+def run(name: str, seconds: float, seed: int | None = None) -> int:
+    """Make trials for some seconds, or the one with this seed; returns how many there were."""
+    end, count = time.monotonic() + seconds, 0
+    while count == 0 or (seed is None and time.monotonic() < end):
+        number = random.randrange(1 << 32) if seed is None else seed
+        folder = Path(tempfile.mkdtemp(prefix="tar2tf-fuzz-"))
+        try:
+            TRIALS[name](random.Random(number), folder)
+        except Exception as error:
+            raise AssertionError(
+                f"{error}; repeat it with: python tests/helpers/fuzz_accounts.py {name} 0 {number}"
+            ) from error
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        count += 1
+    return count
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TAR2TF_RETRY_FOR", "0")
+    os.environ.update({"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_REGION": "us-east-1"})
+    print(run(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else None), "trials")
