@@ -15,7 +15,7 @@ from contextlib import closing
 from typing import Any
 
 from tar2tf_cli.__main__ import _NEW_OBJECTS
-from tar2tf_cli.conversion.existing import Claim
+from tar2tf_cli.conversion.existing import Destination
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.publish import Publisher
@@ -77,7 +77,7 @@ class Unwritten(Publisher):
 
 def publisher(plan: Plan) -> Unwritten:
     """What publishes a plan's shards."""
-    return Unwritten(Claim(plan, NoStore()), Events())
+    return Unwritten(Destination(plan, NoStore()), Events())
 
 
 class NoWork:

@@ -6,13 +6,12 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from tar2tf_cli.conversion.sharding import Origin
 from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError, few, read_failed
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.example import Kind
@@ -25,7 +24,6 @@ from tar2tf_cli.stores.directory import DirectorySource
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from tar2tf_cli.inputs.report import InputReport
     from tar2tf_cli.spec.urls import Reach
 
 
@@ -181,7 +179,6 @@ def _one_of(*words: str) -> Value:
 
 
 _NAME: Final = Value(_is_name, "text", _are_names)
-_TEXT: Final = Value(lambda value: isinstance(value, str), "text", lambda values: _are(str, values))
 _BELOW: Final = Value(_is_below, "a path below the manifest's folder", _are_below)
 _COUNT: Final = Value(lambda value: _are_counts([value]), "a whole number, 0 or more", _are_counts)
 _DTYPE: Final = _one_of(*dict.fromkeys(dtype for dtypes in _DTYPES.values() for dtype in dtypes))
@@ -189,14 +186,7 @@ _DIGEST: Final = _matching("crc32c:[0-9a-f]{8}", "crc32c: and eight hexadecimal 
     all_fit=lambda values: _are(str, values) and bool(re.fullmatch("(crc32c:[0-9a-f]{8},)*", ",".join([*values, ""])))
 )
 _LOOK: Final[dict[str | type[str], Rule]] = {"dtype": _DTYPE, "shape": [(None, _COUNT)], "encoding": _one_of(*_DTYPES)}
-_GAVE: Final[Rule] = {
-    "samples": _COUNT,
-    "faulty": _COUNT,
-    "skipped": {str: _COUNT},
-    "schema": _COUNT,
-    "counts": {str: _COUNT},
-}
-_INPUTS: Final[Rule] = {"name": [_NAME], "size": [(None, _COUNT)], "version": [(None, _TEXT)]}
+_INPUTS: Final[Rule] = {"name": [_NAME], "size": [(None, _COUNT)], "version": [(None, _NAME)]}
 _SHARDS: Final[Rule] = {
     "path": [_BELOW],
     "records": [_COUNT],
@@ -215,21 +205,8 @@ MANIFEST: Final[Rule] = {
     "skipped": {"samples": _COUNT, "members": {str: _COUNT}},
     "totals?": {"inputs?": _COUNT, "shards?": _COUNT, "records?": _COUNT, "bytes?": _COUNT},
     "documents?": [_BELOW],
-    "lineage?": {"schemas": [{str: _LOOK}], "inputs": [_GAVE], "shards": [[[_COUNT] * 4]]},
+    "sizes?": _DIGEST,
 }
-
-
-def lineage_agrees(whole: dict[str, Any]) -> bool:
-    """Whether a manifest has a lineage that agrees with the rest of it; otherwise the lineage is of no use."""
-    lineage, inputs, counts = whole.get("lineage"), whole["inputs"]["name"], whole["shards"]["records"]
-    if lineage is None or len(lineage["inputs"]) != len(inputs) or len(lineage["shards"]) != len(counts):
-        return False
-    return all(given["schema"] < len(lineage["schemas"]) for given in lineage["inputs"]) and all(
-        pieces
-        and all(source < len(inputs) for source, *_ in pieces)
-        and sum(records for _, records, *_ in pieces) == count
-        for pieces, count in zip(lineage["shards"], counts, strict=True)
-    )
 
 
 def contradictions(features: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -262,56 +239,6 @@ def shape_features(name: str, features: Mapping[str, Mapping[str, Any]]) -> list
     return axes if features[name]["encoding"] == "raw" and all(axis in features for axis in axes) else []
 
 
-_MOST_KNOWN: Final = 10_000
-
-
-class Lineage:
-    """What each input gave, in input order; equal inputs share one description, however many there are.
-
-    Attributes:
-        schemas: the features that inputs have: encoding, dtype and shape by name.
-        inputs: what each input gave, as in the manifest, with the number of its schema.
-    """
-
-    def __init__(self, schemas: list[dict[str, Any]] | None = None, inputs: list[dict[str, Any]] | None = None) -> None:
-        self.schemas = schemas or []
-        self.inputs = inputs or []
-        self._known: dict[Hashable, dict[str, Any]] = {}
-        self._numbers: dict[str, int] = {}
-
-    def add(self, report: InputReport) -> None:
-        """Add what reading the next input reported."""
-        key = (report.schema.key, report.samples, report.faulty, *sorted(report.skipped.items()))
-        known = self._known.get(key)
-        if known is None:
-            if len(self._known) == _MOST_KNOWN:
-                self._known.clear()
-            known = self._known[key] = self._described(report)
-        self.inputs.append(known)
-
-    def _described(self, report: InputReport) -> dict[str, Any]:
-        features = report.schema.describe()
-        counts = {name: feature.pop("count") for name, feature in features.items()}
-        number = self._numbers.setdefault(json.dumps(features), len(self.schemas))
-        if number == len(self.schemas):
-            self.schemas.append(features)
-        rest = {name: count for name, count in counts.items() if count != report.samples}
-        whole = {"samples": report.samples, "faulty": report.faulty, "skipped": dict(sorted(report.skipped.items()))}
-        return {**whole, "schema": number, "counts": rest}
-
-    def report(self, number: int) -> InputReport:
-        """What reading an input reported."""
-        from tar2tf_cli.features.schema import Schema
-        from tar2tf_cli.inputs.report import InputReport
-
-        given = self.inputs[number]
-        features = self.schemas[given["schema"]]
-        looks = {name: (look["encoding"], look["dtype"], tuple(look["shape"])) for name, look in features.items()}
-        counts = {(name,): given["counts"].get(name, given["samples"]) for name in features}
-        schema = Schema(Counter(counts), looks)
-        return InputReport(given["samples"], Counter(given["skipped"]), schema=schema, faulty_before=given["faulty"])
-
-
 VERSION: Final = 1
 _AT_ONCE: Final = 1000
 _INPUT: Final = ("name", "size", "version")
@@ -319,21 +246,16 @@ _SHARD: Final = ("path", "records", "bytes", "digest", "split")
 
 
 class ShardEntry(NamedTuple):
-    """A shard: path relative to the manifest's folder, records, bytes on disk, and digest `crc32c:XXXXXXXX`.
-
-    Attributes:
-        origins: what it holds of each input; empty if that is not known.
-    """
+    """A shard: path relative to the manifest's folder, records, bytes on disk, and digest `crc32c:XXXXXXXX`."""
 
     path: str
     records: int
     bytes: int
     digest: str
     split: str | None = None
-    origins: Sequence[Origin] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON; without `split` if there is none, and without the origins."""
+        """As plain JSON; without `split` if there is none."""
         whole = {"path": self.path, "records": self.records, "bytes": self.bytes, "digest": self.digest}
         return whole if self.split is None else {**whole, "split": self.split}
 
@@ -349,7 +271,7 @@ class Manifest:
         features: dtype, shape, encoding and count of each feature (`Schema.describe`).
         skipped: how many members were skipped, by reason, and how many samples.
         documents: paths of other files that were written, such as a label map, relative to the manifest's folder.
-        lineage: what each input gave; None if that is not known.
+        sizes: digest of the sizes of all records, which are published for `--update`; None if there are none.
         claimed: the totals that the document itself gives; for a manifest to be written, `to_bytes` computes them.
     """
 
@@ -359,7 +281,7 @@ class Manifest:
     features: dict[str, dict[str, Any]] = field(default_factory=dict)
     skipped: dict[str, Any] = field(default_factory=dict)
     documents: list[str] = field(default_factory=list)
-    lineage: Lineage | None = None
+    sizes: str | None = None
     claimed: dict[str, int] = field(default_factory=dict)
 
     def identity(self) -> dict[str, Any]:
@@ -424,9 +346,8 @@ class Manifest:
         yield "skipped", self.skipped
         if self.documents:
             yield "documents", self.documents
-        if self.lineage and self.lineage.inputs:
-            origins = [shard.origins for shard in self.shards]
-            yield "lineage", {"schemas": self.lineage.schemas, "inputs": self.lineage.inputs, "shards": origins}
+        if self.sizes:
+            yield "sizes", self.sizes
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> Manifest:
@@ -444,12 +365,7 @@ class Manifest:
         inputs: Sequence[ObjectInfo] = _rows(ObjectInfo, whole["inputs"], _INPUT)
         shards: Sequence[ShardEntry] = _rows(ShardEntry, whole["shards"], _SHARD)
         described = whole["features"], whole["skipped"], whole.get("documents", [])
-        lineage = whole["lineage"] if lineage_agrees(whole) else {"schemas": [], "inputs": [], "shards": []}
-        given = Lineage(lineage["schemas"], lineage["inputs"]) if lineage["inputs"] else None
-        if given:
-            origins = [[Origin(*piece) for piece in pieces] for pieces in lineage["shards"]]
-            shards = [shard._replace(origins=pieces) for shard, pieces in zip(shards, origins, strict=True)]
-        return cls(whole["spec"], inputs, shards, *described, given, whole.get("totals", {}))
+        return cls(whole["spec"], inputs, shards, *described, whole.get("sizes"), whole.get("totals", {}))
 
     @classmethod
     def load(cls, path: str) -> Manifest | None:

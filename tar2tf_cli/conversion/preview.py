@@ -6,13 +6,14 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
-from tar2tf_cli.conversion.existing import NO_MANIFEST, Takeover, make_claim
+from tar2tf_cli.conversion.existing import NO_MANIFEST, Action, decide, destination
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.spool import gzip_stream
-from tar2tf_cli.errors import OutputExistsError, Tar2tfError, UsageError
+from tar2tf_cli.errors import Tar2tfError, UsageError
 from tar2tf_cli.features.feature_map import MissingFeatureError
 from tar2tf_cli.flow.sample_flow import Faults, Reading, flow
 from tar2tf_cli.formats.example import Feature
@@ -141,13 +142,10 @@ def _lanes(plan: Plan) -> Iterator[float]:
         yield from plan.conversion.split.values() or (1.0,)
 
 
-Status: TypeAlias = Literal["new", "up to date", "continue", "update", "overwrite", "refuse"]
-
-
 class Outcome(NamedTuple):
     """What a conversion would do to its output, in a word and in a sentence, which is empty for a new output."""
 
-    status: Status
+    status: Action
     message: str = ""
 
 
@@ -162,23 +160,9 @@ def outcome(plan: Plan, **options: Any) -> Outcome:
         if options["update"]:
             raise UsageError(NO_MANIFEST)
         return Outcome("new")
-    try:
-        claim = make_claim(plan, **options)
-        folder = claim.working_folder()
-        if claim.finished():
-            return Outcome("up to date", "up to date: nothing would be done")
-        takeover = Takeover(claim, folder)
-    except OutputExistsError as error:
-        return Outcome("refuse", f"would refuse: {error}")
-    if takeover.sealed:
-        return Outcome("continue", f"would continue an interrupted run that finished {len(takeover.sealed):,} shards")
-    if takeover.changes:
-        return Outcome("update", f"would update: {takeover.changes}")
-    if takeover.everything:
-        return Outcome("update", f"would convert everything again: {takeover.everything}")
-    if replaced := len(takeover.found | takeover.stale):
-        return Outcome("overwrite", f"would replace what is there: {replaced:,} files")
-    return Outcome("new")
+    there = destination(plan, **options)
+    with closing(decide(there, there.working_folder())) as decision:
+        return Outcome(*decision.outcome)
 
 
 class Step(NamedTuple):

@@ -10,17 +10,20 @@ import contextlib
 import gc
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from tar2tf_cli.conversion.existing import Claim, Takeover
+from tar2tf_cli.conversion.existing import Decision, Destination, decide, find_finished
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
-from tar2tf_cli.conversion.sharding import Origin, Shard, ShardReport
+from tar2tf_cli.conversion.sharding import Shard, ShardReport
+from tar2tf_cli.conversion.spool import Part
+from tar2tf_cli.conversion.update import SizesFile
 from tar2tf_cli.errors import OutputExistsError, SinkError, write_errors
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.files import RecordFile, sync
+from tar2tf_cli.inputs.report import InputReport
 
 if TYPE_CHECKING:
-    from tar2tf_cli.conversion.existing import EarlierOutput
+    from tar2tf_cli.conversion.update import Earlier
     from tar2tf_cli.stores.store import Store
 
 
@@ -31,7 +34,7 @@ class Publisher:
     """Publishes the output of one conversion, from the first unfinished shard to the manifest; a context manager.
 
     Args:
-        claim: what will be written, and what may be replaced.
+        destination: what will be written, and what may be replaced.
         events: notified as shards are published.
 
     Attributes:
@@ -46,22 +49,23 @@ class Publisher:
         SinkError: when the folder cannot be created, another run holds its lock, or a file cannot be published.
     """
 
-    def __init__(self, claim: Claim, events: Events) -> None:
-        self._claim = claim
-        self._sink = claim.sink
+    def __init__(self, destination: Destination, events: Events) -> None:
+        self._destination = destination
+        self._sink = destination.sink
         self._events = events
-        self._working_folder = claim.working_folder()
+        self._working_folder = destination.working_folder()
         self.folder = self._working_folder.path
-        self._entries: dict[str, dict[int, tuple[ShardReport, Sequence[Origin]]]] = {}  # by lane and number
+        self._entries: dict[str, dict[int, ShardReport]] = {}  # by lane and number
         self._published: dict[str, int] = {}
-        self.earlier: EarlierOutput | None = None
+        self._sizes: SizesFile | None = None
+        self.earlier: Earlier | None = None
         self.up_to_date: Manifest | None = None
-        self.manifest: str | None = claim.where
+        self.manifest: str | None = destination.where
         self._replaces = False  # whether an older manifest is gone, as it would be wrong
         self.resumes = False
 
     def __enter__(self) -> Publisher:
-        where = (self._sink.locate(self._claim.root),) if self._sink.renames else (self.folder, _CACHE)
+        where = (self._sink.locate(self._destination.root),) if self._sink.renames else (self.folder, _CACHE)
         try:
             with write_errors(*where):
                 self._begin()
@@ -72,30 +76,64 @@ class Publisher:
 
     def _begin(self) -> None:
         """Leave a finished conversion as it is; otherwise take over the files of an earlier run."""
-        self.up_to_date = None if os.path.lexists(self.folder) else self._claim.finished()
+        self.up_to_date = None if os.path.lexists(self.folder) else find_finished(self._destination)
         if self.up_to_date:
             return
         self._working_folder.lock()
-        self.up_to_date = self._claim.finished()  # another run may have finished it, perhaps without cleaning up
-        if self.up_to_date:
+        with _without_collection():
+            self._decision = decision = decide(self._destination, self._working_folder)
+        if decision.error:
+            raise decision.error
+        self.up_to_date, self.earlier = decision.finished, decision.earlier
+        if self.up_to_date:  # another run may have finished it, perhaps without cleaning up
             self._working_folder.remove()
             return
-        with _without_collection():
-            self._takeover = takeover = Takeover(self._claim, self._working_folder)
-        self._sink.reserve(takeover.run, self._claim.conversion, replaces=self._claim.overwrite)
-        self.earlier = takeover.earlier
-        takeover.begin()
-        if takeover.changes:
-            self._events.note(f"updating: {takeover.changes}")
-        elif takeover.everything:
-            self._events.note(f"note: everything is converted again: {takeover.everything}")
-        self.resumes = bool(takeover.sealed)
+        self._sink.reserve(decision.run, self._destination.digest, replaces=self._destination.overwrite)
+        self._take_over(decision)
+        if decision.changes:
+            self._events.note(f"updating: {decision.changes}")
+        elif decision.everything:
+            self._events.note(f"note: everything is converted again: {decision.everything}")
+        self.resumes = bool(decision.sealed)
         if self.resumes:
-            self._events.resumed(len(takeover.sealed))
+            self._events.resumed(len(decision.sealed))
+
+    def _take_over(self, decision: Decision) -> None:
+        """Remove what an interrupted run left that this one does not continue, and start the journal."""
+        folder = self._working_folder
+        if decision.continues:
+            folder.clear(strays=True)
+        else:
+            folder.clear()
+            self._sink.drop_staged()
+        root = self._destination.root
+        head: dict[str, Any] = {
+            "identity": self._destination.identity,
+            "replaces": sorted(os.path.relpath(path, root) for path in decision.stale),
+            "run": decision.run,
+        }
+        if decision.earlier and decision.previous:  # they are gone while files are replaced
+            head["previous"] = decision.previous.to_bytes().decode("ascii")
+            decision.earlier.save(os.path.join(self.folder, "previous.sizes"))
+        folder.begin_journal(head, keep=decision.interrupted)
+
+    def add_input(self, report: InputReport, part: Part) -> None:
+        """Note the sizes of the records of the next input, in input order."""
+        plan = self._destination.plan
+        if plan.tracked and not self._sizes:
+            self._sizes = SizesFile(os.path.join(self.folder, "sizes.part"), plan.conversion)
+        if self._sizes:
+            self._sizes.add(report, part)
 
     def __exit__(self, *exception: object) -> None:
-        self._sink.close()
-        self._working_folder.give_up()
+        try:
+            if self._sizes:
+                self._sizes.abandon()
+            if self.earlier:
+                self.earlier.close()
+            self._sink.close()
+        finally:
+            self._working_folder.give_up()
         if not os.path.lexists(self.folder):  # else the same command continues here
             with contextlib.suppress(SinkError):
                 self._sink.release()
@@ -112,13 +150,12 @@ class Publisher:
 
     def final_names(self, stems: Sequence[str]) -> tuple[list[str], frozenset[str]]:
         """Get ready for shards that others write, one for each stem; their names, and those that may be replaced."""
-        claim = self._claim
+        shards = [Shard(stem, 0) for stem in stems]
         for path in self.journal:
             sync(path)
-        paths = [claim.path(Shard(stem, 0)) for stem in stems]
-        self._working_folder.note({"paths": [path.removeprefix(claim.prefix) for path in paths]})
+        self._working_folder.note({"paths": [*map(self._destination.listed_path, shards)]})
         self._begin_to_replace()
-        return paths, frozenset(self._takeover.found)
+        return [*map(self._destination.path, shards)], frozenset(self._decision.replaceable)
 
     @property
     def journal(self) -> Sequence[str]:
@@ -128,30 +165,31 @@ class Publisher:
     def unsynced(self, shard: Shard) -> list[str]:
         """Local files that must be flushed to disk before a shard may be sealed."""
         part = shard.part(self.folder)
-        return [part, f"{part}.idx"] if self._claim.with_index else [part]
+        return [part, f"{part}.idx"] if self._destination.with_index else [part]
 
     def whole(self, shard: Shard) -> ShardReport | None:
         """The report of a shard, if an interrupted run left it whole, whether published or not."""
-        if (entry := self._takeover.sealed.get(shard.place)) is None:
+        if (entry := self._decision.sealed.get(shard.place)) is None:
             return None
         _, _, size, records, crc, _ = entry
         there = self._sink.part_size(shard.part(self.folder))
-        if there is None and not self._claim.by_total:
-            there = self._sink.size(self._claim.path(shard))
+        if there is None and not self._destination.by_total:
+            there = self._sink.size(self._destination.path(shard))
         if there == size and records == shard.records:
             return ShardReport(size, records, crc)
-        del self._takeover.sealed[shard.place]
+        del self._decision.sealed[shard.place]
         return None
 
     def seal(self, shard: Shard, report: ShardReport) -> None:
         """Record that a shard is whole, and publish it once all shards before it have been published."""
-        if self._takeover.sealed.pop(shard.place, None) is None:
-            self._working_folder.note(self._claim.journal_entry(shard, report))
-        self._entries.setdefault(shard.lane, {})[shard.number] = report, shard.origins
-        before = self.earlier and self.earlier.shards.get(shard.place)
-        if self._claim.by_total or self.earlier:  # what is there stays valid until all of the new is whole
+        by_total = self._destination.by_total
+        if self._decision.sealed.pop(shard.place, None) is None:
+            path = None if by_total else self._destination.listed_path(shard)  # it is known only at the end
+            self._working_folder.note([shard.lane, shard.number, report.size, report.records, report.crc, path])
+        self._entries.setdefault(shard.lane, {})[shard.number] = report
+        if by_total or self.earlier:  # what is there stays valid until all of the new is whole
             for path in filter(os.path.exists, self.unsynced(shard)):
-                if before and before.there and before.report == report:
+                if self.earlier and self.earlier.report(shard) == report:
                     os.unlink(path)  # there is nothing to replace
                 else:
                     self._sink.stage(path)
@@ -164,46 +202,57 @@ class Publisher:
         Returns:
             The shards in the manifest's order, with paths relative to its folder.
         """
-        claim = self._claim
+        destination = self._destination
         documents = {self._sink.inside(path): data for path, data in documents.items()}
         manifest.shards = self._shards()
-        manifest.documents.extend(path.removeprefix(claim.prefix) for path in documents)
-        with write_errors(claim.where):
-            if claim.by_total:
+        manifest.documents.extend(path.removeprefix(destination.prefix) for path in documents)
+        with write_errors(destination.where):
+            if destination.by_total:
                 self._working_folder.note({"paths": [entry.path for entry in manifest.shards]})
-            if claim.by_total or self.earlier:
+            if destination.by_total or self.earlier:
                 self._sink.flush(())
             for lane in self._entries:
                 self._publish(lane)
-            shards = [claim.prefix + entry.path for entry in manifest.shards]
+            shards = [destination.prefix + entry.path for entry in manifest.shards]
             self._remove_stale({os.path.normpath(path) for path in (*documents, *shards)})
             self._sink.flush({os.path.dirname(path) or "." for path in shards})
             for path, data in documents.items():
                 self._write(path, [data])
             self._sink.check_reserved()
-            self._write(claim.manifest, manifest.lines())
+            self._publish_sizes(manifest)
+            self._write(destination.manifest, manifest.lines())
             self._working_folder.remove()
         return [*manifest.shards]
+
+    def _publish_sizes(self, manifest: Manifest) -> None:
+        """Publish the sizes of all records, or remove those of an earlier conversion."""
+        if self._sizes:
+            sizes, self._sizes = self._sizes, None
+            manifest.sizes = digest(sizes.close())
+            self._sink.publish(os.path.join(self.folder, "sizes.part"), self._destination.sizes)
+            self._sink.flush(())
+        elif self._decision.replaceable or self._decision.stale:
+            self._sink.remove(self._destination.sizes)
 
     def _shards(self) -> list[ShardEntry]:
         """All shards, with paths relative to the manifest's folder."""
         shards = []
-        for lane in filter(self._entries.__contains__, dict.fromkeys(self._claim.plan.lanes)):
-            split = lane if "split" in self._claim.template.fields else None
-            for number, (report, origins) in sorted(self._entries[lane].items()):
-                path = self._path(Shard(lane, number)).removeprefix(self._claim.prefix)
-                shards.append(ShardEntry(path, report.records, report.size, digest(report.crc), split, origins))
+        for lane in filter(self._entries.__contains__, dict.fromkeys(self._destination.plan.lanes)):
+            split = lane if "split" in self._destination.template.fields else None
+            for number, report in sorted(self._entries[lane].items()):
+                path = self._path(Shard(lane, number)).removeprefix(self._destination.prefix)
+                shards.append(ShardEntry(path, report.records, report.size, digest(report.crc), split))
         return shards
 
     def _path(self, shard: Shard) -> str:
-        return self._claim.path(shard, len(self._entries[shard.lane]))
+        return self._destination.path(shard, len(self._entries[shard.lane]))
 
     def _publish(self, lane: str) -> None:
         """Give a lane's next shards their final names, up to the first that is not whole."""
         entries, number = self._entries[lane], self._published.get(lane, 0)
         while number in entries:
             shard = Shard(lane, number)
-            report, _ = entries[number]
+            report = entries[number]
             path = self._path(shard)
             self._move(shard.part(self.folder), path)
             self._events.shard(self._sink.locate(path), report.records, report.size)
@@ -214,9 +263,9 @@ class Publisher:
         """Publish a shard and its `--index`."""
         if self._sink.part_size(part) is None:
             return  # published by the run that was interrupted
-        suffixes = (".idx", "") if self._claim.with_index else ("",)
+        suffixes = (".idx", "") if self._destination.with_index else ("",)
         for final in (path + suffix for suffix in suffixes):
-            if os.path.normpath(final) not in self._takeover.found and self._sink.exists(final, now=True):
+            if os.path.normpath(final) not in self._decision.replaceable and self._sink.exists(final, now=True):
                 where = self._sink.locate(final)
                 raise OutputExistsError("another program wrote it during the conversion", shard=where, replaceable=True)
         self._begin_to_replace()
@@ -227,17 +276,17 @@ class Publisher:
 
     def _begin_to_replace(self) -> None:
         """Remove an older manifest, which would be wrong from here on."""
-        if not self._replaces and self._sink.exists(self._claim.manifest, now=True):
-            self._sink.remove(self._claim.manifest)
-            self._sink.flush([self._claim.root])
+        if not self._replaces and self._sink.exists(self._destination.manifest, now=True):
+            self._sink.remove(self._destination.manifest)
+            self._sink.flush([self._destination.root])
         self._replaces = True
 
     def _remove_stale(self, written: set[str]) -> None:
         """Remove what an earlier conversion wrote and this one did not."""
-        gone = self._takeover.stale - written
+        gone = self._decision.stale - written
         if gone:
             self._begin_to_replace()
-        for path in gone if self._claim.with_index else self._takeover.stale:
+        for path in gone if self._destination.with_index else self._decision.stale:
             self._sink.remove(f"{path}.idx")  # before its shard, as a run that is killed here looks for shards
         for path in gone:
             self._sink.remove(path)
@@ -249,7 +298,7 @@ class Publisher:
             file.write(iter(parts), 0)
             file.sync()
         self._sink.publish(part, path)
-        self._sink.flush([self._claim.root])
+        self._sink.flush([self._destination.root])
 
 
 @contextlib.contextmanager

@@ -6,12 +6,13 @@ from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from tar2tf_cli.conversion.existing import NO_MANIFEST, make_claim
+from tar2tf_cli.conversion.existing import NO_MANIFEST, destination
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.publish import Publisher
 from tar2tf_cli.conversion.schedule import ConversionSchedule
-from tar2tf_cli.conversion.sharding import Origin, Shard, ShardReport
+from tar2tf_cli.conversion.sharding import Shard, ShardReport
+from tar2tf_cli.conversion.spool import Part, SpoolIndex
 from tar2tf_cli.conversion.tally import Summary, Tally
 from tar2tf_cli.conversion.tasks import Worker
 from tar2tf_cli.elsewhere import beside, place_of
@@ -132,13 +133,13 @@ def _make_shards(plan: Plan, maker: RecordMaker, engine: Engine, target: Target,
     tasks, context = maker.shard_tasks(shards, target.store, replaceable, target.folder)
 
     def take(number: int, made: MadeShard) -> None:
+        records = made.report.samples
+        sizes = SpoolIndex([made.size] if made.size else [], [records] if made.size else [])
         tally.add_input(number, made.report)
+        target.add_input(made.report, Part(number, sizes, 0, len(sizes.sizes)))
         if not made.size:
             return
-        records = made.report.samples
         shard = Shard(plan.stems[number], 0, size=made.size, records=records)
-        if plan.tracked:
-            shard.came_from(Origin(number, records, made.size, made.first))
         tally.add_shard(shard)
         tally.foresee(())
         tally.summary.bytes += made.size
@@ -157,7 +158,7 @@ def _target(plan: Plan, events: Events, **options: Any) -> Target:
 
         path = conversion.output.path
         return StreamTarget() if path == STDOUT else DeviceTarget(path)
-    return Publisher(make_claim(plan, **options), events)
+    return Publisher(destination(plan, **options), events)
 
 
 def _finished_before(manifest: Manifest, path: str | None) -> Summary:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from bisect import bisect_left
+from bisect import insort
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
@@ -26,6 +26,7 @@ from tar2tf_cli.sinks import Flusher
 
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.targets import Target
+    from tar2tf_cli.conversion.update import Earlier
 
 
 _GROUP_INPUTS: Final = 64  # most inputs that one task reads
@@ -40,20 +41,19 @@ class InputQueue:
         plan: the conversion and its inputs.
         worker: the context of the tasks.
         readers: how many tasks may read inputs at once.
-        planner: says which inputs certainly have to be read, and whether all are needed before the first shard.
+        due: numbers of the inputs that have to be read, in ascending order.
+        all_at_once: whether all are needed before the first shard, so that none is too far ahead.
     """
 
-    def __init__(self, plan: Plan, worker: Worker, readers: int, planner: ShardPlanner) -> None:
+    def __init__(self, plan: Plan, worker: Worker, readers: int, due: Sequence[int], *, all_at_once: bool) -> None:
         self._inputs = plan.inputs
         self._worker = worker
         self._remote = plan.source.abilities().remote
         self._readers = readers
-        self._holds_all = planner.holds_all
-        self._due = planner.reads  # in ascending order
+        self._all_at_once = all_at_once
+        self._due = due
         self._position = 0  # of the next one
-        self._asked: deque[int] = deque()  # others, in ascending order
-        self._ever_asked: set[int] = set()
-        self._in_a_row = 0  # how many inputs had to be asked for, one after the other
+        self._asked: list[int] = []  # others, in ascending order
         self._ahead = 0  # inputs that are being read, or wait for those before them
         self._left = groups_in(worker.folder)  # by an interrupted run
         self._urgent = -1  # the input that all else waits for; read even if it is far ahead
@@ -67,33 +67,17 @@ class InputQueue:
         self._ahead += len(numbers)
         return numbers
 
-    def ask_for(self, number: int, missing: Sequence[int] = ()) -> None:
-        """Have an input read next, as all else waits for it; until now it was not certain that it has to be.
-
-        Args:
-            number: the next input; some of those after it are read, too, twice as many each time.
-            missing: in its place, earlier inputs, in ascending order.
-        """
+    def hurry(self, number: int) -> None:
+        """Have an input and those before it read next, as all else waits for it."""
         self._urgent = number
-        if number in self._ever_asked or self._is_due(number):
-            return
-        following = range(number, min(number + max(1, self._in_a_row), len(self._inputs)))
-        asked = missing or [each for each in following if not (each in self._ever_asked or self._is_due(each))]
-        self._in_a_row += 0 if missing else len(asked)
-        self._ever_asked.update(asked)
-        self._asked.extendleft(reversed(asked))
 
-    def divided(self, *, read: bool) -> None:
-        """Note that the records of an input have been divided among shards; `read`: whether it had to be read."""
-        if read:
-            self._ahead -= 1
-        else:
-            self._in_a_row = 0
+    def ask_for(self, number: int) -> None:
+        """Have an input read that is not due."""
+        insort(self._asked, number)
 
-    def _is_due(self, number: int) -> bool:
-        """Whether an input certainly has to be read."""
-        found = bisect_left(self._due, number)
-        return found < len(self._due) and self._due[found] == number
+    def used(self) -> None:
+        """Note that the records of an input that was read have been divided among shards."""
+        self._ahead -= 1
 
     def _waiting(self) -> Iterator[int]:
         """The inputs to be read, in ascending order."""
@@ -103,7 +87,7 @@ class InputQueue:
         """Take the first inputs."""
         for number in numbers:
             if self._asked and self._asked[0] == number:
-                self._asked.popleft()
+                del self._asked[0]
             else:
                 self._position += 1
         return numbers
@@ -116,7 +100,7 @@ class InputQueue:
 
     def _group(self, first: int) -> tuple[int, ...]:
         most = self._most(first)
-        room = len(self._inputs) if self._holds_all else _AHEAD * most * self._readers - self._ahead
+        room = len(self._inputs) if self._all_at_once else _AHEAD * most * self._readers - self._ahead
         if room < 1:
             return self._taken((first,)) if first <= self._urgent else ()
         waiting = len(self._asked) + len(self._due) - self._position
@@ -157,19 +141,15 @@ class ConversionSchedule(Schedule):
         self._target = target
         self._tally = tally
         self._events = events
-        stems, earlier = plan.stems, target.earlier
+        self._earlier = earlier = target.earlier
         self._size = None if earlier else plan.size  # how many bytes will be read, if that is known
-        self._planner: ShardPlanner
-        if earlier:
-            from tar2tf_cli.conversion.existing import UpdatePlanner
-
-            self._planner = UpdatePlanner(plan.work, stems, earlier)
-        else:
-            tables = partial(sorted_tables, path=lambda number: worker.path(number, "table"), first=len(plan.inputs))
-            self._planner = ShardPlanner(plan.work, stems, plan.records, tracked=plan.tracked, tables=tables)
-        worker.stores_indexes = self._planner.holds_all
+        tables = partial(sorted_tables, path=lambda number: worker.path(number, "table"), first=len(plan.inputs))
+        tracked = earlier is not None
+        self._planner = planner = ShardPlanner(plan.work, plan.stems, plan.records, tracked=tracked, tables=tables)
+        worker.stores_indexes = planner.holds_all
         self._load = lru_cache(maxsize=1)(self._load_stored)
-        self._queue = InputQueue(plan, worker, readers, self._planner)
+        due = earlier.changed if earlier else range(len(plan.inputs))
+        self._queue = InputQueue(plan, worker, readers, due, all_at_once=planner.holds_all)
         self._reading = 0
         self._frontier = 0  # the first input whose records have not been divided among shards
         self._read: dict[int, tuple[InputReport, Part]] = {}  # inputs from the frontier on
@@ -180,6 +160,9 @@ class ConversionSchedule(Schedule):
         self._flusher: Flusher[tuple[Shard, ShardReport] | None] = Flusher()
         self._filling: Filling | None = None
         self._may_fill = worker.fills and not (target.resumes or target.earlier)
+        self._parts: dict[int, Part] = {}  # of an update: inputs that were read, for shards that are not complete
+        self._waiting: dict[int, list[tuple[Shard, set[int]]]] = {}  # shards by each of the inputs that must be read
+        self._needed: Counter[int] = Counter()  # how many of those shards hold records of an input
 
     def begin(self) -> None:
         """Report how much there is to do, and flush what is needed to continue, while inputs are read."""
@@ -197,7 +180,8 @@ class ConversionSchedule(Schedule):
         """The next shard that is ready, otherwise the next inputs, unless they are too far ahead; None to wait."""
         if self._ready:
             return WriteShard(self._ready.popleft())
-        if self._errors or self._finished or self._reading == self._readers:
+        done = self._finished and not self._waiting
+        if self._errors or done or self._reading == self._readers:
             return None
         numbers = self._queue.next()
         self._reading += bool(numbers)
@@ -219,12 +203,15 @@ class ConversionSchedule(Schedule):
         if self._worker.stores_indexes:
             group.stored = StoredIndex(partial(self._load, group.number))
         for number, report, part in group.parts():
-            self._read[number] = report, part
             self._users[part.group] += 1
+            if number < self._frontier:
+                self._take_known(number, part)
+            else:
+                self._read[number] = report, part
         if group.error:
             self._errors[group.numbers[len(group.reports)]] = group.error
         self._advance()
-        if self._errors and not (self._reading or self._finished):
+        if self._errors and not (self._reading or (self._finished and not self._waiting)):
             raise next(iter(self._errors.values()))
 
     def settle(self, timeout: float) -> None:
@@ -265,34 +252,52 @@ class ConversionSchedule(Schedule):
     def _divide(self) -> None:
         """Divide the inputs read so far among shards, in input order and up to the limit."""
         while not self._finished:
-            if missing := self._planner.missing:
-                number = missing[0]
-            elif (number := self._frontier) == len(self._plan.inputs) or self._planner.full:
-                self._enqueue(list(self._planner.finish()))
-                self._finished = not self._planner.missing
-                continue
+            if (number := self._frontier) == len(self._plan.inputs) or self._planner.full:
+                self._enqueue([*self._planner.finish()])
+                self._finished = True
+                return
             if number in self._errors:
                 raise self._errors[number]
-            report, part = self._read.pop(number, None) or (None if missing else self._planner.known(number), None)
-            if report is None:
-                self._queue.ask_for(number, missing)
-                return
-            self._queue.divided(read=part is not None)
-            if missing:
-                self._check_same(number, report)
+            if number in self._read:
+                report, part = self._read.pop(number)
+                self._queue.used()
+                if self._earlier:
+                    self._parts[number] = part
+                else:
+                    self._users[part.group] -= 1
+            elif known := self._earlier and self._earlier.known(number):
+                report, part = known.report, Part(number, known.units, 0, len(known.units.sizes))
             else:
-                self._tally.add_input(number, report)
-                self._frontier += 1
-            self._enqueue(list(self._planner.add(number, part)))
-            if part:
-                self._users[part.group] -= 1
+                self._queue.hurry(number)
+                return
+            self._tally.add_input(number, report)
+            self._target.add_input(report, part)
+            self._frontier += 1
+            self._enqueue([*self._planner.add(number, part)])
 
-    def _check_same(self, number: int, report: InputReport) -> None:
-        """Raise if an unchanged input gave other records than before: some of them would be missing."""
-        if self._target.earlier and self._target.earlier.report(number).samples != report.samples:
+    def _take_known(self, number: int, part: Part) -> None:
+        """Take an input that was known and had to be read again; its records must be those that it had before."""
+        self._queue.used()
+        self._parts[number] = part
+        if not (self._earlier and self._earlier.is_as_before(number, part, self._plan.conversion)):
             message = "has other records than before, although its size and version are the same"
             name = self._plan.source.locate(self._plan.inputs[number].name)
             raise SourceError(message, shard=name, hint="pass --overwrite to convert everything again")
+        for shard, missing in self._waiting.pop(number):
+            missing.discard(number)
+            if not missing:
+                shard.fill(self._parts)
+                self._users.update(shard.groups)
+                self._needed.subtract({origin.source for origin in shard.origins})
+                self._ready.append(shard)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Let go of the inputs of an update that no shard to come needs."""
+        needed = {origin.source for shard in self._planner.open_shards for origin in shard.origins}
+        for number in [each for each in self._parts if each not in needed and not self._needed[each]]:
+            self._let_go({self._parts.pop(number).group})
+            del self._needed[number]
 
     def _load_stored(self, number: int) -> SpoolIndex:
         """The index of a group, from its file."""
@@ -302,24 +307,49 @@ class ConversionSchedule(Schedule):
         return group.index
 
     def _enqueue(self, shards: Sequence[Shard]) -> None:
-        """Queue shards to be written, except those that an interrupted run left whole."""
+        """Queue shards to be written, except those that are there already."""
         for shard in shards:  # all of them first, or a spool that a later shard needs could be removed
+            if self._earlier:
+                self._compare(shard, self._earlier)
             self._users.update(shard.groups)
         for shard in shards:
             self._tally.add_shard(shard)
-            if shard.kept:
-                self._seal(shard, shard.kept)
-            elif whole := self._target.whole(shard):
+            if whole := shard.kept or self._target.whole(shard):
                 self._seal(shard, whole)
+            elif missing := self._not_read(shard):
+                self._wait_for(shard, missing)
             elif not (self._filling and self._filling.completes(shard)):
                 self._ready.append(shard)
+        if self._earlier:
+            self._forget()
         self._tally.foresee(self._planner.open_shards)
+
+    def _compare(self, shard: Shard, earlier: Earlier) -> None:
+        """Find out whether a shard is kept, and otherwise where its records are, as far as they have been read."""
+        shard.kept, shard.pieces = earlier.kept(shard), []
+        if not (shard.kept or self._not_read(shard)):
+            shard.fill(self._parts)
+
+    def _not_read(self, shard: Shard) -> set[int]:
+        """The inputs of a shard of which only the sizes are known."""
+        return {origin.source for origin in shard.origins} - self._parts.keys()
+
+    def _wait_for(self, shard: Shard, missing: set[int]) -> None:
+        """Have inputs of which only the sizes are known read before a shard is written."""
+        self._needed.update({origin.source for origin in shard.origins})
+        for number in sorted(missing):
+            if number not in self._waiting:
+                self._queue.ask_for(number)
+            self._waiting.setdefault(number, []).append((shard, missing))
 
     def _seal(self, shard: Shard, report: ShardReport) -> None:
         """Pass a whole shard to the target, and remove the spools that no other shard needs."""
         self._target.seal(shard, report)
         self._tally.summary.bytes += report.size
-        groups = shard.groups
+        self._let_go(shard.groups)
+
+    def _let_go(self, groups: set[int]) -> None:
+        """Count one user less of groups' spools, and remove those that nobody needs."""
         self._users.subtract(groups)
         for group in groups - self._planner.open_groups:
             if not self._users[group]:

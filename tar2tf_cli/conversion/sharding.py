@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from tar2tf_cli.conversion.spool import Part, SpoolIndex
 
 if TYPE_CHECKING:
-    from tar2tf_cli.inputs.report import InputReport
     from tar2tf_cli.spec.conversion import Conversion
 
 
@@ -44,19 +43,11 @@ class Piece(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """What a shard holds of one input.
-
-    Attributes:
-        source: number of the input.
-        records: number of records.
-        size: size of their units in bytes.
-        first: size of the first unit in bytes.
-    """
+    """Consecutive records of one input that a shard holds: number of the input, of the first record, and how many."""
 
     source: int
-    records: int
-    size: int
     first: int
+    records: int
 
 
 @dataclass(slots=True)
@@ -64,7 +55,7 @@ class Shard:
     """A shard to be written: its lane, its number in the lane (from 0), and its pieces in order.
 
     Attributes:
-        origins: what it holds of each input; empty if this is not tracked.
+        origins: what it holds, by input; empty if this is not tracked.
         kept: the report of the earlier conversion's shard if that is kept, which has no pieces here; otherwise None.
     """
 
@@ -90,8 +81,8 @@ class Shard:
         """Numbers of the groups that its pieces come from."""
         return {piece.group for piece in self.pieces}
 
-    def add(self, part: Part, unit: int, stop: int) -> tuple[int, int]:
-        """Append units, merged with the last piece if they are adjacent; returns the number of records and their size.
+    def add(self, part: Part, unit: int, stop: int) -> int:
+        """Append units, merged with the last piece if they are adjacent; returns the number of records.
 
         Args:
             part: the units of an input.
@@ -107,13 +98,20 @@ class Shard:
             self.pieces.append(Piece(part.group, unit, count, index.start(unit), size, not index.offsets))
         self.size += size
         self.records += records
-        return records, size
+        return records
+
+    def fill(self, parts: Mapping[int, Part]) -> None:
+        """Find the units of the records that it holds, in inputs that have been read."""
+        self.pieces, self.size, self.records = [], 0, 0
+        for origin in self.origins:
+            part = parts[origin.source]
+            self.add(part, *part.spool.units(part.first, origin.first, origin.records))
 
     def came_from(self, origin: Origin) -> None:
         """Add records to the origins."""
         last = self.origins[-1] if self.origins else None
-        if last and last.source == origin.source:
-            self.origins[-1] = last._replace(records=last.records + origin.records, size=last.size + origin.size)
+        if last and (last.source, last.first + last.records) == (origin.source, origin.first):
+            self.origins[-1] = last._replace(records=last.records + origin.records)
         else:
             self.origins.append(origin)
 
@@ -182,20 +180,6 @@ class ShardPlanner:
         self.totals: dict[str, int] = {}
 
     @property
-    def reads(self) -> Sequence[int]:
-        """Numbers of the inputs that certainly have to be read, in ascending order."""
-        return range(len(self._stems))
-
-    @property
-    def missing(self) -> Sequence[int]:
-        """Numbers of inputs added before that have to be read before another is added, in ascending order."""
-        return ()
-
-    def known(self, source: int) -> InputReport | None:
-        """The report of an input that need not be read; None if it must be."""
-        return None
-
-    @property
     def full(self) -> bool:
         """Whether the limit on samples is reached; if they are shuffled, never before the end."""
         return self._remaining == 0
@@ -215,14 +199,8 @@ class ShardPlanner:
         """Numbers of the groups with units in incomplete shards."""
         return {piece.group for shard in self.open_shards for piece in shard.pieces}
 
-    def add(self, source: int, part: Part | None) -> Iterator[Shard]:
-        """Divide an input's units among shards; yields each shard that is completed.
-
-        Args:
-            source: number of the input.
-            part: its units; None if the input need not be read.
-        """
-        assert part is not None
+    def add(self, source: int, part: Part) -> Iterator[Shard]:
+        """Divide the units of an input, given by its number, among shards; yields each shard that is completed."""
         if self.holds_all:
             self._held.append((source, part))
             return
@@ -273,9 +251,9 @@ class ShardPlanner:
                 yield self._closed(lane)
                 continue
             stop = max(stop, unit + 1)
-            records, size = shard.add(part, unit, stop)
+            records = shard.add(part, unit, stop)
             if self._tracked:
-                shard.came_from(Origin(source, records, size, part.spool.sizes[unit]))
+                shard.came_from(Origin(source, part.spool.count(part.first, unit), records))
             unit = stop
 
     def _opened(self, lane: str) -> Shard:

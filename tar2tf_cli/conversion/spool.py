@@ -6,10 +6,12 @@ import zlib
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
 from itertools import accumulate
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias
 
-from tar2tf_cli.formats.checksums import blake2b
+from tar2tf_cli.conversion.working_folder import entry_of, line_of
+from tar2tf_cli.formats.checksums import blake2b, crc32c
 from tar2tf_cli.formats.files import RecordFile
 from tar2tf_cli.samples.grouping import Batch
 from tar2tf_cli.spec.conversion import Conversion
@@ -61,6 +63,13 @@ class SpoolIndex:
         """Byte offset of a unit in the spool or, if there is none, in the tar."""
         return self.offsets[unit] if self.offsets else self.ends[unit]
 
+    def units(self, first: int, record: int, records: int) -> tuple[int, int]:
+        """The range of units that holds a number of records, beginning with one counted from the unit `first` on."""
+        if not self.records:
+            return first + record, first + record + records
+        ends = [0, *accumulate(self.records[first:])]
+        return first + ends.index(record), first + ends.index(record + records)
+
     def size(self, first: int, stop: int) -> int:
         """Size of a range of units in bytes; `stop` is exclusive."""
         return self.ends[stop] - self.ends[first]
@@ -108,6 +117,33 @@ class Part(NamedTuple):
     spool: SpoolIndex
     first: int
     stop: int
+
+
+def packed(head: dict[str, Any], columns: Iterable[array[int]]) -> list[bytes]:
+    """A line of JSON and the columns behind it, all of it protected by CRCs."""
+    columns = list(columns)
+    crc = reduce(lambda crc, column: crc32c(column.tobytes(), crc), columns, 0)
+    kinds = [[column.typecode, len(column)] for column in columns]
+    return [line_of({**head, "columns": kinds, "crc": crc}), *(column.tobytes() for column in columns)]
+
+
+def unpacked(file: BinaryIO) -> tuple[dict[str, Any], list[array[int]]]:
+    """What `packed` made; the file is then read up to the end of it.
+
+    Raises:
+        ValueError: when it is damaged, or there is nothing.
+    """
+    head: dict[str, Any] = entry_of(file.readline())
+    columns, crc = [], 0
+    for typecode, length in head["columns"]:
+        column = array(typecode)
+        data = file.read(length * column.itemsize)
+        crc = crc32c(data, crc)
+        column.frombytes(data)
+        columns.append(column)
+    if crc != head["crc"]:
+        raise ValueError("the columns of an index are damaged")
+    return head, columns
 
 
 _GZIP_LEVEL: Final = 6

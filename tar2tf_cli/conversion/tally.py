@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tar2tf_cli.conversion.manifest import Lineage, Manifest, ShardEntry
+from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard
 from tar2tf_cli.errors import SampleError
@@ -64,7 +64,6 @@ class Tally:
     def __init__(self, plan: Plan, events: Events) -> None:
         self._plan = plan
         self._events = events
-        self._tracked = plan.tracked
         self._schema = Schema()
         self._last = Schema()  # that of the last input
         self._times = 0  # how many inputs with it, one after the other, are not yet counted in `_schema`
@@ -78,7 +77,6 @@ class Tally:
         self._written = 0
         self._size = plan.size
         self._described: list[str] = []
-        self._lineage = Lineage()
 
     def add_input(self, number: int, report: InputReport) -> None:
         """Add the report of the next input, in input order.
@@ -105,8 +103,6 @@ class Tally:
         self._samples += report.samples
         self.summary.errors += report.errors
         self.summary.skipped_samples += report.faulty
-        if self._tracked:
-            self._lineage.add(report)
         for fault in report.errors:
             self._events.fault(fault)
         self._notes.add(self._plan.source.locate(item.name), report)
@@ -157,7 +153,6 @@ class Tally:
                     feature["count"] = self.summary.records
         self.summary.features = features
         manifest.features.update(features)
-        manifest.lineage = self._lineage if self._tracked else None
         manifest.skipped.update(
             samples=self.summary.skipped_samples, members=dict(sorted(self.summary.skipped.items()))
         )

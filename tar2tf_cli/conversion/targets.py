@@ -18,7 +18,9 @@ from tar2tf_cli.formats.tfrecord import begins_record
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from tar2tf_cli.conversion.existing import EarlierOutput
+    from tar2tf_cli.conversion.spool import Part
+    from tar2tf_cli.conversion.update import Earlier
+    from tar2tf_cli.inputs.report import InputReport
     from tar2tf_cli.stores.store import Store
 
 
@@ -34,7 +36,7 @@ class Target(Protocol):
     """
 
     folder: str
-    earlier: EarlierOutput | None = None
+    earlier: Earlier | None = None
     up_to_date: Manifest | None = None
     manifest: str | None = None
     resumes: bool = False
@@ -64,6 +66,10 @@ class Target(Protocol):
 
     def unsynced(self, shard: Shard) -> list[str]:
         """Local files that must be flushed to disk before a shard may be sealed."""
+
+    def add_input(self, report: InputReport, part: Part) -> None:
+        """Note the sizes of the records of the next input, in input order."""
+        return
 
     def whole(self, shard: Shard) -> ShardReport | None:
         """The report of a shard, if an interrupted run left it whole."""

@@ -9,19 +9,16 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import reduce
-from itertools import accumulate, chain, islice
+from itertools import accumulate, islice
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from tar2tf_cli.conversion.sharding import Piece, Shard, ShardReport
 from tar2tf_cli.conversion.shuffling import rows_of
-from tar2tf_cli.conversion.spool import COLUMNS, Part, Spool, SpoolIndex, StoredIndex, gzip_stream
-from tar2tf_cli.conversion.working_folder import entry_of, line_of
+from tar2tf_cli.conversion.spool import COLUMNS, Part, Spool, SpoolIndex, StoredIndex, gzip_stream, packed, unpacked
 from tar2tf_cli.engines.base import RecordMaker
 from tar2tf_cli.errors import NotAdjacentError, SourceError, Tar2tfError, WorkerError, changed
 from tar2tf_cli.features.schema import Schema
 from tar2tf_cli.flow.sample_flow import Making, Reading
-from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.formats.files import RecordFile, WholeFile, crc32c_of_file, shard_file, sync, write_whole
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.tar_samples import put_together
@@ -89,7 +86,6 @@ class Group:
 
 def save_group(path: str, group: Group) -> None:
     """Write what was read of a group, without the error; the file appears whole or not at all."""
-    columns = [getattr(group.index, name) for name in COLUMNS]
     schemas = {id(report.schema): report.schema for report in group.reports}
     places = {schema: place for place, schema in enumerate(schemas)}
     head = {
@@ -98,26 +94,21 @@ def save_group(path: str, group: Group) -> None:
         "schemas": [schema.to_json() for schema in schemas.values()],
         "reports": [[places[id(report.schema)], report.without_schema()] for report in group.reports],
         "spool_crc": group.spool_crc,
-        "lengths": [len(column) * column.itemsize for column in columns],
-        "crc": reduce(lambda crc, column: crc32c(column.tobytes(), crc), columns, 0),
     }
-    write_whole(path, chain([line_of(head)], (column.tobytes() for column in columns)), lasting=False)
+    write_whole(path, packed(head, (getattr(group.index, name) for name in COLUMNS)), lasting=False)
 
 
 def load_group(path: str) -> Group | None:
     """Read what `save_group` wrote; None if there is nothing, or if it is damaged."""
-    index, crc = SpoolIndex(), 0
+    index = SpoolIndex()
     try:
         with open(path, "rb") as file:
-            head: dict[str, Any] = entry_of(file.readline())
-            for name, length in zip(COLUMNS, head["lengths"], strict=True):
-                column = file.read(length)
-                crc = crc32c(column, crc)
-                getattr(index, name).frombytes(column)
+            head, columns = unpacked(file)
+        for name, column in zip(COLUMNS, columns, strict=True):
+            setattr(index, name, column)
         schemas = [Schema.from_json(schema) for schema in head["schemas"]]
         reports = [InputReport.from_json(report, schemas[place]) for place, report in head["reports"]]
-        group = Group(tuple(head["numbers"]), index, head["counts"], reports, head["spool_crc"])
-        return group if crc == head["crc"] else None
+        return Group(tuple(head["numbers"]), index, head["counts"], reports, head["spool_crc"])
     except (FileNotFoundError, ValueError, LookupError, TypeError, RecursionError):
         return None
 

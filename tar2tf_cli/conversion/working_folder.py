@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import time
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from tar2tf_cli.errors import SinkError, write_errors
 from tar2tf_cli.formats.checksums import extend
@@ -74,9 +74,16 @@ class WorkingFolder:
         """The journal's head and the entries after it, up to one that is damaged; None if there is no head."""
         with contextlib.suppress(FileNotFoundError, ValueError), open(self._file(_JOURNAL), "rb") as file:
             head = entry_of(file.readline())
-            self._entries, entries = _parsed(file.read())
-            return head, entries
+            if isinstance(head, dict) and "identity" in head:
+                self._entries, entries = _parsed(file.read())
+                return head, entries
         return None, []
+
+    def open(self, name: str) -> BinaryIO | None:
+        """A file of an interrupted run; None if there is none."""
+        with contextlib.suppress(FileNotFoundError):
+            return open(self._file(name), "rb")
+        return None
 
     def begin_journal(self, head: Any, *, keep: bool) -> None:
         """Write a new journal, and to the lock file which run holds the lock.

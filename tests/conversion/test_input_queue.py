@@ -33,8 +33,7 @@ def queue(sizes: Sequence[int | None], due: Sequence[int] | None = None, **optio
     plan: Any = SimpleNamespace(inputs=inputs, source=source)
     worker: Any = SimpleNamespace(folder="", path=lambda number, kind: f"{number}.{kind}")
     reads = range(len(inputs)) if due is None else due
-    planner: Any = SimpleNamespace(holds_all=options.get("holds_all", False), reads=reads)
-    return InputQueue(plan, worker, 2, planner)
+    return InputQueue(plan, worker, 2, reads, all_at_once=options.get("all_at_once", False))
 
 
 def taken(queue: InputQueue, most: int = 1000) -> list[tuple[int, ...]]:
@@ -49,26 +48,26 @@ def taken(queue: InputQueue, most: int = 1000) -> list[tuple[int, ...]]:
 def test_large_inputs_are_read_one_by_one_and_not_too_far_ahead() -> None:
     inputs = queue([LARGE] * 40)
     assert taken(inputs) == [(number,) for number in range(8)]
-    inputs.divided(read=True)
+    inputs.used()
     assert taken(inputs) == [(8,)]
-    assert taken(queue([LARGE] * 40, holds_all=True)) == [(number,) for number in range(40)]
+    assert taken(queue([LARGE] * 40, all_at_once=True)) == [(number,) for number in range(40)]
 
 
 @pytest.mark.usefixtures("left")
 def test_what_all_else_waits_for_is_read_however_far_ahead_it_is() -> None:
     inputs = queue([LARGE] * 40)
     taken(inputs)
-    inputs.ask_for(8)
+    inputs.hurry(8)
     assert taken(inputs) == [(8,)]
 
 
 @pytest.mark.usefixtures("left")
 def test_small_inputs_are_read_together_so_that_each_worker_has_some_at_the_end() -> None:
-    groups = taken(queue([SMALL] * 1000, holds_all=True))
+    groups = taken(queue([SMALL] * 1000, all_at_once=True))
     assert [number for numbers in groups for number in numbers] == list(range(1000))
     assert [len(numbers) for numbers in groups[:12]] == [64] * 12
     assert max(len(numbers) for numbers in groups[-4:]) <= 2
-    assert taken(queue([SMALL, LARGE, LARGE], holds_all=True)) == [(0,), (1,), (2,)]
+    assert taken(queue([SMALL, LARGE, LARGE], all_at_once=True)) == [(0,), (1,), (2,)]
 
 
 @pytest.mark.usefixtures("left")
@@ -89,27 +88,8 @@ def test_a_group_of_which_not_all_has_to_be_read_is_none(left: dict[int, tuple[i
 
 
 @pytest.mark.usefixtures("left")
-def test_twice_as_many_are_read_each_time_that_one_has_to_be_asked_for() -> None:
-    inputs, read = queue([LARGE] * 40, []), []
-    for number in (0, 1, 2, 4):
-        inputs.ask_for(number)
-        read.append(taken(inputs))
-    assert read == [[(0,)], [(1,)], [(2,), (3,)], [(4,), (5,), (6,), (7,)]]
-    inputs.ask_for(5)
-    assert taken(inputs) == []
-    for _ in range(8):
-        inputs.divided(read=True)
-    inputs.divided(read=False)
-    inputs.ask_for(9)
-    assert taken(inputs) == [(9,)]
-
-
-@pytest.mark.usefixtures("left")
-def test_what_is_missing_of_earlier_inputs_is_read_first_and_does_not_count() -> None:
+def test_what_is_asked_for_is_read_in_its_turn() -> None:
     inputs = queue([LARGE] * 40, [30])
-    inputs.ask_for(20, [3, 5])
-    assert taken(inputs) == [(3,), (5,), (30,)]
-    inputs.ask_for(21)
-    assert taken(inputs) == [(21,)]
-    inputs.ask_for(30)
-    assert taken(inputs) == []
+    for number in (5, 3, 35):
+        inputs.ask_for(number)
+    assert taken(inputs) == [(3,), (5,), (30,), (35,)]

@@ -17,7 +17,7 @@ import pytest
 from benchmarks.peers.conductor import Listing, conduct, publisher, result
 from shards import samples, write_tar
 from tar2tf_cli import convert
-from tar2tf_cli.conversion.existing import make_claim
+from tar2tf_cli.conversion.existing import destination
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.conversion.plan import make_plan
 from tar2tf_cli.conversion.publish import Publisher
@@ -86,10 +86,10 @@ def test_each_shard_that_is_there_is_looked_at_in_few_steps(tmp_path: Path) -> N
         for number in range(count):
             (folder / f"shard-{number:07}.record").touch()
         out = Output(f"{folder}/<input>.record")
-        claim = make_claim(make_plan(Conversion("listing", out), source=Listing(1)), endpoint=None, overwrite=True)
+        there = destination(make_plan(Conversion("listing", out), source=Listing(1)), endpoint=None, overwrite=True)
 
         def opened() -> None:
-            with Publisher(claim, Events()):
+            with Publisher(there, Events()):
                 pass
 
         return calls(opened)
@@ -133,6 +133,7 @@ def test_a_million_shards_are_listed_in_a_few_steps(tmp_path: Path) -> None:
         data = Manifest(spec, inputs, shards, skipped={"samples": 0, "members": {}}).to_bytes()
         return calls(lambda: Manifest.from_bytes(data, "x"))
 
+    opening(10)
     assert opening(10) == opening(1000)
 
 

@@ -21,7 +21,7 @@ from shards import (
     shards_in,
     sizes,
     tar2tf,
-    tree,
+    visible,
     write_tar,
 )
 
@@ -123,7 +123,7 @@ def test_fields_of_the_path_are_filled_in(inputs: Callable[[str], Path], tmp_pat
     def names(path: str, *options: str) -> list[str]:
         out = tmp_path / f"{len(list(tmp_path.iterdir()))}"
         convert(inputs("small"), "small-{0,1}.tar", "-o", out / path, *options)
-        return sorted(tree(out))
+        return sorted(visible(out))
 
     four = ["--records-per-shard", "40"]
     assert names("train-<>.record", *four)[:3] == ["train-1.record", "train-2.record", "train-3.record"]

@@ -141,7 +141,7 @@ def test_nothing_is_published_before_it_and_the_journal_are_on_the_disk(
 
     def noted_replace(old: str, new: str) -> None:
         if not os.path.basename(old).startswith(".") and os.path.dirname(new) == str(out):
-            needed = [old, journal, journal.parent, out] if "manifest" in new else [old, journal, journal.parent]
+            needed = [old, journal, journal.parent, out] if "manifest.json" in new else [old, journal, journal.parent]
             assert {os.stat(path).st_ino for path in needed} <= synced, f"{new} came too early"
             published.append(os.path.basename(new))
         replace(old, new)
@@ -150,7 +150,8 @@ def test_nothing_is_published_before_it_and_the_journal_are_on_the_disk(
     monkeypatch.setattr(os, "replace", noted_replace)
     conversion = Conversion(str(small), Output(f"{out}/train-<>.record", records_per_shard=100))
     run_conversion(conversion, workers=workers)
-    assert published == ["train-1.record", "train-2.record", "train-3.record", "train-manifest.json"]
+    shards = ["train-1.record", "train-2.record", "train-3.record"]
+    assert published == [*shards, ".train-manifest.sizes", "train-manifest.json"]
 
 
 def test_an_older_manifest_is_gone_from_the_disk_before_a_shard_is_replaced_and_the_new_one_is_there_to_last(

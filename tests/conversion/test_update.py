@@ -7,7 +7,10 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,11 +21,12 @@ from checked import edit
 from planning import conversion, indexed
 from properties import example_count
 from shards import samples, tar2tf, tree, write_tar
-from tar2tf_cli.conversion.existing import EarlierOutput, UpdatePlanner
-from tar2tf_cli.conversion.manifest import Lineage, Manifest, ShardEntry
+from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
+from tar2tf_cli.conversion.spool import Part
 from tar2tf_cli.conversion.tally import Summary
+from tar2tf_cli.conversion.update import Earlier, SizesFile
 from tar2tf_cli.errors import OutputExistsError, SourceError, Tar2tfError, UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.report import InputReport
@@ -252,29 +256,55 @@ def test_changed_options_make_everything_again(tmp_path: Path) -> None:
     assert place.notes == ["note: everything is converted again: the options have changed (output.records_per_shard)"]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda whole: whole.pop("lineage"),
-        lambda whole: whole["lineage"]["inputs"].pop(),
-        lambda whole: whole["lineage"]["shards"][0].clear(),
-        lambda whole: whole["lineage"]["shards"][0][0].__setitem__(0, 7),
-        lambda whole: whole["lineage"]["shards"][0][0].__setitem__(1, 9),
-        lambda whole: whole["lineage"]["inputs"][0].update(schema=3),
-    ],
-)
-def test_a_manifest_whose_lineage_is_missing_or_wrong_makes_everything_again(
-    change: Callable[[dict[str, Any]], object], tmp_path: Path
-) -> None:
+SIZES = ".train-manifest.sizes"
+
+
+@pytest.mark.parametrize("change", ["missing", "one bit", "cut", "of other tars", "empty"])
+def test_where_the_sizes_are_missing_or_wrong_everything_is_made_again(change: str, tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.tar("a.tar", 0)
     place.convert()
-    edit(place.out / "train-manifest.json", change)
+    sizes = place.out / SIZES
+    data = sizes.read_bytes()
+    if change == "missing":
+        sizes.unlink()
+    elif change == "of other tars":
+        place.tar("a.tar", 0, 11)
+        place.convert(place.fresh)
+        shutil.copy(place.fresh / SIZES, sizes)
+    else:
+        sizes.write_bytes({"one bit": data[:-1] + bytes([data[-1] ^ 1]), "cut": data[:-1], "empty": b""}[change])
     place.tar("b.tar", 10)
     place.convert(update=True)
-    assert "the manifest does not say which records came from which input" in place.notes[0]
+    assert place.notes[0].startswith("note: everything is converted again: ")
+    assert SIZES in place.notes[0]
+    shutil.rmtree(place.fresh, ignore_errors=True)
     place.convert(place.fresh)
     assert tree(place.out) == tree(place.fresh)
+
+
+@pytest.mark.parametrize("column", ["records", "bytes"])
+def test_sizes_that_do_not_add_up_to_the_shards_are_not_believed(column: str, tmp_path: Path) -> None:
+    place = Place(tmp_path, output={"records_per_shard": 10})
+    for name in "abc":
+        place.tar(f"{name}.tar", ord(name))
+    place.convert()
+    edit(place.out / "train-manifest.json", lambda whole: whole["shards"][column].__setitem__(1, 9))
+    place.tar("d.tar", 500)
+    place.convert(update=True)
+    assert f"{SIZES} does not have the sizes of its records" in place.notes[0]
+    place.convert(place.fresh)
+    assert tree(place.out) == tree(place.fresh)
+
+
+def test_sizes_take_a_few_bytes_a_record_and_go_with_the_manifest_they_belong_to(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.tar("a.tar", 0, 1000)
+    place.convert()
+    assert 1000 < (place.out / SIZES).stat().st_size < 4500
+    place.options = {"shuffle": True}
+    place.convert(overwrite=True)
+    assert not (place.out / SIZES).exists()
 
 
 # --- What else is there ---
@@ -466,8 +496,8 @@ def planned(spec: Conversion, tars: Tars) -> list[Shard]:
 
 
 def content(shards: list[Shard], tars: Tars) -> dict[tuple[str, int], list[tuple[str, int, int]]]:
-    """The units in each shard: name of the input, the first, and how many."""
-    return {s.place: [(tars[p.group][0], p.first, p.units) for p in s.pieces] for s in shards}
+    """The records in each shard: name of the input, the first, and how many."""
+    return {s.place: [(tars[origin.source][0], *origin[1:]) for origin in s.origins] for s in shards}
 
 
 @example_count(150)
@@ -476,46 +506,42 @@ def test_all_shards_that_would_be_the_same_are_kept_and_no_input_is_read_for_the
     limits: dict[str, Any], tars: tuple[Tars, Tars]
 ) -> None:
     spec, (before, now) = conversion(**{"path": "x-<>", **limits}), tars
-    earlier_shards = sorted(planned(spec, before), key=lambda shard: shard.place)
-    entries = [
-        ShardEntry("x", shard.records, shard.size, "crc32c:00000000", shard.lane, tuple(shard.origins))
-        for shard in earlier_shards
-    ]
-    inputs, present = ([ObjectInfo(name, 1, "1") for name, _ in each] for each in tars)
-    lineage = Lineage()
-    for _ in before:
-        lineage.add(InputReport())
-    manifest = Manifest({}, inputs, entries, lineage=lineage)
-    earlier = EarlierOutput.of(manifest, present, lambda split, name: split or "", lambda path, size: True)
-
-    indexes = [indexed(spec, number, found, name)[0] for number, (name, found) in enumerate(now)]
-    planner = UpdatePlanner(spec, [name for name, _ in now], earlier)
-    certain = set(planner.reads)
-    read = set(certain)
-    shards: list[Shard] = []
-
-    def added(number: int) -> list[Shard]:
-        read.add(number)
-        return [*planner.add(number, indexes[number])]
-
-    for number in range(len(now)):
-        shards += [*planner.add(number, None)] if number not in certain and planner.known(number) else added(number)
-        while planner.missing:
-            assert planner.missing[0] not in read
-            shards += added(planner.missing[0])
-    shards += planner.finish()
-    while planner.missing:
-        shards += added(planner.missing[0])
-
-    expected = planned(spec, now)
-    assert sorted((s.place, s.size, s.records, s.origins) for s in shards) == sorted(
-        (s.place, s.size, s.records, s.origins) for s in expected
-    )
-    old, new, names = content(earlier_shards, before), content(expected, now), {name for name, _ in before}
+    names = {name for name, _ in before}
+    with TemporaryDirectory() as folder:
+        earlier = an_earlier(spec, before, now, folder)
+        assert earlier.changed == [number for number, (name, _) in enumerate(now) if name not in names]
+        planner = ShardPlanner(spec, [name for name, _ in now], tracked=True)
+        fresh = [indexed(spec, number, found, name)[0] for number, (name, found) in enumerate(now)]
+        shards: list[Shard] = []
+        for number, part in enumerate(fresh):
+            if known := earlier.known(number):
+                assert earlier.is_as_before(number, part, spec)
+                assert known.report.samples == len(now[number][1])
+                part = Part(number, known.units, 0, len(known.units.sizes))
+            shards += planner.add(number, part)
+        shards += planner.finish()
+        expected = planned(spec, now)
+        assert [(s.place, s.size, s.records, s.origins) for s in shards] == [
+            (s.place, s.size, s.records, s.origins) for s in expected
+        ]
+        old, new = content(planned(spec, before), before), content(expected, now)
+        kept = {shard.place for shard in shards if earlier.kept(shard)}
     same = {place for place in new if new[place] == old.get(place) and all(name in names for name, *_ in new[place])}
-    assert {shard.place for shard in shards if shard.kept} == same
-    assert {s.place: s.pieces for s in shards if not s.kept} == {
-        s.place: s.pieces for s in expected if s.place not in same
-    }
-    redone = {piece.group for shard in expected if shard.place not in same for piece in shard.pieces}
-    assert read == redone | {number for number, (name, _) in enumerate(now) if name not in names}
+    assert kept == same
+    for shard, other in zip(shards, expected, strict=True):
+        shard.fill(dict(enumerate(fresh)))
+        assert shard == other, "what is written of an input that is read again"
+
+
+def an_earlier(spec: Conversion, before: Tars, now: Tars, folder: str) -> Earlier:
+    """What a conversion of other inputs published."""
+    sizes = SizesFile(os.path.join(folder, "sizes"), spec)
+    for number, (name, found) in enumerate(before):
+        sizes.add(InputReport(len(found)), indexed(spec, number, found, name)[0])
+    shards = planned(spec, before)
+    entries = [ShardEntry(f"{s.lane}-{s.number}", s.records, s.size, "crc32c:00000000") for s in shards]
+    then, present = ([ObjectInfo(name, 1, "1") for name, _ in each] for each in (before, now))
+    manifest = Manifest({}, then, entries, sizes=digest(sizes.close()))
+    plan: Any = SimpleNamespace(conversion=spec, work=spec, inputs=present)
+    file = BytesIO(Path(folder, "sizes").read_bytes())
+    return Earlier(manifest, file, plan, lambda shard: f"{shard.lane}-{shard.number}", lambda entry: True)

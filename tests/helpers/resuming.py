@@ -40,7 +40,8 @@ def final(folder: Path) -> dict[str, bytes]:
     """What stands under final names: all but working folders; a file that goes away meanwhile is left out."""
     found = {}
     for path in sorted(folder.rglob("*")):
-        if not any(part.startswith(".") for part in path.relative_to(folder).parts):
+        *above, name = path.relative_to(folder).parts
+        if not any(part.startswith(".") for part in above) and (not name.startswith(".") or name.endswith(".sizes")):
             with contextlib.suppress(FileNotFoundError, IsADirectoryError):
                 found[str(path.relative_to(folder))] = path.read_bytes()
     return found

@@ -261,6 +261,11 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
+def visible(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, without hidden ones, such as the sizes that are published for `--update`."""
+    return {name: data for name, data in tree(folder).items() if not name.startswith(".") and "/." not in name}
+
+
 def shards_in(folder: Path, pattern: str = "*.record") -> list[Path]:
     """Output shards in number order."""
 
