@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import prod
@@ -31,27 +33,26 @@ T = TypeVar("T")
 
 
 class Rows(Sequence[T], Generic[T]):
-    """The rows of a table that JSON has as columns; each is made when it is used, as there may be a million.
+    """A list of objects in JSON as rows, each made when it is used, as there may be a million.
 
     Args:
-        make: makes a row of its values.
-        columns: the values of all rows, column by column; as many in each.
+        make: makes a row of an object.
+        objects: the objects.
     """
 
-    def __init__(self, make: Callable[..., T], columns: Sequence[Sequence[Any]]) -> None:
+    def __init__(self, make: Callable[[dict[str, Any]], T], objects: list[dict[str, Any]]) -> None:
         self._make = make
-        self._columns = columns
+        self._objects = objects
 
     def __len__(self) -> int:
-        return len(self._columns[0])
+        return len(self._objects)
 
     def __getitem__(self, number: Any) -> Any:
-        if isinstance(number, slice):
-            return [*map(self._make, *(column[number] for column in self._columns))]
-        return self._make(*(column[number] for column in self._columns))
+        found = self._objects[number]
+        return [*map(self._make, found)] if isinstance(found, list) else self._make(found)
 
     def __iter__(self) -> Iterator[T]:
-        return map(self._make, *self._columns)
+        return map(self._make, self._objects)
 
 
 class Value(NamedTuple):
@@ -108,12 +109,19 @@ def check(value: Any, rule: Rule, path: str = "") -> None:
 
 
 def _all_fit(values: list[Any], rule: Rule) -> bool:
-    """Whether all items of a list are certainly accepted."""
+    """Whether all items of a long list are certainly accepted; objects are looked at key by key."""
     if isinstance(rule, Value):
         return rule.all_fit(values)
     if isinstance(rule, tuple):
         return _all_fit([value for value in values if value is not None], rule[1])
-    return False
+    if isinstance(rule, list) or str in rule or not _are(dict, values):
+        return False
+    for key, inner in rule.items():
+        name = str(key).removesuffix("?")
+        found = [value[name] for value in values if name in value]
+        if not (name != key or len(found) == len(values)) or not _all_fit(found, inner):
+            return False
+    return True
 
 
 def _check_object(value: Any, rule: dict[str | type[str], Rule], path: str) -> None:
@@ -186,21 +194,15 @@ _DIGEST: Final = _matching("crc32c:[0-9a-f]{8}", "crc32c: and eight hexadecimal 
     all_fit=lambda values: _are(str, values) and bool(re.fullmatch("(crc32c:[0-9a-f]{8},)*", ",".join([*values, ""])))
 )
 _LOOK: Final[dict[str | type[str], Rule]] = {"dtype": _DTYPE, "shape": [(None, _COUNT)], "encoding": _one_of(*_DTYPES)}
-_INPUTS: Final[Rule] = {"name": [_NAME], "size": [(None, _COUNT)], "version": [(None, _NAME)]}
-_SHARDS: Final[Rule] = {
-    "path": [_BELOW],
-    "records": [_COUNT],
-    "bytes": [_COUNT],
-    "digest": [_DIGEST],
-    "split?": [_NAME],
-}
+_INPUT: Final[Rule] = {"name": _NAME, "size": (None, _COUNT), "version": (None, _NAME)}
+_SHARD: Final[Rule] = {"path": _BELOW, "records": _COUNT, "bytes": _COUNT, "digest": _DIGEST, "split?": _NAME}
 MANIFEST: Final[Rule] = {
     "spec": {
         "output": {"path": _BELOW, "compression?": _one_of("none", "gzip")},
         "input?": {"fields?": {}},
     },
-    "inputs": _INPUTS,
-    "shards": _SHARDS,
+    "inputs": [_INPUT],
+    "shards": [_SHARD],
     "features": {str: {**_LOOK, "count?": _COUNT}},
     "skipped": {"samples": _COUNT, "members": {str: _COUNT}},
     "totals?": {"inputs?": _COUNT, "shards?": _COUNT, "records?": _COUNT, "bytes?": _COUNT},
@@ -239,10 +241,20 @@ def shape_features(name: str, features: Mapping[str, Mapping[str, Any]]) -> list
     return axes if features[name]["encoding"] == "raw" and all(axis in features for axis in axes) else []
 
 
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Keep the garbage collector from looking again and again through millions of entries that are being made."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
 VERSION: Final = 1
 _AT_ONCE: Final = 1000
-_INPUT: Final = ("name", "size", "version")
-_SHARD: Final = ("path", "records", "bytes", "digest", "split")
 
 
 class ShardEntry(NamedTuple):
@@ -328,19 +340,19 @@ class Manifest:
         return b"".join(self.lines())
 
     def lines(self) -> Iterator[bytes]:
-        """The document, in a line for each key."""
+        """The document: a line for each key, and for each input and shard."""
         mark = "{"
         for key, value in self._items():
-            yield f"{mark}\n{json.dumps(key)}: {json.dumps(value)}".encode()
+            yield f"{mark}\n{json.dumps(key)}: ".encode()
+            yield from map(str.encode, _listed(value) if key in ("inputs", "shards") else [json.dumps(value)])
             mark = ","
         yield b"\n}\n"
 
     def _items(self) -> Iterator[tuple[str, Any]]:
         yield "version", VERSION
         yield "spec", self.spec
-        yield "inputs", {name: [getattr(item, name) for item in self.inputs] for name in _INPUT}
-        names = [name for name in _SHARD if name != "split" or any(shard.split for shard in self.shards)]
-        yield "shards", {name: [getattr(shard, name) for shard in self.shards] for name in names}
+        yield "inputs", ({"name": item.name, "size": item.size, "version": item.version} for item in self.inputs)
+        yield "shards", (shard.to_json() for shard in self.shards)
         yield "features", self.features
         yield "totals", self.totals
         yield "skipped", self.skipped
@@ -362,8 +374,8 @@ class Manifest:
                 names the key that is wrong.
         """
         whole = _parsed(data, path)
-        inputs: Sequence[ObjectInfo] = _rows(ObjectInfo, whole["inputs"], _INPUT)
-        shards: Sequence[ShardEntry] = _rows(ShardEntry, whole["shards"], _SHARD)
+        inputs = Rows(_input, whole["inputs"])
+        shards = Rows(_shard, whole["shards"])
         described = whole["features"], whole["skipped"], whole.get("documents", [])
         return cls(whole["spec"], inputs, shards, *described, whole.get("sizes"), whole.get("totals", {}))
 
@@ -383,7 +395,8 @@ def _parsed(data: bytes, path: str) -> dict[str, Any]:
     """A document as JSON, which is checked."""
 
     try:
-        whole = json.loads(data)
+        with without_collection():
+            whole = json.loads(data)
     except (ValueError, RecursionError):
         whole = None
     if not isinstance(whole, dict) or "version" not in whole:
@@ -394,26 +407,29 @@ def _parsed(data: bytes, path: str) -> dict[str, Any]:
         raise DamagedShardError(message, kind="manifest", shard=path, hint="upgrade tar2tf, or convert again")
     try:
         check(whole, MANIFEST)
-        for name in ("inputs", "shards"):
-            _check_columns(name, whole[name])
     except ValueError as error:
         message, hint = f"is a damaged manifest: {error}", "restore it from a copy, or convert again"
         raise DamagedShardError(message, kind="manifest", shard=path, hint=hint) from None
     return whole
 
 
-def _check_columns(name: str, columns: dict[str, list[Any]]) -> None:
-    """Raise a ValueError if one column of a table is longer than another."""
-    first, *others = columns
-    for other in others:
-        if len(columns[other]) != len(columns[first]):
-            lengths = f"{len(columns[other])} values, but {name}.{first} {len(columns[first])}"
-            raise ValueError(f"{name}.{other} has {lengths}")
+def _listed(items: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """A list with a line for each item."""
+    mark = "["
+    for item in items:
+        yield f"{mark}\n {json.dumps(item)}"
+        mark = ","
+    yield "[]" if mark == "[" else "\n]"
 
 
-def _rows(make: Callable[..., T], table: dict[str, list[Any]], names: Sequence[str]) -> Rows[T]:
-    """The rows of a table."""
-    return Rows(make, [table[name] if name in table else [None] * len(table[names[0]]) for name in names])
+def _input(item: dict[str, Any]) -> ObjectInfo:
+    """An input that a manifest describes."""
+    return ObjectInfo(item["name"], item["size"], item["version"])
+
+
+def _shard(item: dict[str, Any]) -> ShardEntry:
+    """A shard that a manifest describes."""
+    return ShardEntry(item["path"], item["records"], item["bytes"], item["digest"], item.get("split"))
 
 
 def digest(crc: int) -> str:

@@ -6,14 +6,12 @@ is removed.
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.conversion.existing import Decision, Destination, decide, find_finished
-from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
+from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest, without_collection
 from tar2tf_cli.conversion.sharding import Shard, ShardReport
 from tar2tf_cli.conversion.spool import Part
 from tar2tf_cli.conversion.update import SizesFile
@@ -80,7 +78,7 @@ class Publisher:
         if self.up_to_date:
             return
         self._working_folder.lock()
-        with _without_collection():
+        with without_collection():
             self._decision = decision = decide(self._destination, self._working_folder)
         if decision.error:
             raise decision.error
@@ -299,15 +297,3 @@ class Publisher:
             file.sync()
         self._sink.publish(part, path)
         self._sink.flush([self._destination.root])
-
-
-@contextlib.contextmanager
-def _without_collection() -> Iterator[None]:
-    """Keep the garbage collector from looking again and again through millions of entries that are being made."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()

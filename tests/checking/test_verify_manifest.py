@@ -20,7 +20,6 @@ from checked import (
     edit,
     faults_of,
     flipped,
-    list_no_more,
     manifest_of,
     some_members,
     write,
@@ -87,7 +86,7 @@ def test_a_shard_that_the_manifest_does_not_list_is_a_stray(out: Path, run: Call
 
 def test_a_gap_in_the_manifest_itself_is_found(out: Path, run: Callable[..., Ran]) -> None:
     (out / "photos-2.record").unlink()
-    path = edit(manifest_of(out), lambda whole: list_no_more(whole, 1))
+    path = edit(manifest_of(out), lambda whole: whole["shards"].pop(1))
     assert ("photos-2.record", "missing", "gap") in faults_of(run(path, "--json"))
 
 
@@ -138,8 +137,8 @@ def change_feature(name: str, **described: Any) -> Callable[[dict[str, Any]], ob
             "count",
             "total of records is 25, but its shards have 24",
         ),
-        (lambda whole: whole["shards"]["digest"].__setitem__(0, "crc32c:00000000"), "digest", "crc32c:00000000"),
-        (lambda whole: whole["shards"]["records"].__setitem__(0, 5), "count", "6 records, but 5 in the manifest"),
+        (lambda whole: whole["shards"][0].update(digest="crc32c:00000000"), "digest", "crc32c:00000000"),
+        (lambda whole: whole["shards"][0].update(records=5), "count", "6 records, but 5 in the manifest"),
     ],
 )
 def test_a_manifest_that_says_something_else_is_found(
@@ -158,9 +157,8 @@ def test_a_manifest_that_says_something_else_is_found(
         b"[]",
         b"{}",
         b'{"version": 99}',
-        b'{"version": 1, "spec": {}, "inputs": {}, "shards": {}, "features": {}, "skipped": {}}',
-        b'{"version": 1, "spec": {}, "inputs": {},'
-        b' "shards": {"path": [1], "records": [1], "bytes": [1], "digest": [""]},'
+        b'{"version": 1, "spec": {}, "inputs": [], "shards": [], "features": {}, "skipped": {}}',
+        b'{"version": 1, "spec": {}, "inputs": [], "shards": [{"path": 1, "records": 1, "bytes": 1, "digest": ""}],'
         b' "features": {}, "skipped": {}}',
         b'{"version": 1, "spec": {}, "inputs": [], "shards": 3, "features": [], "skipped": {}}',
     ],

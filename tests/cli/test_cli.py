@@ -75,14 +75,13 @@ def test_verbose_names_each_shard(bucket: Path, tmp_path: Path) -> None:
 def test_json_is_one_document_on_stdout(bucket: Path, tmp_path: Path) -> None:
     command = [bucket, "-o", tmp_path / "train-<>.record", "--records-per-shard", "100", "--json"]
     first, second = json.loads(convert(*command).stdout), json.loads(convert(*command, "-q").stdout)
-    columns = json.loads((tmp_path / "train-manifest.json").read_text())["shards"]
     assert first == {
         "manifest": str(tmp_path / "train-manifest.json"),
         "up_to_date": False,
         "inputs": 4,
         "records": 246,
         "bytes": sum(sizes(shards_in(tmp_path))),
-        "shards": [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
+        "shards": json.loads((tmp_path / "train-manifest.json").read_text())["shards"],
         "skipped": {"samples": 0, "members": {}},
     }
     assert second == {**first, "up_to_date": True}

@@ -29,13 +29,13 @@ from shards import (
     children,
     convert,
     end,
+    every_file,
     is_running,
     members,
     samples,
     shards_in,
     start,
     tar2tf,
-    tree,
     wait_until,
     write_tar,
 )
@@ -95,7 +95,7 @@ def test_whatever_stands_under_a_final_name_is_whole_and_never_changes(
     look()
     assert not wrong
     assert len(seen) > 3
-    assert tree(out) == expected
+    assert every_file(out) == expected
 
 
 @pytest.mark.on_disk
@@ -115,7 +115,7 @@ def test_a_full_disk_is_told_and_the_same_command_continues(
     assert "same command" in done.stderr
     assert_whole(final(tmp_path), undisturbed(way))
     assert tar2tf(*command).returncode == 0
-    assert tree(tmp_path) == undisturbed(way)
+    assert every_file(tmp_path) == undisturbed(way)
 
 
 @pytest.mark.on_disk
@@ -228,10 +228,10 @@ def test_a_run_killed_at_random_moments_continues_to_the_same_bytes(
             kills += 1
         else:  # a run that continues makes fewer calls
             assert process.returncode == 0, stderr
-            assert tree(out) == expected
+            assert every_file(out) == expected
             shutil.rmtree(out)
     assert tar2tf(*command).returncode == 0
-    assert tree(out) == expected, "the same bytes, and no working folder is left"
+    assert every_file(out) == expected, "the same bytes, and no working folder is left"
     assert resumed, "at least one kill hit a run that had published some of its shards"
 
 
@@ -329,4 +329,4 @@ def test_ctrl_c_during_work_ends_with_130_and_the_same_command_continues(
         assert lines[0].endswith("interrupted")
         assert len(lines) == 2
     assert tar2tf(*command).returncode == 0
-    assert tree(out) == expected
+    assert every_file(out) == expected

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from checked import edit
 from planning import conversion, indexed
 from properties import example_count
-from shards import samples, tar2tf, tree, write_tar
+from shards import every_file, samples, tar2tf, write_tar
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
@@ -94,7 +94,7 @@ class Place:
         self.same = {path.name for path in self.out.rglob("*.record*") if before.get(path.name) == path.stat().st_ino}
         shutil.rmtree(self.fresh, ignore_errors=True)
         self.convert(self.fresh)
-        assert tree(self.out) == tree(self.fresh)
+        assert every_file(self.out) == every_file(self.fresh)
         return sorted(set(names))
 
 
@@ -280,7 +280,7 @@ def test_where_the_sizes_are_missing_or_wrong_everything_is_made_again(change: s
     assert SIZES in place.notes[0]
     shutil.rmtree(place.fresh, ignore_errors=True)
     place.convert(place.fresh)
-    assert tree(place.out) == tree(place.fresh)
+    assert every_file(place.out) == every_file(place.fresh)
 
 
 @pytest.mark.parametrize("column", ["records", "bytes"])
@@ -294,7 +294,7 @@ def test_sizes_that_do_not_add_up_to_the_shards_are_not_believed(column: str, tm
     place.convert(update=True)
     assert f"{SIZES} does not have the sizes of its records" in place.notes[0]
     place.convert(place.fresh)
-    assert tree(place.out) == tree(place.fresh)
+    assert every_file(place.out) == every_file(place.fresh)
 
 
 def test_sizes_take_a_few_bytes_a_record_and_go_with_the_manifest_they_belong_to(tmp_path: Path) -> None:
@@ -353,7 +353,7 @@ def test_more_tars_on_the_command_line_are_more_inputs_and_not_other_options(
                 assert f"updating: {added}" in done.stderr
                 assert "in 4 shards (3 kept)" in done.stderr
             tar2tf("convert", *call, "-o", f"{name}-{number}/x-<>.record", "--records-per-shard", "10")
-            assert tree(Path(name)) == tree(Path(f"{name}-{number}"))
+            assert every_file(Path(name)) == every_file(Path(f"{name}-{number}"))
 
 
 def test_a_shard_that_is_gone_or_cut_is_made_again_and_the_others_are_kept(tmp_path: Path) -> None:
@@ -378,13 +378,13 @@ def test_records_that_an_unchanged_input_did_not_have_before_are_never_left_out_
     os.utime(place.bucket / "b.tar", ns=(place.clock * 10**9,) * 2)
     edit(
         place.out / "train-manifest.json",
-        lambda whole: whole["inputs"]["size"].__setitem__(1, os.path.getsize(place.bucket / "b.tar")),
+        lambda whole: whole["inputs"][1].update(size=os.path.getsize(place.bucket / "b.tar")),
     )
     place.tar("c.tar", 200, 1)
-    before = tree(place.out)
+    before = every_file(place.out)
     with pytest.raises(SourceError, match=r"b\.tar: has other records than before"):
         place.convert(update=True)
-    assert before.items() <= tree(place.out).items()
+    assert before.items() <= every_file(place.out).items()
 
 
 def test_files_that_the_manifest_does_not_list_are_not_replaced(tmp_path: Path) -> None:
@@ -392,11 +392,11 @@ def test_files_that_the_manifest_does_not_list_are_not_replaced(tmp_path: Path) 
     place.tar("a.tar", 0)
     place.convert()
     (place.out / "train-3.record").write_text("precious")
-    before = tree(place.out)
+    before = every_file(place.out)
     place.tar("b.tar", 20)
     with pytest.raises(OutputExistsError, match=r"train-3.record: already exists, and no manifest"):
         place.convert(update=True)
-    assert tree(place.out) == before
+    assert every_file(place.out) == before
 
 
 def test_without_anything_there_an_update_is_a_first_run(tmp_path: Path) -> None:
@@ -422,7 +422,7 @@ def test_a_damaged_tar_fails_an_update_and_the_same_command_continues(workers: s
     for number in range(30):
         place.tar(f"{number:02d}.tar", number * 100)
     place.convert()
-    before = tree(place.out)
+    before = every_file(place.out)
     whole = (place.bucket / "20.tar").read_bytes()
     place.tar("05.tar", 5000, 11)
     (place.bucket / "20.tar").write_bytes(whole[:3000])
@@ -430,7 +430,7 @@ def test_a_damaged_tar_fails_an_update_and_the_same_command_continues(workers: s
     done = tar2tf(*command, "--update")
     assert done.returncode == 3
     assert "20.tar" in done.stderr
-    assert before.items() <= tree(place.out).items(), "what was there stays"
+    assert before.items() <= every_file(place.out).items(), "what was there stays"
     place.tar("20.tar", 2000)
     done = tar2tf(*command, "--update", "--json")
     assert done.returncode == 0, done.stderr
@@ -439,7 +439,7 @@ def test_a_damaged_tar_fails_an_update_and_the_same_command_continues(workers: s
     assert document["kept"] > 3
     assert f"in {len(document['shards'])} shards ({document['kept']} kept)" in done.stderr
     place.convert(place.fresh)
-    assert tree(place.out) == tree(place.fresh)
+    assert every_file(place.out) == every_file(place.fresh)
 
 
 def test_faulty_samples_of_unread_inputs_still_count(tmp_path: Path) -> None:

@@ -171,14 +171,14 @@ def test_the_manifest_says_what_was_written(inputs: Callable[[str], Path], tmp_p
     bucket = inputs("mixed")
     convert(bucket, "-o", tmp_path / "train-<>.record", "--max-shard-size", "20kB")
     manifest = json.loads((tmp_path / "train-manifest.json").read_bytes())
-    assert manifest["inputs"]["name"] == sorted(path.name for path in bucket.iterdir())
-    assert manifest["inputs"]["size"] == sizes(sorted(bucket.iterdir()))
+    assert [entry["name"] for entry in manifest["inputs"]] == sorted(path.name for path in bucket.iterdir())
+    assert [entry["size"] for entry in manifest["inputs"]] == sizes(sorted(bucket.iterdir()))
     shards = shards_in(tmp_path)
-    assert [tmp_path / path for path in manifest["shards"]["path"]] == shards
-    assert manifest["shards"]["bytes"] == sizes(shards)
-    assert manifest["shards"]["records"] == [len(records(shard)) for shard in shards]
+    assert [tmp_path / entry["path"] for entry in manifest["shards"]] == shards
+    assert [entry["bytes"] for entry in manifest["shards"]] == sizes(shards)
+    assert [entry["records"] for entry in manifest["shards"]] == [len(records(shard)) for shard in shards]
     digests = [f"crc32c:{google_crc32c.value(shard.read_bytes()):08x}" for shard in shards]
-    assert manifest["shards"]["digest"] == digests
+    assert [entry["digest"] for entry in manifest["shards"]] == digests
     totals = {"inputs": 6, "shards": len(shards), "records": 148, "bytes": sum(sizes(shards))}
     assert manifest["totals"] == totals
     assert {name: feature["count"] for name, feature in manifest["features"].items()} == {

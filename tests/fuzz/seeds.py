@@ -25,7 +25,7 @@ def an_example() -> bytes:
 
 
 def a_manifest() -> bytes:
-    shards = {"path": ["x-0.record"] * 2, "records": [1, 1], "bytes": [30, 30], "digest": ["crc32c:00000000"] * 2}
+    shard = {"path": "x-0.record", "records": 1, "bytes": 30, "digest": "crc32c:00000000"}
     features = {
         "n": {"dtype": "int64", "shape": [], "encoding": "int64", "count": 1},
         "a": {"dtype": "float32", "shape": [None, 3], "encoding": "raw", "count": 1},
@@ -34,8 +34,8 @@ def a_manifest() -> bytes:
     whole = {
         "version": 1,
         "spec": {"input": {"bucket": "in"}, "output": {"path": "x-<number>.record", "max_shard_size": 100}},
-        "inputs": {"name": ["a.tar"], "size": [10240], "version": ["1"]},
-        "shards": {**shards, "split": ["val", "train"]},
+        "inputs": [{"name": "a.tar", "size": 10240, "version": "1"}],
+        "shards": [shard, {**shard, "split": "train"}],
         "features": features,
         "totals": {"inputs": 1, "shards": 2, "records": 2, "bytes": 60},
         "skipped": {"samples": 0, "members": {}},

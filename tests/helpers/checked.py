@@ -121,12 +121,6 @@ def manifest_of(out: Path) -> Path:
     return out / "photos-manifest.json"
 
 
-def list_no_more(whole: dict[str, Any], number: int) -> None:
-    """Remove a shard from a manifest's list."""
-    for column in whole["shards"].values():
-        del column[number]
-
-
 def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
     document = json.loads(path.read_bytes())
     change(document)

@@ -21,9 +21,9 @@ from shards import (
     Process,
     children,
     end,
+    every_file,
     start,
     tar2tf,
-    tree,
     wait_until,
 )
 from tar2tf_cli.conversion import tasks as filling
@@ -201,7 +201,7 @@ class Scene:
         self.kept: list[int] = []
         self._last: dict[Path, bytes] = {}
         assert run_here(self.arguments, Ending(at_each=self._keep)) == 0, Path("log").read_text()
-        self.expected = tree(Path("out"))
+        self.expected = every_file(Path("out"))
 
     def _keep(self, number: int) -> None:
         """Keep what a kill at this call would leave, if that differs from what one at the call before would."""
@@ -228,7 +228,7 @@ class Scene:
     def goes_on(self, where: str) -> None:
         """The same command comes to the same bytes."""
         assert run_here(self.arguments) == 0, f"{where}: " + Path("log").read_text()
-        assert tree(Path("out")) == self.expected, f"{where}: {tree(Path('out')).keys()}"
+        assert every_file(Path("out")) == self.expected, f"{where}: {every_file(Path('out')).keys()}"
 
 
 def kill_at_each_call(scene: Scene) -> None:

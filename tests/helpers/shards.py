@@ -257,13 +257,13 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = SECONDS
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder, hidden ones too, by path."""
+    """Every file below a folder by path: hidden ones, too, apart from the sizes that are published for `--update`."""
+    return {name: data for name, data in every_file(folder).items() if not name.endswith(".sizes")}
+
+
+def every_file(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, by path."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-def visible(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder, without hidden ones, such as the sizes that are published for `--update`."""
-    return {name: data for name, data in tree(folder).items() if not name.startswith(".") and "/." not in name}
 
 
 def shards_in(folder: Path, pattern: str = "*.record") -> list[Path]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from shards import start, tar2tf, visible, wait_until
+from shards import start, tar2tf, tree, wait_until
 from sources import read_all, tar_of
 from tar2tf_cli.conversion.existing import Claim
 from tar2tf_cli.conversion.plan import make_plan
@@ -161,7 +161,7 @@ class RemoteSinkSuite(SinkSuite):
         if not out.exists():
             done = tar2tf("convert", shards, "-o", out / "t-<>.record", "--records-per-shard", limit, *options)
             assert done.returncode == 0, done.stderr
-        return visible(out)
+        return tree(out)
 
     @pytest.mark.parametrize("template", ["t-<>.record", "t-<000>-of-<total>.record"])
     def test_converting_to_a_bucket_gives_what_it_gives_in_a_folder(
@@ -171,7 +171,7 @@ class RemoteSinkSuite(SinkSuite):
         for target in (str(out), place):
             done = tar2tf("convert", shards, "-o", f"{target}/{template}", "--records-per-shard", "50", "--index")
             assert done.returncode == 0, done.stderr
-        expected = visible(out)
+        expected = tree(out)
         assert len(expected) == 11
         assert self.objects(place) == expected
         assert not os.listdir(tmp_path / "cache" / "tar2tf")

@@ -22,7 +22,7 @@ def test_convert_takes_files_in_the_order_given(tars: list[Path], tmp_path: Path
     convert(*given, "-o", tmp_path / "x.record")
     assert contents(tmp_path / "x.record") == samples_of(*given)
     named = json.loads((tmp_path / "x-manifest.json").read_text())["inputs"]
-    assert named["name"] == list(map(str, given))
+    assert [item["name"] for item in named] == list(map(str, given))
 
 
 def test_convert_takes_files_and_folders_together(tars: list[Path], tmp_path: Path) -> None:

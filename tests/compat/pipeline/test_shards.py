@@ -153,7 +153,7 @@ def test_shards_of_tars_by_several_paths_and_of_gzip(tmp_path: Path) -> None:
     pipeline.to_tf_record(tmp_path / "out" / "t-<>.record", records_per_shard=15).do()
     assert keys(*shards_in(tmp_path / "out")) == [key for first in (0, 50) for key, _ in samples(20, first=first)]
     entries = load(tmp_path / "out", "t-manifest.json")["inputs"]
-    assert [*zip(entries["name"], entries["size"], strict=True)] == [(str(path), path.stat().st_size) for path in parts]
+    assert [(entry["name"], entry["size"]) for entry in entries] == [(str(path), path.stat().st_size) for path in parts]
 
 
 def test_functions_run_in_worker_processes_for_tars_and_here_for_one_worker(small: Path, tmp_path: Path) -> None:

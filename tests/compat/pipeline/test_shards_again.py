@@ -127,7 +127,7 @@ def test_streams_and_a_first_stage_of_ones_own_are_no_no_op(tmp_path: Path) -> N
         out = tmp_path / make.__name__ / "t-<>.record"
         make().to_tf_record(out, records_per_shard=8, num_workers=2).do()
         assert keys(*shards_in(out.parent)) == [key for key, _ in samples(30)]
-        assert load(out.parent, "t-manifest.json")["inputs"]["version"][0] is None
+        assert load(out.parent, "t-manifest.json")["inputs"][0]["version"] is None
         with pytest.raises(OutputExistsError, match="cannot tell"):
             make().to_tf_record(out, records_per_shard=8).do()
         before = tree(out.parent)
