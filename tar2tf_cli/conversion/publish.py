@@ -6,6 +6,7 @@ is removed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -270,7 +271,7 @@ class Publisher:
         for suffix in suffixes:
             if not suffix or self._sink.part_size(part + suffix) is not None:
                 final = path + suffix
-                self._sink.publish(part + suffix, final, replaces=os.path.normpath(final) in self._takeover.found)
+                self._sink.publish(part + suffix, final, replaces=os.path.normpath(final) in self._decision.replaceable)
 
     def _begin_to_replace(self) -> None:
         """Remove an older manifest, which would be wrong from here on."""

@@ -289,7 +289,7 @@ def test_sizes_that_do_not_add_up_to_the_shards_are_not_believed(column: str, tm
     for name in "abc":
         place.tar(f"{name}.tar", ord(name))
     place.convert()
-    edit(place.out / "train-manifest.json", lambda whole: whole["shards"][column].__setitem__(1, 9))
+    edit(place.out / "train-manifest.json", lambda whole: whole["shards"][1].update({column: 9}))
     place.tar("d.tar", 500)
     place.convert(update=True)
     assert f"{SIZES} does not have the sizes of its records" in place.notes[0]
