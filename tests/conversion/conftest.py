@@ -13,9 +13,9 @@ from resuming import (
 )
 from shards import (
     convert,
+    every_file,
     large_shards,
     small_shards,
-    tree,
 )
 
 
@@ -38,7 +38,7 @@ def undisturbed(bucket: Path, tmp_path_factory: pytest.TempPathFactory) -> Calla
     def made(way: str) -> dict[str, bytes]:
         if not (root / way).exists():
             convert(bucket, "-o", root / way / "train-<>.record", *WAYS[way])
-        return tree(root / way)
+        return every_file(root / way)
 
     return made
 

@@ -23,6 +23,7 @@ from shards import (
     contents,
     convert,
     end,
+    every_file,
     mixed_shards,
     samples,
     samples_of,
@@ -277,7 +278,7 @@ def test_the_same_command_twice_at_once_comes_to_the_same_bytes(
             end(process)
     assert [process.returncode for process in processes] == [0, 0, 0], texts
     assert sum("up to date" in text for text in texts) == 2
-    assert tree(tmp_path) == undisturbed("direct")
+    assert every_file(tmp_path) == undisturbed("direct")
 
 
 def test_a_second_run_on_an_output_that_is_being_written_says_so(small: Path, tmp_path: Path) -> None:
