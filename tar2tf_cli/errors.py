@@ -301,6 +301,8 @@ def machine_error(error: BaseException) -> MachineError | None:
         return _lacking("out of memory", _FREE_MEMORY)
     if isinstance(error, BlockingIOError) or (isinstance(error, RuntimeError) and "start new thread" in str(error)):
         return _lacking("no further thread or process can be started", _RAISE_PROCESSES)
+    if type(error).__name__ == "PanicException":  # of a library in Rust, which no import gives
+        return _lacking(f"a library ended: {error}", _RAISE_PROCESSES)
     if isinstance(error, OSError) and error.errno in _REMEDIES:
         named = f"{error.filename}: " if error.filename else ""
         return _lacking(f"{named}{error.strerror}", _REMEDIES[error.errno])

@@ -72,14 +72,14 @@ def whole_number(least: int | None = None, most: int | None = None) -> Rule[int]
     return check
 
 
-def seconds(value: Any, label: str) -> float:
-    """Accept a number of seconds, 0 or more."""
+def seconds(value: Any, label: str, unit: str = "seconds") -> float:
+    """Accept a number of seconds, or of another unit, 0 or more."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         number = -1
     if isinstance(value, bool) or not number >= 0:
-        raise ValueError(f"{label} must be a number of seconds, 0 or more, not {value!r}")
+        raise ValueError(f"{label} must be a number of {unit}, 0 or more, not {value!r}")
     return number
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from typing import Final, TypedDict
 
 from tar2tf_cli.errors import UsageError
@@ -69,6 +70,8 @@ def server_of(url: str) -> str:
 
 _RETRY_FOR: Final = 60.0
 _VARIABLE: Final = "TAR2TF_RETRY_FOR"
+_MIN_RATE: Final = 1000.0
+_RATE_VARIABLE: Final = "TAR2TF_MIN_RATE"
 
 
 class Reach(TypedDict, total=False):
@@ -92,6 +95,12 @@ def seconds_in(variable: str, otherwise: float) -> float:
         UsageError: when it is not a number of seconds.
     """
     return accepted(seconds, os.environ.get(variable) or otherwise, variable)
+
+
+def min_rate() -> float:
+    """Return how many bytes a second a transfer must make, or it counts as one that makes no progress."""
+    rule = partial(seconds, unit="bytes a second")
+    return accepted(rule, os.environ.get(_RATE_VARIABLE) or _MIN_RATE, _RATE_VARIABLE)
 
 
 def wanted_retry_for(given: float | None) -> float:

@@ -60,7 +60,7 @@ def tls() -> tuple[bool | str, tuple[str, str] | None]:
         UsageError: when a file does not exist.
     """
     authority, certificate, key = map(network.file_of, ("AIS_CLIENT_CA", "AIS_CRT", "AIS_CRT_KEY"))
-    skip = os.environ.get("AIS_SKIP_VERIFY_CRT", os.environ.get("AIS_SKIP_VERIFY", ""))
+    skip = os.environ.get("AIS_SKIP_VERIFY_CRT") or os.environ.get("AIS_SKIP_VERIFY") or ""
     verify = False if skip.lower() in _TRUE else authority or True
     return verify, (certificate, key) if certificate and key else None
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, NoReturn
 from urllib.parse import urlsplit
 
-from tar2tf_cli.errors import SourceError, Tar2tfError, UsageError, changed
+from tar2tf_cli.errors import SourceError, Tar2tfError, UsageError, changed, machine_error
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores import retries as network
 from tar2tf_cli.stores.base import ObjectInfo
@@ -316,6 +316,7 @@ def region_of(bucket: str) -> dict[str, str]:
     return {}
 
 
+_CLOUDS: Final = ("AWS_", "AZURE_", "GOOGLE_", "STORAGE_", "SSL_CERT_")
 _PAGE: Final = 1000
 _BEGINNING: Final = 1 << 10  # bytes in which a listing says what it is
 _PART: Final = 64 << 20
@@ -342,6 +343,7 @@ class CloudStore(Store):
     endpoints: ClassVar[tuple[str, ...]]
     one_put: ClassVar[int]
     lists_blindly: ClassVar[bool] = True
+    reads_blindly = True
 
     def __init__(self, bucket: str, endpoint: str | None = None) -> None:
         name, _, folder = bucket.partition("://")[2].strip("/").partition("/")
@@ -365,12 +367,18 @@ class CloudStore(Store):
         return self._connect(timeout=timedelta(minutes=minutes))
 
     def _connect(self, **timeouts: timedelta) -> Any:
+        for variable in [name for name, value in os.environ.items() if not value and name.startswith(_CLOUDS)]:
+            del os.environ[variable]  # obstore and boto3 take an empty one for an address or a file
         path = network.first_file(_CA)
         try:
             return self._trusting(path, timeouts)
         except (Tar2tfError, ModuleNotFoundError):
             raise
-        except Exception as error:
+        except BaseException as error:
+            if lacking := machine_error(error):
+                raise lacking from None
+            if not isinstance(error, Exception):
+                raise
             if path or "No CA certificates" not in str(error):
                 raise UsageError(sentence(error), shard=self.bucket, hint=self.login) from None
         return self._trusting(network.own_bundle(), timeouts)  # a small container has none
@@ -440,7 +448,7 @@ class CloudStore(Store):
             try:
                 with self._errors(self.locate(name)):
                     return _info(name, self.client.head(self.root + name))
-            except Tar2tfError:
+            except SourceError:
                 body = self.fetch(ObjectInfo(name, None, None), 0)
                 return ObjectInfo(name, body.size, body.version)
         return None
@@ -509,7 +517,11 @@ class CloudStore(Store):
             yield
         except (Tar2tfError, Transient, ModuleNotFoundError):
             raise
-        except Exception as error:
+        except BaseException as error:
+            if lacking := machine_error(error):
+                raise lacking from None
+            if not isinstance(error, Exception):
+                raise
             raise_as_ours(error, where, self._server, self.login, offset)
 
     @property

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final, NoReturn
 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.spec.urls import server_of
-from tar2tf_cli.stores.retries import LEAST, NOT_TLS, Transient, wrong_scheme
+from tar2tf_cli.stores.retries import NOT_TLS, Transient, wrong_scheme
 
 
 def _imported() -> Any:
@@ -185,7 +185,8 @@ class Response:
         easy: libcurl's handle, which describes the request.
         url: where it goes.
         body: the file that is sent, if any.
-        wait: seconds with less than `LEAST` bytes after which the server counts as stalled.
+        wait: seconds with fewer bytes than `least` after which the server counts as stalled.
+        least: how many bytes are progress.
         most: how many bytes of the body may be held; with more, the request fails.
         follows: whether libcurl goes where a server redirects to.
         tls_hint: what to do when a certificate is rejected.
@@ -205,6 +206,7 @@ class Response:
         body: BinaryIO | None,
         *,
         wait: float,
+        least: int,
         most: int,
         follows: bool,
         tls_hint: str,
@@ -216,6 +218,7 @@ class Response:
         self._easy: Any = easy
         self._url = url
         self._wait = wait
+        self._least = least
         self._most = most
         self._follows = follows
         self._tls_hint = tls_hint
@@ -345,7 +348,7 @@ class Response:
     def _take(self, data: bytes) -> int:
         self._moved = True
         self._came += len(data)
-        if self._came >= LEAST:
+        if self._came >= self._least:
             self._progress()
         self._pieces.append(data)
         self._held += len(data)
@@ -367,5 +370,5 @@ class Response:
     def _raise(self) -> NoReturn:
         """Raise the error of a request that failed."""
         assert self._failure
-        slow = f"fewer than {LEAST:,} bytes came in {self._waited:.0f} s"
+        slow = f"fewer than {self._least:,} bytes came in {self._waited:.0f} s"
         raise_as_ours(*self._failure, self.server, self._tls_hint, stalled=slow if self._came else "no answer in time")

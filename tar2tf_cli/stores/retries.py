@@ -18,15 +18,13 @@ from typing import Any, Final, TypeVar
 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.events import waiting
+from tar2tf_cli.spec.urls import min_rate
 
 CONNECT_SECONDS: Final = 5.0
 """Seconds that connecting may take."""
 
 READ_SECONDS: Final = 10.0
 """Seconds without data after which a server counts as stalled."""
-
-LEAST: Final = 1000
-"""Bytes that are progress; fewer in `READ_SECONDS` are as good as none."""
 
 
 def wrong_scheme(server: str, speaks: str) -> SourceError:
@@ -169,12 +167,16 @@ class Patience:
     def __init__(self, seconds: float, pause: Callable[[float], object] = time.sleep) -> None:
         self._seconds = seconds
         self._pause = pause
+        self._rate = min_rate()
         self._failures = 0
         self._began = 0.0
+        self._bytes = 0  # that came since the last failure
+        self._lasted = 0.0  # seconds spent on them, with the pause before
 
-    def renew(self) -> None:
-        """Start afresh, since there was progress."""
-        self._failures = 0
+    def received(self, size: int, seconds: float) -> None:
+        """Note how many bytes came in how many seconds; more than the least rate since the last failure is progress."""
+        self._bytes += size
+        self._lasted += seconds
 
     def wait(self, fault: Transient, **where: Any) -> None:
         """Pause before the next attempt.
@@ -183,6 +185,8 @@ class Patience:
             SourceError: when the time is up, or would be before the server wants to be asked again.
         """
         now = time.monotonic()
+        if self._bytes > self._rate * self._lasted:
+            self._failures = 0
         if not self._failures:
             self._began = now
         self._failures += 1
@@ -193,7 +197,9 @@ class Patience:
             what = f"{where.get('shard', '')}: {self._server(fault, where)}{fault}".lstrip(": ")
             waiting(f"{what}; trying again for {left:.0f} s, Ctrl-C ends it")
         pause = min(FIRST_PAUSE * 2 ** (self._failures - 1), LONGEST_PAUSE) * random.uniform(0.75, 1)
-        self._pause(min(max(pause, fault.after), left))
+        pause = min(max(pause, fault.after), left)
+        self._bytes, self._lasted = 0, pause
+        self._pause(pause)
 
     @staticmethod
     def _server(fault: Transient, where: dict[str, Any]) -> str:

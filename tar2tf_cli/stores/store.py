@@ -52,6 +52,7 @@ class Store(ABC):
         numbers: whether templates may contain `%d` and `%06d`.
         lists_versions: whether a listing has the same sizes and versions as `head`.
         exclusive: whether of two uploads of the same `absent` object only one can succeed.
+        reads_blindly: whether a body's `read` may wait for ever, as long as a byte comes now and then.
         retry_for: how many seconds failed requests are repeated without progress.
         unsigned: whether requests carry no credentials, as for public buckets.
         cluster: the address of the AIStore cluster that has the bucket; None for other buckets.
@@ -60,6 +61,7 @@ class Store(ABC):
     can_list = True
     lists_versions = True
     exclusive = False
+    reads_blindly = False
     dialect: Callable[[str], str] = staticmethod(str)
     numbers = False
     retry_for: float
@@ -171,7 +173,9 @@ class Store(ABC):
 
     def open(self, item: ObjectInfo) -> ResumingStream:
         """Return a stream of an object's bytes, which resumes after failures."""
-        return ParallelStream(partial(self._fetch, item), item, self.locate(item.name), self.retry_for)
+        return ParallelStream(
+            partial(self._fetch, item), item, self.locate(item.name), self.retry_for, watched=self.reads_blindly
+        )
 
     def _fetch(self, item: ObjectInfo, start: int, size: int | None) -> Body:
         try:

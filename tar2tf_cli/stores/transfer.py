@@ -15,10 +15,11 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import xxhash
 
-from tar2tf_cli.errors import SourceError, Tar2tfError, changed
+from tar2tf_cli.errors import SourceError, Tar2tfError, changed, machine_error
 from tar2tf_cli.formats.checksums import crc32c
+from tar2tf_cli.spec.urls import min_rate
 from tar2tf_cli.stores.base import ObjectInfo
-from tar2tf_cli.stores.retries import LEAST, Patience, Transient, in_thread
+from tar2tf_cli.stores.retries import CONNECT_SECONDS, READ_SECONDS, Patience, Transient, in_thread
 
 
 @dataclass(slots=True)
@@ -134,16 +135,18 @@ class ResumingStream:
         fetch: requests the object from an offset on, or that many bytes of it; raises `Transient` or SourceError.
         item: the object; fields that are None are taken from the first response.
         name: its name in errors.
-        retry_for: as in `Patience`; `LEAST` bytes at once are progress.
+        retry_for: as in `Patience`.
+        watched: whether to give up when a block does not come, for transfers that do not notice how slow they are.
     """
 
     BLOCK: Final = 1 << 18
     MOST_AHEAD: Final = 32  # blocks
 
-    def __init__(self, fetch: Fetch, item: ObjectInfo, name: str, retry_for: float) -> None:
+    def __init__(self, fetch: Fetch, item: ObjectInfo, name: str, retry_for: float, *, watched: bool = False) -> None:
         self._fetch = fetch
         self._closed = threading.Event()
         self._retry_for = retry_for
+        self._longest = self._longest_wait() if watched else None
         self._item = item
         self._name = name
         self._size = item.size
@@ -201,9 +204,23 @@ class ResumingStream:
             return self._blocks.get_nowait()
         except queue.Empty:
             began = time.monotonic()
-            block = self._blocks.get()
-            self._waited += time.monotonic() - began
-            return block
+        try:
+            block = self._blocks.get(timeout=self._longest)
+        except queue.Empty:
+            return self._too_slow(time.monotonic() - began)
+        self._waited += time.monotonic() - began
+        return block
+
+    def _longest_wait(self) -> float | None:
+        """How many seconds the next block may take, if all that may fail on the way does."""
+        rate = min_rate()
+        return self._retry_for + CONNECT_SECONDS + READ_SECONDS + self.BLOCK / rate if rate else None
+
+    def _too_slow(self, seconds: float) -> SourceError:
+        self._closed.set()
+        message = f"fewer than {self.BLOCK:,} bytes came in {seconds:.0f} s; gave up"
+        hint = "the same command continues when the network is faster; TAR2TF_MIN_RATE says what is fast enough"
+        return SourceError(message, shard=self._name, hint=hint)
 
     def _run(self) -> None:
         try:
@@ -216,7 +233,7 @@ class ResumingStream:
         except Tar2tfError as error:
             self._blocks.put(error)
         except BaseException as error:
-            self._blocks.put(SourceError(f"{type(error).__name__}: {error}", shard=self._name))
+            self._blocks.put(machine_error(error) or SourceError(f"{type(error).__name__}: {error}", shard=self._name))
 
     def _download(self) -> Iterator[bytes]:
         """Yield the blocks of the object in order, and compare their checksum."""
@@ -236,16 +253,19 @@ class ResumingStream:
 
     def _from(self, offset: int, end: int | None = None) -> Generator[bytes, None, None]:
         """Yield what lies between two offsets in blocks, with retries."""
-        patience = Patience(self._retry_for, self._closed.wait)
+        patience, known = Patience(self._retry_for, self._closed.wait), 0
         while not self._closed.is_set():
             try:
+                began = time.monotonic()
                 with contextlib.closing(self._attach(offset, end)) as body:
-                    self._skip_known(body, offset)
+                    self._skip_known(body, offset, known)
                     while data := body.read(self.BLOCK if end is None else min(self.BLOCK, end - offset)):
+                        patience.received(len(data), time.monotonic() - began)
                         offset += len(data)
-                        if len(data) >= LEAST:
-                            patience.renew()
+                        if self._version is None:
+                            known = crc32c(data, known)
                         yield data
+                        began = time.monotonic()
                 goal = self._size if end is None else end
                 if goal is None or offset == goal:
                     return
@@ -257,8 +277,9 @@ class ResumingStream:
 
     def _attach(self, offset: int, end: int | None) -> Body:
         """Request the rest of the object, or what comes before `end`, and check that it is still the same one."""
-        body = self._fetch(offset, None if end is None else end - offset)
-        blind = offset > 0 and body.size is None and body.version is None
+        again = offset > 0 and self._version is None  # from the beginning, as only its bytes say what it is
+        body = self._fetch(0 if again else offset, None if end is None else end - offset)
+        blind = offset > 0 and not again and body.size is None and body.version is None
         if blind or not body.is_of(self._size, self._version):
             body.close()
             if blind:
@@ -272,9 +293,9 @@ class ResumingStream:
                 self._hasher, self._checksum = made, checksum[1].lower()
         return body
 
-    def _skip_known(self, body: Body, offset: int) -> None:
-        """Discard bytes received before, as the server ignores ranges."""
-        missing = offset - body.start
+    def _skip_known(self, body: Body, offset: int, known: int) -> None:
+        """Discard bytes received before, whose CRC-32C is known if nothing else says that they are the same."""
+        missing, crc = offset - body.start, 0
         if missing < 0:
             message = f"the server returned the wrong range: asked from byte {offset:,}, got byte {body.start:,}"
             raise self._error(message, offset)
@@ -283,6 +304,10 @@ class ResumingStream:
             if not data:
                 raise Transient(f"the transfer ended after {offset - missing:,} bytes")
             missing -= len(data)
+            if self._version is None:
+                crc = crc32c(data, crc)
+        if offset and self._version is None and crc != known:
+            raise changed(self._name, offset)
 
     def _error(self, message: str, offset: int) -> SourceError:
         return SourceError(message, shard=self._name, offset=offset)

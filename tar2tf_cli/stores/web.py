@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final
 from urllib.parse import quote, unquote, urlsplit
 
 from tar2tf_cli.errors import UsageError, changed
-from tar2tf_cli.spec.urls import server_of, without_secrets
+from tar2tf_cli.spec.urls import min_rate, server_of, without_secrets
 from tar2tf_cli.stores import retries as network
 from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, TRANSIENT, Transient, check_status
@@ -64,6 +64,7 @@ class WebClient:
         self._curl = curl
         self._headers = dict(headers or {})
         connect, self._read = timeout or (network.CONNECT_SECONDS, network.READ_SECONDS)
+        self._least = max(1, int(min_rate() * self._read))
         self._tls_hint = tls_hint
         self._idle: list[Wire] = []
         self._window = Window()
@@ -81,7 +82,7 @@ class WebClient:
             pycurl.REDIR_PROTOCOLS: pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS,
             pycurl.UNRESTRICTED_AUTH: 0,
             pycurl.NETRC: pycurl.NETRC_IGNORED if logged_in else pycurl.NETRC_OPTIONAL,
-            pycurl.NETRC_FILE: os.path.expanduser(os.environ.get("NETRC", "~/.netrc")),
+            pycurl.NETRC_FILE: os.path.expanduser(os.environ.get("NETRC") or "~/.netrc"),
             **dict(zip((pycurl.SSLCERT, pycurl.SSLKEY), cert or (), strict=False)),
         }
         if verify:
@@ -169,7 +170,7 @@ class WebClient:
         if proxy and "http_proxy" not in os.environ and url[:5].lower() == "http:":
             easy.setopt(pycurl.PROXY, proxy)  # libcurl reads this one in lower case only
         file = None if isinstance(body, bytes) else body
-        limits: dict[str, Any] = {"wait": max(self._read, wait), "most": most}
+        limits: dict[str, Any] = {"wait": max(self._read, wait), "least": self._least, "most": most}
         return self._curl.Response(
             wire, easy, url, file, **limits, follows=follow, tls_hint=self._tls_hint, on_end=on_end
         )

@@ -67,7 +67,7 @@ class Server:
         stream = ParallelStream(self.fetch, ObjectInfo("x", len(DATA), self.listed), "x", 0.2)
         received = stream._blocks.get
 
-        def waiting() -> bytes | BaseException:
+        def waiting(timeout: float | None = None) -> bytes | BaseException:
             self._waits.release()
             return received()
 

@@ -73,7 +73,8 @@ class TestPatience:
         patience = Patience(0.05)
         for _ in range(4):
             patience.wait(Transient("busy"))
-            patience.renew()
+            patience.received(1_000_000, 0)
+        patience.received(1, 0)  # is next to nothing
         patience.wait(Transient("busy"))
         with pytest.raises(SourceError, match="after 2 attempts"):
             patience.wait(Transient("busy"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import signal
@@ -18,7 +19,7 @@ import pytest
 
 from servers import Forwarder, QuietHandler, cutting_proxy, nobody_listens, serving
 from sources import BIG, SourceSuite, read_all
-from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.errors import MachineError, SourceError, UsageError
 from tar2tf_cli.stores import cloud, open_source, open_store, retries
 from tar2tf_cli.stores import cloud as cloud_credentials
 from tar2tf_cli.stores import cloud as obstore_module
@@ -519,3 +520,19 @@ def test_a_proxy_that_asks_to_sign_in_is_not_an_empty_bucket(s3: str, s3_client:
         open_source("s3://no-objects", endpoint=url).list(["p-*.tar"])
     with pytest.raises(SourceError, match="is empty"):
         open_source("s3://no-objects").list([])
+
+
+class PanicException(BaseException):
+    """What pyo3 raises when a library in Rust has panicked; its own cannot be imported."""
+
+
+@pytest.mark.parametrize("lacking", [PanicException("no threads"), MemoryError(), OSError(errno.EMFILE, "too many")])
+def test_what_the_machine_lacks_is_not_retried(lacking: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Client:
+        def head(self, name: str) -> None:
+            raise lacking
+
+    monkeypatch.setattr(S3Store, "connect", lambda self: Client())
+    monkeypatch.setattr(retries, "FIRST_PAUSE", 1e9)
+    with pytest.raises(MachineError, match=r"."):
+        open_store("s3://b").look_up("x")

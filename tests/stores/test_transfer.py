@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Callable, Iterable
 
 import pytest
 
 from tar2tf_cli.errors import SourceError
-from tar2tf_cli.stores import ObjectInfo
+from tar2tf_cli.stores import ObjectInfo, transfer
 from tar2tf_cli.stores.transfer import Body, ResumingStream
 
 DATA = bytes(range(256))
@@ -86,3 +87,39 @@ def test_a_transfer_that_breaks_off_is_resumed(bodies: Callable[[], list[Body]])
 def test_a_transfer_is_not_resumed_with_what_may_be_another_object(second: Body, words: str) -> None:
     with pytest.raises(SourceError, match=words):
         read(stream([body(DATA[:100]), second], ObjectInfo("x", 256, "1")))
+
+
+@pytest.mark.usefixtures("hurry")
+@pytest.mark.parametrize("size", [256, None])
+@pytest.mark.parametrize("other", [bytes(256), DATA[:99] + b"x" + DATA[100:]])
+def test_an_object_without_version_that_was_replaced_is_no_mixture(size: int | None, other: bytes) -> None:
+    bodies = [body(DATA[:100], size=256, version=None), body(other, size=size, version=None)]
+    with pytest.raises(SourceError, match="changed while it was being read"):
+        read(stream(bodies, ObjectInfo("x", size, None)))
+
+
+def test_a_body_that_comes_byte_by_byte_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As obstore's `read` returns when it has a whole block, and waits as long as anything comes."""
+    monkeypatch.setattr(transfer, "CONNECT_SECONDS", 0)
+    monkeypatch.setattr(transfer, "READ_SECONDS", 0.1)
+    monkeypatch.setenv("TAR2TF_MIN_RATE", "1e9")
+    ended = threading.Event()
+
+    def drip(_: int) -> bytes:
+        ended.wait(30)
+        return b""
+
+    slow = Body(drip, lambda: None, 0, 256, "1")
+    reader = ResumingStream(lambda *_: slow, ObjectInfo("x", 256, "1"), "s3://b/x", 0, watched=True)
+    with pytest.raises(SourceError, match=r"s3://b/x: fewer than 262,144 bytes came in 0 s; gave up") as caught:
+        reader.read(10)
+    ended.set()
+    assert "TAR2TF_MIN_RATE" in (caught.value.hint or "")
+
+
+@pytest.mark.usefixtures("hurry")
+def test_a_little_in_each_attempt_is_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAR2TF_MIN_RATE", "1e6")
+    pieces = (body(DATA[place : place + 1], start=place) for place in range(256))
+    with pytest.raises(SourceError, match="gave up after"):
+        read(stream(pieces, ObjectInfo("x", 256, "1")))
