@@ -366,7 +366,7 @@ def _made_there(
     """What makes the records with a transformer, which is made if there is none; None if it cannot be made."""
     try:
         with contextlib.ExitStack() as stack:
-            made_of = transformer.ensure(inputs, lambda: stack.callback(transformer.delete, events))
+            made_of = transformer.make_unless_there(inputs, lambda: stack.callback(transformer.delete, events))
             if name := _unreachable(made_of, inputs):
                 hint = "rename it, or make the transformer with --comm hpull"
                 raise RemoteError(f"AIStore cannot ask a transformer for the object {name!r} with hpush", hint=hint)
@@ -469,7 +469,7 @@ class _Transformer:
         name = _unreachable(self._made_of, inputs)
         return f"the cluster's transformer cannot get the object {name!r}" if name else None
 
-    def ensure(self, inputs: Sequence[ObjectInfo], at_the_end: Callable[[], object]) -> MadeOf:
+    def make_unless_there(self, inputs: Sequence[ObjectInfo], at_the_end: Callable[[], object]) -> MadeOf:
         """Make it unless it is there, and return what it is made of.
 
         Args:
