@@ -154,9 +154,9 @@ def delete(name: str, endpoint: str | None, retry_for: float | None, as_json: bo
     \b
     tar2tf etl delete tar2tf-0123456789abcdef
     """
-    from tar2tf_cli.elsewhere.transformers import ask, remove
+    from tar2tf_cli.elsewhere.transformers import ask
 
-    ask(lambda cluster: remove(cluster, name), endpoint, retry_for)
+    ask(lambda cluster: cluster.delete(name), endpoint, retry_for)
     return _done(name, None, as_json)
 
 

@@ -145,7 +145,7 @@ class RemoteSource(ObjectSource):
         try:
             return request(self._made_of["name"], how)
         except NotRunning:
-            etl.revive(self._transformers, self._made_of)
+            self._transformers.revive(self._made_of)
             raise
 
     def check_input(self, item: ObjectInfo, size: int | None, on_bytes: Callable[[int], None] | None) -> None:
@@ -482,7 +482,7 @@ class _Transformer:
         if self._made_of:
             return self._made_of
         name = self.settings.name
-        if etl.ready(self.cluster, name, self._stage):
+        if self.cluster.is_ready(name, self._stage):
             self._made_of = self._ask(lambda: self.cluster.message(name))
             if etl.FOR_A_RUN in etl.variables_of(self._made_of):  # left by a run that was killed
                 at_the_end()
@@ -491,13 +491,13 @@ class _Transformer:
             seconds, comm = etl.object_seconds(inputs), "hpull" if _odd(inputs) else "hpush"
             how: dict[str, Any] = {"comm": comm, "init_seconds": etl.INIT_SECONDS, "seconds": seconds}
             self._made_of = etl.message(self.settings, **how, nodes=self._ask(self.cluster.nodes), for_a_run=True)
-            etl.init(self.cluster, self._made_of)
+            self.cluster.make_anew(self._made_of)
         return self._made_of
 
     def delete(self, events: Events) -> None:
         """Delete it at the end of a run."""
         try:
-            etl.delete(self.cluster, self.settings.name)
+            self.cluster.delete_if_there(self.settings.name)
         except SourceError as error:
             events.note(f"note: {error}; delete the transformer with: tar2tf etl delete {self.settings.name}")
 

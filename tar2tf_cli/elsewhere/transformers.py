@@ -1,6 +1,6 @@
 """The transformers of an AIStore cluster (its ETLs): pods beside the targets that make something of objects.
 
-Above: one request for each method, as of a store. Below: making, finding and removing those that run conversions.
+Methods without a word about retries send one request, as those of a store do.
 The API is described at https://aistore.nvidia.com/docs/etl; it needs a cluster on Kubernetes.
 """
 
@@ -54,7 +54,7 @@ class NotRunning(Transient):
 
 
 class Transformers:
-    """The transformers of a cluster; each request is sent once, as by a store.
+    """The transformers of a cluster.
 
     Args:
         store: a bucket of the cluster; only such a one has an address as its `cluster`.
@@ -107,8 +107,26 @@ class Transformers:
         self._ask("POST", f"/{name}/stop", wait=_SLOW)
 
     def delete(self, name: str) -> None:
-        """Delete a transformer, and end its pods."""
+        """Delete a transformer, and end its pods.
 
+        A proxy refuses to delete one that only targets know. When it is asked to make one of that name, which the
+        targets refuse, it knows the name from then on.
+
+        Raises:
+            RemoteError: when there is none of that name.
+        """
+        try:
+            self._delete(name)
+        except RemoteError:
+            if self.stages().get(name) != UNKNOWN:
+                raise
+            pod = {"image": "none", "command": ["false"]}
+            message = {"name": name, "communication": "hpush://", "init_timeout": "1s", "runtime": pod}
+            with suppress(RemoteError, SourceError, Transient):
+                self.make(message, 1)
+            self._delete(name)
+
+    def _delete(self, name: str) -> None:
         def request() -> None:
             self._ask("DELETE", f"/{name}", wait=_SLOW)
 
@@ -118,6 +136,81 @@ class Transformers:
             with suppress(RemoteError):
                 persist(request, _END_SECONDS, shard=self.where)
             raise
+
+    def delete_if_there(self, name: str) -> None:
+        """Delete a transformer unless it is gone, with retries.
+
+        Raises:
+            SourceError: when the cluster does not answer.
+        """
+        with suppress(RemoteError):
+            persist(lambda: self.delete(name), _END_SECONDS, shard=self.where)
+
+    def make_anew(self, message: Mapping[str, Any]) -> None:
+        """Make a transformer, with retries; one of its name that ended is deleted first.
+
+        One that Ctrl-C interrupts is deleted, too.
+
+        Args:
+            message: as from the function `message`.
+
+        Raises:
+            RemoteError: when it cannot be made, or one of that name is there.
+            SourceError: when the cluster does not answer.
+        """
+        name, asked = message["name"], False
+
+        def make() -> None:
+            nonlocal asked
+            stage = self.stages().get(name)
+            if asked and self.is_ready(name, stage):  # by another process, or the answer was lost
+                return
+            if stage in ("Aborted", UNKNOWN):
+                self.delete(name)
+            elif stage and not asked:
+                hint = f"use it as it is, or remove it with: tar2tf etl delete {name}"
+                raise self._cannot(f"the transformer {name} already exists, and is {stage}", hint)
+            asked = True
+            self.make(message, seconds_of(message["init_timeout"]))
+
+        try:
+            self.store.persist(make, shard=self.where)
+        except KeyboardInterrupt:
+            if asked:
+                self.delete_if_there(name)
+            raise
+
+    def is_ready(self, name: str, stage: str | None) -> bool:
+        """Whether a transformer is running; one that is being made is waited for.
+
+        Args:
+            name: its name.
+            stage: its stage; None when there is none of that name.
+        """
+        deadline = time.monotonic() + INIT_SECONDS
+        while stage == "Initializing" and time.monotonic() < deadline:
+            time.sleep(LOOK_SECONDS)
+            stage = self.stages().get(name)
+        return stage == "Running"
+
+    def revive(self, message: Mapping[str, Any]) -> None:
+        """Start a transformer again, one of whose pods ended; other processes may do the same at the same time.
+
+        Args:
+            message: what it was made of.
+
+        Raises:
+            Transient: when it cannot be started now.
+        """
+        name = message["name"]
+        try:
+            stage = self.stages().get(name)
+            if stage == "Aborted":
+                self.start(name)
+            elif stage is None and FOR_A_RUN in variables_of(message):
+                self.make(message, seconds_of(message["init_timeout"]))
+        except (RemoteError, SourceError) as error:
+            raise Transient(f"the transformer {name} is not running: {error.message}", self.where) from None
 
     def logs(self, name: str) -> dict[str, str]:
         """Return what the pod of each target has written, by the target's name."""
@@ -353,108 +446,6 @@ def message(
     }
 
 
-def init(transformers: Transformers, wanted: Mapping[str, Any]) -> None:
-    """Make a transformer; one of that name that ended is deleted first, and so is one that Ctrl-C interrupts.
-
-    Raises:
-        RemoteError: when it cannot be made, or one of that name is there.
-        SourceError: when the cluster does not answer.
-    """
-    name, asked = wanted["name"], False
-
-    def make() -> None:
-        nonlocal asked
-        stage = transformers.stages().get(name)
-        if asked and ready(transformers, name, stage):  # by another process, or the answer was lost
-            return
-        if stage == "Aborted":
-            transformers.delete(name)
-        elif stage == UNKNOWN:
-            forget(transformers, name)
-        elif stage and not asked:
-            hint = f"use it as it is, or remove it with: tar2tf etl delete {name}"
-            raise RemoteError(
-                f"the transformer {name} already exists, and is {stage}", shard=transformers.where, hint=hint
-            )
-        asked = True
-        transformers.make(wanted, seconds_of(wanted["init_timeout"]))
-
-    try:
-        transformers.store.persist(make, shard=transformers.where)
-    except KeyboardInterrupt:
-        if asked:
-            delete(transformers, name)
-        raise
-
-
-def forget(transformers: Transformers, name: str) -> None:
-    """Delete a transformer that targets still have, but not the proxy, which therefore refuses to delete it.
-
-    A proxy that is asked to make one of this name knows the name from then on, although the targets refuse to.
-    """
-    pod = {"image": "none", "command": ["false"]}
-    message = {"name": name, "communication": "hpush://", "init_timeout": "1s", "runtime": pod}
-    with suppress(RemoteError, SourceError, Transient):
-        transformers.make(message, 1)
-    transformers.delete(name)
-
-
-def delete(transformers: Transformers, name: str) -> None:
-    """Delete a transformer unless it is gone.
-
-    Raises:
-        SourceError: when the cluster does not answer.
-    """
-    with suppress(RemoteError):
-        persist(lambda: remove(transformers, name), _END_SECONDS, shard=transformers.where)
-
-
-def remove(transformers: Transformers, name: str) -> None:
-    """Delete a transformer in any stage, in one attempt.
-
-    Raises:
-        RemoteError: when there is none of that name.
-    """
-    try:
-        transformers.delete(name)
-    except RemoteError:
-        if transformers.stages().get(name) != UNKNOWN:
-            raise
-        forget(transformers, name)
-
-
-def ready(transformers: Transformers, name: str, stage: str | None) -> bool:
-    """Whether a transformer is running; one that is being made is waited for.
-
-    Args:
-        transformers: those of the cluster.
-        name: its name.
-        stage: its stage; None when there is none of that name.
-    """
-    deadline = time.monotonic() + INIT_SECONDS
-    while stage == "Initializing" and time.monotonic() < deadline:
-        time.sleep(LOOK_SECONDS)
-        stage = transformers.stages().get(name)
-    return stage == "Running"
-
-
-def revive(transformers: Transformers, made_of: Mapping[str, Any]) -> None:
-    """Start a transformer again, one of whose pods ended; other processes may do the same at the same time.
-
-    Raises:
-        Transient: when it cannot be started now.
-    """
-    name = made_of["name"]
-    try:
-        stage = transformers.stages().get(name)
-        if stage == "Aborted":
-            transformers.start(name)
-        elif stage is None and FOR_A_RUN in variables_of(made_of):
-            transformers.make(made_of, seconds_of(made_of["init_timeout"]))
-    except (RemoteError, SourceError) as error:
-        raise Transient(f"the transformer {name} is not running: {error.message}", transformers.where) from None
-
-
 def settings_of(made_of: Mapping[str, Any]) -> str | None:
     """The settings of a transformer as text, by what it was made of; None if it is not one of tar2tf's."""
     text = variables_of(made_of).get(ENVIRONMENT)
@@ -527,7 +518,7 @@ def init_for_spec(
     if seconds is None:
         seconds = object_seconds(_inputs(file.data.get("input") or {}, endpoint))
     wanted = message(settings, init_seconds=init_seconds, seconds=seconds, nodes=nodes, **options)
-    init(transformers, wanted)
+    transformers.make_anew(wanted)
     image = wanted["runtime"]["image"]
     return {"name": wanted["name"], "image": image, "init_seconds": init_seconds, "object_seconds": seconds}
 

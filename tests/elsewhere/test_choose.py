@@ -170,7 +170,7 @@ def test_one_that_another_process_makes_at_the_same_time_is_used(
     cluster.answers["PUT /v1/etl"] = 409, "etl job already exists"
     transformers = of_cluster(server)
     transformers.store.retry_for = 5
-    deploy.init(transformers, made_of)
+    transformers.make_anew(made_of)
     assert [request for request, _ in cluster.asked] == ["PUT /v1/etl"]
 
 
@@ -183,7 +183,7 @@ def test_ctrl_c_while_one_is_made_has_it_deleted(
     monkeypatch.setattr(Transformers, "make", interrupted)
     transformers = of_cluster(server)
     with pytest.raises(KeyboardInterrupt):
-        deploy.init(transformers, deploy.message(Settings.of(spec()), init_seconds=60, seconds=10))
+        transformers.make_anew(deploy.message(Settings.of(spec()), init_seconds=60, seconds=10))
     assert cluster.asked[-1][0] == f"DELETE /v1/etl/{Settings.of(spec()).name}"
 
 
@@ -245,7 +245,7 @@ def test_one_that_only_targets_know_is_deleted_by_making_it_known(
         make(*given)
 
     monkeypatch.setattr(Transformers, "make", make_known)
-    deploy.remove(of_cluster(server), "photos")
+    of_cluster(server).delete("photos")
     changes = [request for request, _ in cluster.asked if not request.startswith("GET")]
     assert changes == ["DELETE /v1/etl/photos", "PUT /v1/etl", "DELETE /v1/etl/photos"]
 
