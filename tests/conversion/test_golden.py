@@ -209,11 +209,7 @@ def transformers(etl_cluster: EtlCluster) -> Iterator[dict[str, Settings]]:
     made = {settings.name: settings for settings in map(settings_of, LAYOUTS)}
     with etl_cluster.network(), ThreadPoolExecutor(len(made)) as pool:
         cluster = of_cluster(etl_cluster.endpoint)
-        list(
-            pool.map(
-                lambda each: deploy.init(cluster, deploy.message(each, init_seconds=60, seconds=60)), made.values()
-            )
-        )
+        list(pool.map(lambda each: cluster.make_anew(deploy.message(each, init_seconds=60, seconds=60)), made.values()))
     yield made
     with etl_cluster.network(), ThreadPoolExecutor(len(made)) as pool:
         list(pool.map(lambda name: ask(lambda cluster: cluster.delete(name), etl_cluster.endpoint), made))
