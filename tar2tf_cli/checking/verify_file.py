@@ -146,9 +146,13 @@ class _FileCheck:
 
         try:
             with self.part() as part:
-                whole = decoders or part or own
+                every = decoders or own  # Python sees every record then, and not only those that the kernel leaves
                 reader = RecordReader(
-                    shard, shard.name, want="records" if whole else "heads", accept=None if whole else checker
+                    shard,
+                    shard.name,
+                    want="records" if every or part else "heads",
+                    accept=None if every else checker,
+                    keep=part.keep_framed if part else None,
                 )
                 check_tfrecord(
                     reader,
@@ -377,6 +381,10 @@ class SalvagePart(RecordFile):
     def keep(self, data: bytes) -> None:
         """Append a record."""
         self.write(frame([data], len(data)), len(data) + FRAMING)
+
+    def keep_framed(self, records: bytes) -> None:
+        """Append records as they are in the file."""
+        self.write([records], len(records))
 
 
 class Salvage:

@@ -53,6 +53,7 @@ class RecordReader:
         check_data: whether to check the CRC of the data; that of the length is always checked, before memory
             is allocated for the record.
         accept: knows which records the kernel may keep to itself; they are counted, but not returned.
+        keep: gets the bytes of these records, framing included.
         seeks: whether lengths are hopped to by `stream.seek`.
         size: size of the stream in bytes, if it is known.
 
@@ -75,6 +76,7 @@ class RecordReader:
         want: Want = "records",
         check_data: bool = True,
         accept: Accept | None = None,
+        keep: Callable[[bytes], None] | None = None,
         seeks: bool = False,
         size: int | None = None,
     ) -> None:
@@ -83,6 +85,7 @@ class RecordReader:
         self._want = want
         self._check_data = check_data
         self._accept = accept
+        self._keep = keep
         self._search_from: int | None = None  # after an error: how far from the cursor another record may begin
         self._end: int | None = None  # after damage to data: how far from the cursor the record ends
         self.header = b""
@@ -180,6 +183,8 @@ class RecordReader:
             stop, counts = examples(data, start, end, *accept.known())
             self.count += accept.add(counts)
             self.offset += stop - start
+            if self._keep and stop > start:
+                self._keep(bytes(data[start:stop]))
             return stop
 
         for record in self._records():

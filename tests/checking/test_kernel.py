@@ -28,7 +28,8 @@ pytestmark = needs_compiler
 
 
 def outcome(data: bytes, *, native: Any, size: int = 1 << 18, **schema: Any) -> tuple[Any, int]:
-    """Everything that checking a TFRecord gives, and how many records Python checked."""
+    """Everything that checking a TFRecord gives, its good records too, and how many records Python checked."""
+    kept = bytearray()
     report, checker, python = FileReport("x", "tfrecord"), Checker(**schema), 0
 
     def check(message: bytes) -> Any:
@@ -40,10 +41,11 @@ def outcome(data: bytes, *, native: Any, size: int = 1 << 18, **schema: Any) -> 
         patch.object(kernel, "built", lambda: native),
         patch.object(Cursor, "CHUNK", size),
     ):
-        check_tfrecord(RecordReader(io.BytesIO(data), "x", want="heads", accept=checker), check, report)
+        reader = RecordReader(io.BytesIO(data), "x", want="heads", accept=checker, keep=kept.extend)
+        check_tfrecord(reader, check, report, keep=lambda record: kept.extend(framed(record)))
     report.features, report.sequences = checker.counts(), checker.sequences
     report.close()
-    return report, python
+    return (report, kept), python
 
 
 def same(data: bytes, **options: Any) -> int:
