@@ -50,7 +50,7 @@ def _document(summary: Summary) -> dict[str, Any]:
         "records": summary.records,
         "bytes": summary.bytes,
         "shards": [shard.to_json() for shard in summary.shards],
-        "skipped": {"samples": summary.skipped_samples, "members": dict(sorted(summary.skipped.items()))},
+        "skipped": summary.left_out(),
     }
 
 
@@ -69,7 +69,20 @@ def print_summary(summary: Summary, path: str, *, quiet: bool, as_json: bool) ->
         named = [first["shard"], first["member"] or first["key"] or f"offset {first['offset']}"]
         message(f"{len(faults):,} x {text}, first: {printable(': '.join(filter(None, named)))}")
     if summary.skipped_samples and not (quiet and summary.up_to_date):
-        message(f"{count(summary.skipped_samples, 'sample')} skipped")
+        message(f"{count(summary.skipped_samples, 'sample')} skipped{_lost(summary)}")
+
+
+def _lost(summary: Summary) -> str:
+    """What is known of the parts of inputs that could not be read."""
+    if not summary.lost:
+        return ""
+    inputs = len({part["input"] for part in summary.lost})
+    total = sum(part["bytes"] for part in summary.lost)
+    unknown = ", and what they lack at the end," if any(part["to"] is None for part in summary.lost) else ""
+    return (
+        f" or more: {count(len(summary.lost), 'part')} of {count(inputs, 'input')}, {size(total)}{unknown} could not be"
+        " read, and held at least 1 sample each"
+    )
 
 
 def _print_totals(summary: Summary, path: str) -> None:
@@ -235,6 +248,12 @@ _SHORT: Final = "Convert tars, image folders or CSV rows to TFRecord shards."
     "--max-errors N",
     help="Fail after more than N faulty samples.",
     more="With --on-error skip; by default, any number of them is skipped.",
+)
+@sample_option(
+    "--max-lost SIZE",
+    help="Fail after more than SIZE of lost input.",
+    more="With --on-error skip: the bytes of inputs that could not be read, as they are damaged. An input that breaks "
+    "off lacks an unknown number of bytes, which is more than any SIZE.",
 )
 @sample_option(
     "--errors FILE",

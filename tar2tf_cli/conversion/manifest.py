@@ -196,6 +196,7 @@ _DIGEST: Final = _matching("crc32c:[0-9a-f]{8}", "crc32c: and eight hexadecimal 
 _LOOK: Final[dict[str | type[str], Rule]] = {"dtype": _DTYPE, "shape": [(None, _COUNT)], "encoding": _one_of(*_DTYPES)}
 _INPUT: Final[Rule] = {"name": _NAME, "size": (None, _COUNT), "version": (None, _NAME)}
 _SHARD: Final[Rule] = {"path": _BELOW, "records": _COUNT, "bytes": _COUNT, "digest": _DIGEST, "split?": _NAME}
+_LOST: Final[Rule] = {"input": _NAME, "from": _COUNT, "to": (None, _COUNT), "bytes": _COUNT}
 MANIFEST: Final[Rule] = {
     "spec": {
         "output": {"path": _BELOW, "compression?": _one_of("none", "gzip")},
@@ -204,7 +205,7 @@ MANIFEST: Final[Rule] = {
     "inputs": [_INPUT],
     "shards": [_SHARD],
     "features": {str: {**_LOOK, "count?": _COUNT}},
-    "skipped": {"samples": _COUNT, "members": {str: _COUNT}},
+    "skipped": {"samples": _COUNT, "members": {str: _COUNT}, "lost?": [_LOST]},
     "totals?": {"inputs?": _COUNT, "shards?": _COUNT, "records?": _COUNT, "bytes?": _COUNT},
     "documents?": [_BELOW],
     "sizes?": _DIGEST,
@@ -281,7 +282,7 @@ class Manifest:
         inputs: the inputs, in order.
         shards: the shards, by split and then by number.
         features: dtype, shape, encoding and count of each feature (`Schema.describe`).
-        skipped: how many members were skipped, by reason, and how many samples.
+        skipped: how many members were skipped, by reason, and how many samples; and the parts of inputs that were lost.
         documents: paths of other files that were written, such as a label map, relative to the manifest's folder.
         sizes: digest of the sizes of all records, which are published for `--update`; None if there are none.
         claimed: the totals that the document itself gives; for a manifest to be written, `to_bytes` computes them.

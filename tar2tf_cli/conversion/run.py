@@ -172,6 +172,7 @@ def _finished_before(manifest: Manifest, path: str | None) -> Summary:
         sum(shard.bytes for shard in shards),
         skipped=Counter(manifest.skipped["members"]),
         skipped_samples=manifest.skipped["samples"],
+        lost=manifest.skipped.get("lost", []),
         features=manifest.features,
         up_to_date=True,
     )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard
-from tar2tf_cli.errors import SampleError
+from tar2tf_cli.errors import SampleError, Tar2tfError
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.schema import Schema
 from tar2tf_cli.flow.sample_flow import check_most
@@ -31,6 +31,8 @@ class Summary:
         errors: shard, key, member, offset and message of each skipped sample; empty if up to date.
         skipped: number of skipped members, by reason.
         skipped_samples: number of faulty samples that were skipped, also if up to date.
+        lost: the parts of inputs that could not be read, each with the `input`, `from` and `to` which offset, and how
+            many `bytes` are there, also if up to date.
         up_to_date: whether nothing had to be done.
         kept: number of shards that an update kept.
         oversized: number of shards that hold one record larger than the limit.
@@ -45,6 +47,7 @@ class Summary:
     errors: list[dict[str, object]] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
     skipped_samples: int = 0
+    lost: list[dict[str, Any]] = field(default_factory=list)
     features: dict[str, dict[str, object]] = field(default_factory=dict)
     up_to_date: bool = False
     kept: int = 0
@@ -52,6 +55,11 @@ class Summary:
     shuffled: bool = False
     seed: int = 0
     classes: Sequence[str] = ()
+
+    def left_out(self) -> dict[str, Any]:
+        """What the shards lack of the inputs, as plain JSON."""
+        lost = {"lost": self.lost} if self.lost else {}
+        return {"samples": self.skipped_samples, "members": dict(sorted(self.skipped.items())), **lost}
 
 
 class Tally:
@@ -106,8 +114,11 @@ class Tally:
         for fault in report.errors:
             self._events.fault(fault)
         self._notes.add(self._plan.source.locate(item.name), report)
+        self.summary.lost += ({"input": item.name, **lost.to_json()} for lost in report.lost)
         if (most := self._plan.conversion.max_errors) is not None:
             check_most(self.summary.skipped_samples, most, self.summary.errors)
+        if (most := self._plan.conversion.max_lost) is not None:
+            check_lost(self.summary.lost, most)
 
     def _add_last(self) -> None:
         """Count the examples of the inputs with the same schema as the last one."""
@@ -153,9 +164,19 @@ class Tally:
                     feature["count"] = self.summary.records
         self.summary.features = features
         manifest.features.update(features)
-        manifest.skipped.update(
-            samples=self.summary.skipped_samples, members=dict(sorted(self.summary.skipped.items()))
-        )
+        manifest.skipped.update(self.summary.left_out())
+
+
+def check_lost(lost: Sequence[Mapping[str, Any]], most: int) -> None:
+    """Check that no more than `most` bytes of inputs could not be read.
+
+    Raises:
+        Tar2tfError: when there are more, or nobody knows how many, as an input breaks off.
+    """
+    if broken := next((part["input"] for part in lost if part["to"] is None), None):
+        raise Tar2tfError(f"{broken} breaks off, so that more than --max-lost {most:,} bytes may be missing")
+    if (total := sum(part["bytes"] for part in lost)) > most:
+        raise Tar2tfError(f"{total:,} bytes of the inputs could not be read, more than --max-lost {most:,} allows")
 
 
 def growth(plan: Plan, size: int, read: int | None) -> str | None:

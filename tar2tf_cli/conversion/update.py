@@ -62,11 +62,13 @@ class SizesFile:
     def add(self, report: InputReport, part: Part) -> None:
         """Add the next input."""
         index = measured(part, self._conversion)
-        head = InputReport(report.samples, report.skipped, faulty_before=report.faulty).without_schema()
+        lost = [part.to_json() for part in report.lost]
+        head = InputReport(report.samples, report.skipped, faulty_before=report.faulty, lost_before=lost)
+        whole = head.without_schema()
         if report.schema.key != self._last:
-            head["schema"] = report.schema.to_json()
+            whole["schema"] = report.schema.to_json()
         self._last = report.schema.key
-        parts = packed({"report": head}, (_narrow(getattr(index, name)) for name in _COLUMNS))
+        parts = packed({"report": whole}, (_narrow(getattr(index, name)) for name in _COLUMNS))
         self._file.write(parts, sum(map(len, parts)))
 
     def close(self) -> int:

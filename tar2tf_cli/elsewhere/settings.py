@@ -22,7 +22,7 @@ TARGET: Final = "AIS_TARGET_URL"
 NODES: Final = "TAR2TF_ETL_NODES"
 """The variable with addresses of nodes of the cluster, separated by commas; they know the others."""
 
-_ELSEWHERE: Final = ("output", "shuffle", "split", "max_errors")
+_ELSEWHERE: Final = ("output", "shuffle", "split", "max_errors", "max_lost")
 """What happens to records after they were made, or to the results of several inputs."""
 
 _BUCKET: Final = {"bucket": "-"}

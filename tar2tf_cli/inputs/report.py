@@ -22,6 +22,7 @@ class InputReport:
         skipped: members skipped, by reason.
         errors: faulty samples skipped: shard, key, member, offset, message, and `lost` where bytes were not read.
         faulty_before: number of faulty samples that an earlier conversion skipped, which are not in `errors`.
+        lost_before: the parts that it could not read, likewise, as `Lost.to_json` gives them.
         schema: types and shapes of the features.
         described: CSV rows that describe the stored examples, if the input is a list of examples.
         archives: number of tar archives in the input, end to end.
@@ -40,6 +41,7 @@ class InputReport:
     not_adjacent: int = 0
     lacking: str | None = None
     faulty_before: int = 0
+    lost_before: list[dict[str, int | None]] = field(default_factory=list)
 
     @property
     def faulty(self) -> int:
@@ -49,7 +51,8 @@ class InputReport:
     @property
     def lost(self) -> list[Lost]:
         """The parts of the input that could not be read; each of them is also one of the errors."""
-        return [Lost.from_json(error["lost"]) for error in self.errors if "lost" in error]
+        found = [*self.lost_before, *(error["lost"] for error in self.errors if "lost" in error)]
+        return [Lost.from_json(lost) for lost in found]
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain JSON."""

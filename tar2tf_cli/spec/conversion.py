@@ -166,6 +166,7 @@ class Conversion:
         split: the fraction of the samples in each split, by name.
         on_error: what to do with a faulty sample.
         max_errors: fail after more faulty samples than this.
+        max_lost: fail after more bytes of inputs than this could not be read.
         retry_for: for how many seconds failed requests to stores are repeated without progress; by default
             TAR2TF_RETRY_FOR, else 60.
         remote_exec: whether the AIStore cluster that holds the inputs makes the records; by default it does if it has a
@@ -195,6 +196,7 @@ class Conversion:
     split: Checked[Mapping[str, float] | str, Mapping[str, float]] = Checked(check.split, ())
     on_error: Exact[OnError] = Checked(rules.one_of("fail", "skip"), "fail")
     max_errors: Exact[int | None] = Checked(rules.whole_number(0), None)
+    max_lost: Checked[int | str | None, int | None] = Checked(check.size, None)
     retry_for: Exact[float | None] = Checked(rules.seconds, None, recorded=False)
     remote_exec: Exact[bool | None] = Checked(check.flag, None, recorded=False)
     etl: Exact[str | None] = Checked(rules.text, None, recorded=False)

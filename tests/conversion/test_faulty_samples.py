@@ -334,3 +334,52 @@ def test_zeros_in_a_shard_are_not_the_end_of_an_archive(tmp_path: Path) -> None:
         if "lost" in (error := json.loads(line))
     ]
     assert lost == [{"from": 10_240, "to": 14_848, "bytes": 4608}]
+
+
+@pytest.fixture
+def cut(tmp_path: Path) -> Path:
+    """60 samples of two members, of which the tar holds about 54, and a whole tar."""
+    whole = write_tar(tmp_path / "in" / "a.tar", [(f"{n:03d}", {"cls": b"1", "txt": b"x" * n}) for n in range(60)])
+    write_tar(tmp_path / "in" / "b.tar", [("b", {"cls": b"1", "txt": b"x"})])
+    whole.write_bytes(whole.read_bytes()[:110_000])
+    return tmp_path / "in"
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_bytes_that_could_not_be_read_are_counted_everywhere_each_time(cut: Path, tmp_path: Path, workers: str) -> None:
+    out, errors = tmp_path / "out" / "x.record", tmp_path / "errors.jsonl"
+    command = ("convert", cut, "-o", out, "--on-error", "skip", "--errors", errors, "-j", workers)
+    done = tar2tf(*command, "--json")
+    assert done.returncode == 1
+    (lost,) = json.loads(done.stdout)["skipped"]["lost"]
+    assert (lost["input"], lost["to"]) == ("a.tar", None)
+    assert lost["from"] + lost["bytes"] == 110_000
+    assert [json.loads(line)["lost"] for line in errors.read_text().splitlines()] == [
+        {name: lost[name] for name in ("from", "to", "bytes")}
+    ]
+    says = f"1 sample skipped or more: 1 part of 1 input, {lost['bytes']} bytes, and what they lack at the end,"
+    assert says in done.stderr
+    assert json.loads((tmp_path / "out" / "x-manifest.json").read_text())["skipped"]["lost"] == [lost]
+    again = tar2tf(*command[:-4], "--json")
+    assert (again.returncode, json.loads(again.stdout)["skipped"]["lost"]) == (1, [lost])
+    assert says in again.stderr
+    verified = tar2tf("verify", tmp_path / "out" / "x-manifest.json", "--against", cut)
+    assert verified.returncode == 1
+    assert f"a.tar was not read from byte {lost['from']:,} on" in verified.stdout
+    assert "not whole" in verified.stderr
+
+
+def test_lost_bytes_are_bounded(cut: Path, tmp_path: Path) -> None:
+    command = ("convert", cut, "-o", tmp_path / "x.record", "--on-error", "skip", "--max-lost")
+    done = tar2tf(*command, "1GB")
+    assert done.returncode == 3
+    assert "a.tar breaks off, so that more than --max-lost 1,000,000,000 bytes may be missing" in done.stderr
+    whole = write_tar(cut / "a.tar", [(f"{n:03d}", {"cls": b"1", "txt": b"x" * n}) for n in range(60)])
+    data = bytearray(whole.read_bytes())
+    start = data.index(b"020.txt")
+    data[start : start + 100] = b"\xff" * 100
+    whole.write_bytes(data)
+    done = tar2tf(*command, "1000")
+    assert done.returncode == 3
+    assert "1,024 bytes of the inputs could not be read, more than --max-lost 1,000 allows" in done.stderr
+    assert tar2tf(*command, "1024").returncode == 1

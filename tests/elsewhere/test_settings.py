@@ -32,6 +32,7 @@ def test_settings_survive_the_environment() -> None:
         {"input": "ais://other"},
         {"input": Input("ais://b", "x-{0..3}.tar")},
         {"max_errors": 3},
+        {"max_lost": 3},
         {"shuffle": True},
         {"shuffle": True, "limit": 3},
     ],
