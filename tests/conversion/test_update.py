@@ -454,6 +454,17 @@ def test_faulty_samples_of_unread_inputs_still_count(tmp_path: Path) -> None:
         place.convert(update=True)
 
 
+def test_lost_bytes_of_unread_inputs_still_count(tmp_path: Path) -> None:
+    place = Place(tmp_path, output={"records_per_shard": 3}, on_error="skip")
+    tar = write_tar(place.bucket / "a.tar", samples(9))
+    tar.write_bytes(tar.read_bytes()[:7000])
+    lost = place.convert().lost
+    assert [(part["input"], part["to"], part["from"] + part["bytes"]) for part in lost] == [("a.tar", None, 7000)]
+    write_tar(place.bucket / "b.tar", samples(3, first=20))
+    assert place.update() == ["b.tar"]
+    assert place.made.lost == place.convert().lost == lost
+
+
 # --- Any inputs and edits, without files ---
 
 
