@@ -114,7 +114,8 @@ class Dataset:
         Args:
             template: names of shards, with bash braces or a glob; defaults to every shard.
             path: where TFRecord is written: a path, a template with `{}` or `<>`, or a generator of paths; None or ""
-                for a dataset in memory.
+                for a dataset in memory. A manifest is written beside the files; for a generator, it is named after the
+                first of them: `FIRST-manifest.json`.
             record_to_example: a function from a sample to a tf.train.Example; with `path` only. Without it, and
                 without conversions and selections, records have the format that `default_record_parser` parses.
             output_types: dtypes of the elements; by default those of the first sample.
@@ -153,14 +154,14 @@ class Dataset:
                 output = replace(output, max_shard_size=_NO_LIMIT)
         else:
             names = path() if callable(path) else path
-            target = FilesTarget(map(os.fspath, names), overwrite=overwrite, again=True)
+            target = FilesTarget(map(os.fspath, names), overwrite=overwrite, again=True, listed=True)
             placeholder = "<00000>" if max_shard_size else "0"  # for these names
             output = Output(placeholder, max_shard_size or None)
         conversion = self._conversion(template, remotely, output, shuffle=shuffle_tar, max_entry_size=max_entry_size)
         how: dict[str, Any] = {"endpoint": self._endpoint, "target": target, "update": update, "apart": True}
         how.update(workers=num_workers or None, overwrite=overwrite)
         done = convert(self._to_records(conversion, record_to_example), **how)
-        folder = os.path.dirname(done.manifest or "")
+        folder = "" if target else os.path.dirname(done.manifest or "")
         return [os.path.join(folder, shard.path) for shard in done.shards]
 
     def stop(self) -> None:

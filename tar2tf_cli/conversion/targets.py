@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.conversion.sharding import Shard, ShardReport
 from tar2tf_cli.errors import OutputExistsError, SinkError, UsageError, write_errors, write_failed
-from tar2tf_cli.formats.files import RecordStream, crc32c_of_file, sync
+from tar2tf_cli.formats.files import RecordStream, crc32c_of_file, sync, write_whole
 from tar2tf_cli.formats.tfrecord import begins_record
 
 if TYPE_CHECKING:
@@ -198,17 +198,21 @@ class FilesTarget(_WithoutManifest):
         names: the files' paths in order; one is taken for each shard.
         overwrite: whether existing files are replaced.
         again: whether a file that exists with the very bytes of its shard is left as it is, as when a run is repeated.
+        listed: whether a manifest is written, named after the first file, in the folder that all have in common.
 
     Raises:
         UsageError: when there are fewer paths than shards, or a path is a folder or device.
         OutputExistsError: when a file exists; on entering, if it is the first and cannot be an equal shard.
     """
 
-    def __init__(self, names: Iterator[str], *, overwrite: bool = False, again: bool = False) -> None:
+    def __init__(
+        self, names: Iterator[str], *, overwrite: bool = False, again: bool = False, listed: bool = False
+    ) -> None:
         super().__init__()
         self._names = names
         self._overwrite = overwrite
         self._again = again
+        self._listed = listed
 
     def _place(self) -> str:
         """The folder of the first file, so that shards can be renamed rather than copied."""
@@ -232,7 +236,21 @@ class FilesTarget(_WithoutManifest):
                     os.replace(Shard("", number).part(self.folder), path)
         for folder in {os.path.dirname(path) for path in paths.values()}:
             sync(folder)
-        return [ShardEntry(name, report.records, report.size, digest(report.crc)) for name, report in shards.items()]
+        entries = [ShardEntry(name, report.records, report.size, digest(report.crc)) for name, report in shards.items()]
+        if self._listed and entries:
+            self.manifest = _list(manifest, entries)
+        return entries
+
+
+def _list(manifest: Manifest, entries: Sequence[ShardEntry]) -> str:
+    """Write the manifest of files that have any names; returns its path."""
+    base = os.path.basename(entries[0].path)
+    folder = os.path.commonpath([os.path.dirname(os.path.abspath(entry.path)) for entry in entries])
+    manifest.spec["output"] = {"path": base}  # without a limit, as these names are no numbered series
+    manifest.shards = [entry._replace(path=os.path.relpath(entry.path, folder)) for entry in entries]
+    where = os.path.join(folder, f"{base}-manifest.json")
+    write_whole(where, [manifest.to_bytes()])
+    return where
 
 
 def _has_records(name: str) -> bool:

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from datasets_shared import ALL, COUNT, IMAGES
 from shards import examples, records, tar2tf, tree, write_tar
-from tar2tf_cli import AisDataset, Dataset, default_record_parser
+from tar2tf_cli import AisDataset, Dataset, default_record_parser, load_dataset, open_records
 from tar2tf_cli.checking.verify import verify
 from tar2tf_cli.errors import OutputExistsError, SampleError, SourceError, UsageError
 from tar2tf_cli.ops import (
@@ -168,7 +168,11 @@ def test_paths_come_from_a_generator(bucket: str, tmp_path: Path) -> None:
     paths = data.load(ALL, path=names, max_shard_size="30kB", num_workers=1)
     assert paths == list(itertools.islice(names(), len(paths)))
     assert len(paths) > 2
-    assert set(tree(tmp_path)) == {os.path.relpath(path, tmp_path) for path in paths}
+    made = {os.path.relpath(path, tmp_path) for path in paths}
+    assert set(tree(tmp_path)) == {*made, "shard-7-manifest.json"}
+    manifest = str(tmp_path / "shard-7-manifest.json")
+    assert verify(manifest, workers=1).ok
+    assert len(list(load_dataset(manifest))) == len(open_records(manifest)) == len(IMAGES)
     by_template = data.load(ALL, path=str(tmp_path / "t-<>"), max_shard_size="30kB", num_workers=1)
     assert [Path(path).read_bytes() for path in by_template] == [Path(path).read_bytes() for path in paths]
     before = {path: os.stat(path).st_ino for path in paths}
@@ -241,11 +245,11 @@ def test_a_generator_with_too_few_paths_is_an_error_and_writes_nothing(bucket: s
     assert tree(tmp_path) == {}
 
 
-def test_beside_files_of_a_generator_stands_nothing(bucket: str, tmp_path: Path) -> None:
+def test_beside_files_of_a_generator_stands_only_their_manifest(bucket: str, tmp_path: Path) -> None:
     names = (str(tmp_path / folder / "x.record") for folder in "abcdefghij")
     data = Dataset(bucket, conversions=[Decode("jpg"), Resize("jpg", (16, 16))])
     made = data.load(ALL, names, max_shard_size="30kB", num_workers=2)
-    assert sorted(tree(tmp_path)) == [os.path.relpath(name, tmp_path) for name in made]
+    assert sorted(tree(tmp_path)) == [*(os.path.relpath(name, tmp_path) for name in made), "x.record-manifest.json"]
     assert len(made) > 1
 
 
