@@ -6,6 +6,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -28,7 +29,8 @@ Findings: TypeAlias = Sequence[tuple[str, str]]
 MOST_REMEMBERED: Final = 10_000
 """Names, and combinations of them, whose records are counted together before they are forgotten."""
 
-_MOST_KNOWN: Final = 64  # names and kinds that the kernel takes
+_MOST_KNOWN: Final = 64  # names that the kernel takes
+_MOST_KINDS: Final = 512  # combinations of them
 _KNOWN: Final = Struct("=5i")
 _LARGEST: Final = 2**31 - 1
 _NO_KIND: Final = 0  # of a feature of which no list is right
@@ -49,10 +51,14 @@ class Checker:
         self._schema = schema
         self._required = required
         self._counts: Counter[str] = Counter()
+        self.sequences = 0
+        self._begin()
+
+    def _begin(self) -> None:
         self._bits: dict[str, int] = {}  # the bit of each name
         self._records: dict[int, int] = {}  # how many good records there are by the bits of their names
+        self._kinds: list[int] = []  # those of them that the kernel knows
         self._known = (0, 0), (b"", b"")
-        self.sequences = 0
 
     def check(self, message: bytes) -> Findings:
         """What is wrong with a message; empty if it is an example that matches the schema.
@@ -78,19 +84,19 @@ class Checker:
         return findings
 
     def known(self) -> tuple[bytes, bytes]:
-        """The names and kinds of examples that the kernel may check; both are empty if it cannot know all of them."""
-        sizes = len(self._bits), len(self._records)
+        """The names and kinds of examples that the kernel may check, as many as it takes."""
+        sizes = min(len(self._bits), _MOST_KNOWN), min(len(self._records), _MOST_KINDS)
         if self._known[0] != sizes:
             schema = self._schema or {}
-            names = b"".join(_described(name, schema.get(name)) for name in self._bits)
-            kinds = array("Q", self._records).tobytes() if max(sizes) <= _MOST_KNOWN else b""
-            self._known = sizes, (names, kinds) if kinds else (b"", b"")
+            names = b"".join(_described(name, schema.get(name)) for name in islice(self._bits, _MOST_KNOWN))
+            self._kinds = [kind for kind in islice(self._records, _MOST_KINDS) if kind < 1 << _MOST_KNOWN]
+            self._known = sizes, (names, array("Q", self._kinds).tobytes())
         return self._known[1]
 
     def add(self, counts: bytes) -> int:
         """Count records of known kinds; return how many there are."""
         found = array("Q", counts)
-        for names, records in zip(self._records, found, strict=False):
+        for names, records in zip(self._kinds, found, strict=True):
             self._records[names] += records
         return sum(found)
 
@@ -98,7 +104,7 @@ class Checker:
         """How many examples have each feature; faulty examples are not counted."""
         for names, records in self._records.items():
             self._counts.update({name: records for name, bit in self._bits.items() if names & bit})
-        self._bits, self._records = {}, {}
+        self._begin()
         return self._counts
 
     def _misfit(self, feature: ParsedFeature) -> str | None:

@@ -118,6 +118,13 @@ def test_python_sees_only_records_of_which_there_was_none_like_them_before() -> 
     assert same(data, size=4096) > 800
 
 
+def test_of_many_names_and_kinds_the_kernel_knows_some() -> None:
+    records = [an_example(**{f"name-{number % 100}": b"x", "label": number}) for number in range(1000)]
+    assert same(framed(*records)) > 300
+    records = [an_example(**{f"{bit}": b"x" for bit in range(12) if number >> bit & 1}) for number in range(4096)]
+    assert same(framed(*records[:2000], *records[:600])) > 400
+
+
 def test_records_larger_than_what_is_buffered_are_left_to_python() -> None:
     large = an_example(jpg=bytes(5000), label=1)
     assert same(framed(*RECORDS, large, *RECORDS, large), size=1000) > 500

@@ -110,7 +110,7 @@ def test_examples_end_at_damage_and_at_the_end(with_kernel: ModuleType) -> None:
         whole[len(data) + place] ^= 1
         assert with_kernel.examples(whole, 0, len(whole), KNOWN, KINDS)[0] == len(data)
         assert with_kernel.examples(bytearray(data), 0, place, KNOWN, KINDS)[0] == 0
-    for arguments in ((0, 9, b"", b""), (9, 8, b"", b""), (-1, 8, b"", b""), (0, 8, b"", bytes(65 * 8))):
+    for arguments in ((0, 9, b"", b""), (9, 8, b"", b""), (-1, 8, b"", b""), (0, 8, b"", bytes(513 * 8))):
         with pytest.raises(ValueError, match="no such bytes"):
             with_kernel.examples(bytearray(8), *arguments)
     shape = described(*NAMES[3])

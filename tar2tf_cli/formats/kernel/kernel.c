@@ -389,7 +389,7 @@ done:
 
 /* --- Examples --- */
 
-enum { MOST_KNOWN = 64, HEAD = 20, FRAMING = 16, DELIMITED = 0x0A, VALUE = 0x12, FLOATS = 0x12, INTEGERS = 0x1A };
+enum { MOST_KNOWN = 64, MOST_KINDS = 512, HEAD = 20, FRAMING = 16, DELIMITED = 0x0A, VALUE = 0x12, FLOATS = 0x12, INTEGERS = 0x1A };
 
 typedef struct {
     int32_t kind, count, size, name_size, valued; /* the tag of its list, its values, and their bytes; -1 for any */
@@ -565,7 +565,7 @@ static PyObject *examples(PyObject *module, PyObject *args) {
     most_size = PyByteArray_Check(data) ? PyByteArray_Size(data) : PyBytes_Size(data);
     if (position < 0 || position > size || size > most_size) goto wrong;
     Known known[MOST_KNOWN];
-    uint64_t wanted[MOST_KNOWN], counts[MOST_KNOWN] = {0}, found, kind = 0, most = (uint64_t)kinds_size / 8;
+    uint64_t wanted[MOST_KINDS], counts[MOST_KINDS] = {0}, found, kind = 0, most = (uint64_t)kinds_size / 8;
     int count = 0;
     for (bytes_t at = (bytes_t)names, last = at + names_size; at < last; count++) {
         if (count == MOST_KNOWN || last - at < HEAD) goto wrong;
@@ -595,7 +595,7 @@ static PyObject *examples(PyObject *module, PyObject *args) {
     Py_END_ALLOW_THREADS
     return Py_BuildValue("ny#", (Py_ssize_t)(at - (bytes_t)start), counts, (Py_ssize_t)most * 8);
 wrong:
-    return PyErr_Format(PyExc_ValueError, "no such bytes, or more than %d names or kinds", MOST_KNOWN);
+    return PyErr_Format(PyExc_ValueError, "no such bytes, or more than %d names or %d kinds", MOST_KNOWN, MOST_KINDS);
 }
 
 PyDoc_STRVAR(extend_doc, "extend(crc, data[, by_table])\n--\n\nThe CRC-32C of bytes, going on from that of those before.");
