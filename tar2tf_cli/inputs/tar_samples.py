@@ -484,12 +484,12 @@ class _Regrouped:
             error: the damage; it names the damaged member, whose sample is skipped, if that is known.
             resumed: whether more headers can be read; otherwise those read so far are all.
         """
-        member = error.member
-        if member:
-            self._grouper.skip(self._grouper.split(member)[0])
+        key = self._grouper.key_of(error.member)
+        if key:
+            self._grouper.skip(key)
         else:
             self.runs.damaged()
-        self._lost = self._lost or not (member and resumed)
+        self._lost = self._lost or not (key and resumed)
         first, self._scanned = not self._scanned, self._scanned or not resumed
         return first
 

@@ -194,8 +194,12 @@ class Grouper:
 
     def resume(self, member: str | None) -> None:
         """After damage, skip what is left of the member's sample, or of the next sample if no member is known."""
-        self._cut = self.split(member)[0] if member else ""
+        self._cut = self.key_of(member)
         self._faulty = True
+
+    def key_of(self, member: str | None) -> str:
+        """The key of the sample that a member belongs to, or ""."""
+        return split_name(member or "", self.key_split)[0]
 
     def wants(self, name: str) -> bool:
         """Whether a member of this name is an entry of a sample."""
@@ -203,7 +207,7 @@ class Grouper:
 
     def lacks(self, error: EntryError) -> None:
         """Record that an entry cannot be read, so that its sample is faulty."""
-        key = split_name(error.member or "", self.key_split)[0]
+        key = self.key_of(error.member)
         if key not in self._broken:
             self.skip(key)
             self._report(error.at(shard=self._shard, key=key))
@@ -280,7 +284,7 @@ class Grouper:
                         self._taken(name, extension, offset)
                     sample[extension] = size if sizes_only else data
         except DamagedShardError as error:
-            key = split_name(error.member, self.key_split)[0] if error.member else ""
+            key = self.key_of(error.member)
             if key not in ("", current) and sample and good and not (broken and current in broken):
                 self.offset = first
                 yield sample  # it is whole, as a member of another one began
@@ -387,7 +391,7 @@ class Grouper:
 
     def _fault(self, message: str, member: str | None, offset: int, hint: str, *, key: str | None = None) -> None:
         self._faulty = True
-        key = key or split_name(member or "", self.key_split)[0]
+        key = key or self.key_of(member)
         self._report(SampleError(message, shard=self._shard, key=key, member=member, offset=offset, hint=hint))
 
 
@@ -462,6 +466,7 @@ class Runs:
     def __init__(self, grouper: Grouper) -> None:
         self._grouper = grouper
         self._key = ""  # of the last member that is one of a sample
+        self._in_order = True  # whether members were adjacent up to the damage, which may make them look scattered
         self._damaged = False
         self._beside: list[tuple[str, str, int]] = []  # the keys before and behind damage, and the offset behind it
         self._numbers: dict[int, int] = {}  # of samples, by the hash of the key
@@ -488,7 +493,8 @@ class Runs:
 
     def scan(self, tar: TarReader) -> None:
         """Add the members of a tar; after damage, call it again with the same reader."""
-        numbers, scattered, current, last = self._numbers, self._scattered, -1, -1
+        numbers, scattered, current = self._numbers, self._scattered, -1
+        last = self._owners[-1] if self._owners else -1
         for name, _, _, start in tar:
             key, extension = self._grouper.split(name)
             if not key:
@@ -513,14 +519,18 @@ class Runs:
 
     def damaged(self) -> None:
         """Record that there is damage behind the last member, which may have hidden others."""
+        self._in_order = self._in_order and not self.not_adjacent
         self._damaged = True
 
     def doubt(self) -> None:
         """At the end, have the samples beside damage be faulty; where members are scattered, any sample may be."""
-        if not self.not_adjacent:
-            for before, behind, offset in self._beside:
-                self._grouper.skip(before)
-                self._grouper.doubt(behind, offset)
+        if not self._in_order:
+            return
+        for before, behind, offset in self._beside:
+            self._grouper.skip(before)
+            self._grouper.doubt(behind, offset)
+        if self._damaged:
+            self._grouper.skip(self._key)
 
     def members(self, tar: TarReader) -> Iterator[Member]:
         """The members of all samples, sample by sample, from a reader whose stream can seek."""
