@@ -191,6 +191,7 @@ class TarReader:
         archives: how many archives the stream holds end to end.
         ended: whether the stream ended with end-of-archive blocks.
         entries: what becomes of members that are not plain files.
+        extends: whether members have extended headers, without which their names may be others.
 
     Raises:
         DamagedShardError: when the stream is not a whole tar; names shard, member and offset.
@@ -227,6 +228,7 @@ class TarReader:
         self.archives = 0
         self.ended = False
         self.entries = Entries()
+        self.extends = False
 
     def __iter__(self) -> Iterator[Member]:
         cursor, headers_only = self.cursor, self._headers_only
@@ -423,6 +425,7 @@ class TarReader:
         """
         self._misread = kind != b"g"
         self._extended = self._extended or self._misread
+        self.extends = self.extends or self._misread
         if size > _EXTENSION_LIMIT:
             self.cursor.skip(size + (-size & 511))
             raise self._damage(f"an extended header claims {size:,} bytes", "bad_header", offset)

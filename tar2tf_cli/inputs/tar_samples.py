@@ -408,7 +408,7 @@ class TarSamples:
             error.message += f"; {what} was not read ({error.lost.bytes:,} bytes)"
         if self._regrouped:
             return self._regrouped.resume(error, resumed=resumed)
-        self.grouper.resume(error.member)
+        self.grouper.resume(error.member, extends=self._tar.extends)
         return resumed
 
     def close(self) -> None:

@@ -136,6 +136,7 @@ class PlainSamples:
         self.pause, self._next_pause = self._next_pause, min(2 * self._next_pause, _MOST_PAUSE)
 
 
+_LONG: Final = 99  # bytes; longer names do not fit into a header
 _UNREAD: Final = "may lack members that were in the part of the shard that was not read"
 _SORT: Final = "make the shard again with its members sorted, or pass --regroup, which reads the shard twice"
 
@@ -185,6 +186,8 @@ class Grouper:
         self.offset = self.begin = 0
         self._seen = _SeenKeys()
         self._cut: str | None = None  # the key whose rest is skipped after damage; "" for the next one
+        self._extends = False  # whether the first member behind damage may have lost its name
+        self._misnamed = False  # whether the current sample begins with such a member
         self._lost = ""  # the key of the sample that the damage itself cost
         self._faulty = self.empty = self.may_lack = False
         self._broken: set[str] = set()  # keys of samples that are known to be faulty
@@ -192,14 +195,20 @@ class Grouper:
         self.ends_last = True
         self.lacking: str | None = None
 
-    def resume(self, member: str | None) -> None:
-        """After damage, skip what is left of the member's sample, or of the next sample if no member is known."""
+    def resume(self, member: str | None, *, extends: bool = False) -> None:
+        """After damage, skip what is left of the member's sample, or of the next sample if no member is known.
+
+        Args:
+            member: the damaged member.
+            extends: whether the next member may have lost an extended header, and with it its name.
+        """
         self._cut = self.key_of(member)
+        self._extends, self._misnamed = extends, False
         self._faulty = True
 
     def key_of(self, member: str | None) -> str:
         """The key of the sample that a member belongs to, or ""."""
-        return split_name(member or "", self.key_split)[0]
+        return split_name(member, self.key_split)[0] if member and not unwanted(member) else ""
 
     def wants(self, name: str) -> bool:
         """Whether a member of this name is an entry of a sample."""
@@ -268,7 +277,7 @@ class Grouper:
                         if sample and good and not (broken and current in broken):
                             self.offset = first
                             yield sample
-                        cut, self._cut = self._cut in ("", key), None
+                        cut = (self._misnamed or self._cut is not None) and self._is_cut(key, name, len(sample))
                         good = (trusted or seen.add(key)) and not cut
                         current, prefix, sample, first = key, key + ".", {KEY: key}, offset
                         self.begin = offset
@@ -295,9 +304,24 @@ class Grouper:
             self.offset = first
             yield sample
 
+    def _is_cut(self, key: str, name: str, size: int) -> bool:
+        """Whether a sample that begins may lack members that were lost to damage before it.
+
+        Args:
+            key: its key.
+            name: its first member.
+            size: how many entries, with the key, the sample before it has.
+        """
+        if self._misnamed:  # and if that was its only member, it may be one of this sample
+            self._misnamed = False
+            return size == 2
+        cut, first, self._cut = self._cut in ("", key), self._cut == "", None
+        self._misnamed = first and key != self._lost and may_be_misnamed(name, self._extends)
+        return cut
+
     def _batch(self, plain: PlainSamples, current: str, previous: str) -> Batch | None:
         """The batch of samples that comes next; None where members must come one by one."""
-        depends_on_single_ones = self._cut is not None or self._broken or self.required
+        depends_on_single_ones = self._misnamed or self._cut is not None or self._broken or self.required
         batch = None if depends_on_single_ones else plain.batch(previous, self.split_differs is not None)
         if batch and batch.first != current and self._seen.add_all(batch):
             plain.take(batch)
@@ -395,6 +419,11 @@ class Grouper:
         self._report(SampleError(message, shard=self._shard, key=key, member=member, offset=offset, hint=hint))
 
 
+def may_be_misnamed(name: str, extends: bool) -> bool:
+    """Whether a name may be what a header has in place of one that is too long for it, or not ASCII."""
+    return extends or "?" in name or len(name.encode("utf-8", "surrogateescape")) >= _LONG
+
+
 def _missing(names: set[str], common: set[str] | None, known: set[str]) -> list[str]:
     """What the last sample lacks of what all others have; nothing if it has an entry that none of them has."""
     return sorted((common or set()) - names - {KEY}) if names <= known | {KEY} else []
@@ -468,6 +497,7 @@ class Runs:
         self._key = ""  # of the last member that is one of a sample
         self._in_order = True  # whether members were adjacent up to the damage, which may make them look scattered
         self._damaged = False
+        self._misnamed = 0  # the number of members up to the last one behind damage, if that may have lost its name
         self._beside: list[tuple[str, str, int]] = []  # the keys before and behind damage, and the offset behind it
         self._numbers: dict[int, int] = {}  # of samples, by the hash of the key
         self._owners = array("I")
@@ -510,12 +540,20 @@ class Runs:
                 self._owners.append(number)
                 self._starts.append(start)
                 self._ends.append(0)
-                if self._damaged:
-                    self._beside.append((self._key, key, start))
-                    self._damaged = False
+                if self._damaged or self._misnamed:
+                    self._behind_damage(key, name, start, tar)
                 self._key = key
             current = last = number
             self._ends[-1] = tar.offset
+
+    def _behind_damage(self, key: str, name: str, offset: int, tar: TarReader) -> None:
+        """Note which sample a member behind damage is of, and the next one, if that one may have lost its name."""
+        members = sum(self.entries.values())
+        if self._damaged or self._misnamed == members - 1:
+            self._beside.append((self._key, key, offset))
+        first = self._damaged and key != self._key and may_be_misnamed(name, tar.extends)
+        self._misnamed = members if first else 0
+        self._damaged = False
 
     def damaged(self) -> None:
         """Record that there is damage behind the last member, which may have hidden others."""
