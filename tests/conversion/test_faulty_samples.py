@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from makers import END, member
+from makers import END, member, pax
 from shards import (
     contents,
     convert,
@@ -383,3 +383,24 @@ def test_lost_bytes_are_bounded(cut: Path, tmp_path: Path) -> None:
     assert done.returncode == 3
     assert "1,024 bytes of the inputs could not be read, more than --max-lost 1,000 allows" in done.stderr
     assert tar2tf(*command, "1024").returncode == 1
+
+
+def test_a_member_behind_damage_may_have_lost_its_name(tmp_path: Path) -> None:
+    names = [f"ä{number}.{entry}" for number in range(4) for entry in ("cls", "jpg", "txt")]
+    members = [pax({"path": name}) + member(name.replace("ä", "?").encode(), b"1") for name in names]
+    for damaged in range(1, len(members)):
+        pieces = [*members]
+        pieces[damaged] = b"\1" * 512 + pieces[damaged][512:]
+        (tmp_path / "a.tar").write_bytes(b"".join(pieces) + END)
+        for options in ([], ["--regroup"]):
+            out = tmp_path / f"{damaged}{len(options)}.record"
+            assert tar2tf("convert", tmp_path / "a.tar", "-o", out, "--on-error", "skip", *options).returncode == 1
+            assert all(entries.keys() == {"cls", "jpg", "txt"} for _, entries in contents(out))
+            assert {f"ä{number}" for number in range(4)} > {key for key, _ in contents(out)}
+
+
+def test_a_cut_behind_a_member_that_is_skipped_shortens_the_sample_before_it(tmp_path: Path) -> None:
+    data = b"".join(member(name) for name in (b"w.a", b"w.b", b"x.a")) + member(b"__meta__.json", b"1")
+    (tmp_path / "a.tar").write_bytes(data[:-100])
+    assert tar2tf("convert", tmp_path / "a.tar", "-o", tmp_path / "x.record", "--on-error", "skip").returncode == 1
+    assert keys(tmp_path / "x.record") == ["w"]
