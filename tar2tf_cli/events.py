@@ -6,9 +6,10 @@ Notes go to the logger `tar2tf_cli` as warnings, which Python prints on standard
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-__all__ = ["Events", "set_waiting", "waiting"]
+__all__ = ["Events", "note_once", "set_waiting", "waiting"]
 
 
 def _logged(message: str) -> None:
@@ -22,6 +23,12 @@ _waiting: Callable[[str], None] = _logged
 
 def waiting(message: str) -> None:
     """Report, once, a server that has not answered for two seconds; every process that waits for it does so."""
+    _waiting(message)
+
+
+@cache
+def note_once(message: str) -> None:
+    """Report what this machine lacks and the work goes on without, once in each process."""
     _waiting(message)
 
 

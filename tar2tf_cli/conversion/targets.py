@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.conversion.sharding import Shard, ShardReport
 from tar2tf_cli.errors import OutputExistsError, SinkError, UsageError, write_errors, write_failed
-from tar2tf_cli.formats.files import RecordStream, crc32c_of_file, sync, write_whole
+from tar2tf_cli.formats.files import RecordStream, crc32c_of_file, make_folders, sync, write_whole
 from tar2tf_cli.formats.tfrecord import begins_record
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ def prepared(name: str, *, overwrite: bool) -> str:
     """
     path = os.path.realpath(name)
     try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        make_folders(os.path.dirname(path))
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
         return path

@@ -10,8 +10,9 @@ import time
 from typing import Any, BinaryIO, Final
 
 from tar2tf_cli.errors import SinkError, write_errors
+from tar2tf_cli.events import note_once
 from tar2tf_cli.formats.checksums import extend
-from tar2tf_cli.formats.files import write_all, write_whole
+from tar2tf_cli.formats.files import UNSUPPORTED, make_folders, write_all, write_whole
 
 _LOCK_SECONDS: Final = 5.0
 _LOCK: Final = "lock"
@@ -61,14 +62,24 @@ class WorkingFolder:
     def _is_locked(self) -> bool:
         """Try to take the lock; True if it is ours and the locked file is still the one that other runs will open."""
         path = self._file(_LOCK)
-        os.makedirs(self.path, exist_ok=True)
+        make_folders(self.path)
         with contextlib.suppress(FileNotFoundError, BlockingIOError):  # a run that ends removes the folder
             self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._take_lock()
             if os.path.samestat(os.fstat(self._lock), os.stat(path)):
                 return True
         self.release()
         return False
+
+    def _take_lock(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                raise
+            note_once(
+                f"note: {self.path}: its file system has no locks; let only one command write this output at a time"
+            )
 
     def read_journal(self) -> tuple[Any, list[Any]]:
         """The journal's head and the entries after it, up to one that is damaged; None if there is no head."""

@@ -18,11 +18,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tar2tf_cli.errors import ReaderGoneError, SinkError, write_errors, write_failed
+from tar2tf_cli.events import note_once
 from tar2tf_cli.formats.checksums import extend
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+
+UNSUPPORTED: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+"""Errors of calls that a file system does not have."""
 
 _DESCRIPTORS: Final = re.compile(r"/dev|/proc/\d+/fd")
 
@@ -54,8 +58,30 @@ def sync(path: str) -> None:
         descriptor = os.open(path or ".", os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in UNSUPPORTED or not os.path.isdir(path or "."):
+                raise
+            note_once(f"note: {path or '.'}: its file system flushes no folders; a power cut may take new names away")
         finally:
             os.close(descriptor)
+
+
+def make_folders(path: str) -> None:
+    """Make a folder and those above it that are missing; a power cut does not take them away again.
+
+    Raises:
+        OSError: when one cannot be made.
+    """
+    path = path or "."
+    if os.path.isdir(path):
+        return
+    above = os.path.dirname(path.rstrip("/"))
+    make_folders(above)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path)
+    if not os.path.isdir(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+    sync(above)
 
 
 def is_stream(path: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from tar2tf_cli.errors import SinkError, Tar2tfError, write_errors
-from tar2tf_cli.formats.files import sync
+from tar2tf_cli.formats.files import make_folders, sync
 from tar2tf_cli.sinks.base import Sink
 from tar2tf_cli.spec.output_path import check_replaceable
 
@@ -144,7 +144,7 @@ class DirectorySink(Sink):
     def publish(self, part: str, path: str, *, replaces: bool = True) -> None:
         """Rename the part, which is already on the disk."""
         with write_errors(path):
-            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            make_folders(os.path.dirname(path))
             os.replace(part, path)
 
     def part_size(self, part: str) -> int | None:
