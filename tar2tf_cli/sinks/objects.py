@@ -45,7 +45,7 @@ class ObjectSink(Sink):
     def __init__(self, store: Store, url: str) -> None:
         self._store = self.store = store
         self._url = url
-        self._begins = ""
+        self._begins = self._output = ""
         self._staging = ".tar2tf/"
         self._run = ""
         self._claim = b""  # what the claim says; nothing if it is not ours
@@ -66,7 +66,7 @@ class ObjectSink(Sink):
 
     def prepare(self, manifest: str, begins: str = "") -> str:
         """Return this output's folder in the user's cache directory."""
-        self._begins = begins
+        self._begins, self._output = begins, self.locate(manifest)
         head, name = os.path.split(manifest)
         self._staging = os.path.join(head, f".{name.removesuffix('.json')}.tar2tf/")
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -92,6 +92,8 @@ class ObjectSink(Sink):
                 raise self._taken(other) from None
             self._alone = other.get("run") == run or not same
             self._ask(lambda: self._store.put(name, part), name)
+        except SinkError as error:  # which names the claim, of which the user knows nothing
+            raise SinkError(error.message, shard=self._output, hint=error.hint) from None
         finally:
             os.unlink(part)
         self._settled = time.monotonic() + (0 if self._store.exclusive else _SETTLING)
@@ -119,8 +121,7 @@ class ObjectSink(Sink):
     def _taken(self, other: Mapping[str, str]) -> OutputExistsError:
         who = f"process {other.get('process', '?')} on {other.get('host', '?')}"
         hint = "wait until it is done; if it was killed, --overwrite takes the output from it"
-        where = self.locate(self._staging + _CLAIM)
-        return OutputExistsError(f"another conversion is writing this output ({who})", shard=where, hint=hint)
+        return OutputExistsError(f"another conversion is writing this output ({who})", shard=self._output, hint=hint)
 
     def walk(self, root: str, *, nested: bool) -> Iterator[tuple[str, bool]]:
         """Yield the names of the bucket's objects below a folder."""

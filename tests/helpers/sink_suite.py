@@ -16,7 +16,7 @@ import pytest
 
 from shards import start, tar2tf, tree, wait_until
 from sources import read_all, tar_of
-from tar2tf_cli.conversion.existing import Claim
+from tar2tf_cli.conversion.existing import Destination
 from tar2tf_cli.conversion.plan import make_plan
 from tar2tf_cli.errors import NothingFoundError, OutputExistsError, SinkError
 from tar2tf_cli.sinks import Sink, open_sink
@@ -268,7 +268,7 @@ class RemoteSinkSuite(SinkSuite):
     ) -> None:
         output = f"{place}/t-<>.record"
         plan = make_plan(Conversion(str(shards), Output(output, records_per_shard=50)))
-        self.claimed(place, tmp_path, conversion=Claim(plan, sink).conversion)
+        self.claimed(place, tmp_path, conversion=Destination(plan, sink).digest)
         done = tar2tf("convert", shards, "-o", output, "--records-per-shard", "50")
         assert done.returncode == 0, done.stderr
         assert self.objects(place) == self.local(shards, "50")
