@@ -256,7 +256,7 @@ class MakeShard(NamedTuple):
                 raise OutputExistsError("another program wrote it during the conversion", shard=where, replaceable=True)
             end = context.source.make_shard(self.item, context.store, self.path, context.on_bytes)
             write_whole(self._end_file(context), [end_record(end)], lasting=False)
-        return MadeShard(InputReport.from_json(end["report"]), end["bytes"], end["first"], end["crc32c"])
+        return MadeShard(InputReport.from_json(end["report"]), end["bytes"], end["crc32c"])
 
     def _left(self, context: _ShardContext) -> dict[str, Any] | None:
         """The end record that an interrupted run left."""

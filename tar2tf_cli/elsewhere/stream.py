@@ -10,9 +10,9 @@ serialised message can begin with one (it would be a tag of field 0):
 | `\0done` | follows the end: an answer without these bytes broke off, whatever a cluster appended to it |
 
 The end record has `records` and `bytes`, the number of examples and of all bytes before the end record; `crc32c`, of
-the same bytes; `first`, the size of the first record; `size`, that of the input as stored; `settings`, the digest of
-the transformer's settings; and `report`, an `InputReport`, which is equal to that of a conversion that reads the input
-itself. Where the cluster stores the records as a shard, the end record is asked for alone, and has their `xxh64`, too.
+the same bytes; `size`, that of the input as stored; `settings`, the digest of the transformer's settings; and `report`,
+an `InputReport`, which is equal to that of a conversion that reads the input itself. Where the cluster stores the
+records as a shard, the end record is asked for alone, and has their `xxh64`, too.
 
 Where samples are sent rather than records, each is an example, in which entries are bytes and arrays are npy files.
 """
@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,11 +64,9 @@ class StreamWriter:
         self._file = file
         self._keys = keys
         self._settings = settings
-        self._first = 0
 
     def add(self, key: str, parts: Iterable[bytes], size: int) -> None:
         """Append one framed record of `size` bytes."""
-        self._first = self._first or size
         if self._keys:
             data = _KEY + key.encode("utf-8", "surrogateescape")
             self._file.write(frame([data], len(data)), len(data) + FRAMING)
@@ -77,7 +74,6 @@ class StreamWriter:
 
     def add_batch(self, batch: Batch) -> None:
         """Append a batch of records, where no keys are sent."""
-        self._first = self._first or int.from_bytes(batch.sizes[:8], sys.byteorder)
         self._file.write([batch.data], len(batch.data))
 
     def finish(self, report: InputReport, size: int | None) -> dict[str, Any]:
@@ -92,7 +88,6 @@ class StreamWriter:
             "records": report.samples,
             "bytes": self._file.size,
             "crc32c": self._file.crc,
-            "first": self._first,
             "size": size,
             "settings": self._settings,
             "report": report.to_json(),

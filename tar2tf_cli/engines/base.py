@@ -140,13 +140,11 @@ class MadeShard(NamedTuple):
     Attributes:
         report: the InputReport.
         size: bytes of the shard; 0 when the input has no samples, and there is no shard.
-        first: size of the first record in bytes.
         crc: CRC-32C of the shard.
     """
 
     report: Any
     size: int
-    first: int
     crc: int
 
 

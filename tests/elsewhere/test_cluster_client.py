@@ -166,7 +166,7 @@ def test_from_bucket_to_bucket_the_cluster_stores_the_shards(
     publish, results = ObjectSink.publish, []
 
     def only_the_manifest(sink: ObjectSink, part: str, path: str) -> None:
-        assert path.endswith("manifest.json")
+        assert path.endswith((".sizes", "manifest.json"))
         publish(sink, part, path)
 
     for how in ("--no-remote-exec", "--remote-exec"):
@@ -177,7 +177,7 @@ def test_from_bucket_to_bucket_the_cluster_stores_the_shards(
         assert ran.code == 1, ran.err
         results.append({**objects(etl, "placed"), "errors": (tmp_path / "errors").read_bytes()})
     assert results[1] == results[0]
-    assert len(results[0]) == 7
+    assert len(results[0]) == 8
     assert run(*words, "-o", "ais://placed/of/<input>.record", "--remote-exec").err.startswith("up to date")
     etl.sdk.bucket("placed").object("of/manifest.json").delete()
     refused = run(*words, "-o", "ais://placed/of/<input>.record", "--remote-exec")

@@ -19,7 +19,6 @@ from tar2tf_cli.elsewhere.stream import DONE, StreamReader
 from tar2tf_cli.elsewhere.transformers import held_back
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SinkError, SourceError
 from tar2tf_cli.formats.checksums import crc32c
-from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo
@@ -100,7 +99,6 @@ def test_the_records_and_the_end_record_are_answered_apart(
     assert digest is not None
     digest.update(records)
     assert made["xxh64"] == digest.hexdigest()
-    assert made["first"] == len(next(iter(RecordReader(BytesIO(records), "x")))[1]) + 16
     assert list(tmp_path.glob("tar2tf-end-*")) == []
 
 
@@ -118,7 +116,6 @@ END: dict[str, Any] = {
     "bytes": len(RECORDS),
     "crc32c": crc32c(RECORDS),
     "xxh64": "00000000000000ab",
-    "first": 8,
     "size": 100,
     "report": InputReport().to_json(),
 }
@@ -194,7 +191,7 @@ def test_a_shard_of_other_bytes_is_removed(store: Callable[..., Any], found: Obj
 
 def test_a_shard_without_records_is_removed(store: Callable[..., Any]) -> None:
     target = Stored(ObjectInfo("x", 0, "1"), b"")
-    end = store(target, {**END, "bytes": 0, "first": 0, "crc32c": 0})
+    end = store(target, {**END, "bytes": 0, "crc32c": 0})
     assert (end["bytes"], target.removed) == (0, ["x"])
 
 
@@ -218,7 +215,7 @@ def test_a_run_that_continues_another_knows_the_shards_that_were_stored(
     maker = RemoteSource(transformers, SETTINGS, {}, INPUT)
     ((task,), context) = maker.shard_tasks({"x": INPUT}, target, (), str(tmp_path))  # type: ignore[arg-type]
     stored = task.run(context)
-    assert (stored.size, stored.first, stored.crc) == (len(RECORDS), 8, END["crc32c"])
+    assert (stored.size, stored.crc) == (len(RECORDS), END["crc32c"])
     target.found = ObjectInfo("x", len(RECORDS), "1")
     assert task.run(context)[1:] == stored[1:]
     target.found = ObjectInfo("x", len(RECORDS) + 1, "1")
