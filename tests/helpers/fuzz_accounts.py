@@ -65,7 +65,7 @@ def damaged(rng: random.Random, folder: Path) -> None:
     path = folder / "in.tar"
     expected = a_tar(rng, path, scattered=0)
     with tarfile.open(path) as tar:
-        offsets = [member.offset_data - 512 for member in tar]
+        offsets = [offset for member in tar for offset in (member.offset, member.offset_data - 512)]
     data = bytearray(path.read_bytes())
     if rng.random() < 0.5:
         del data[rng.randrange(len(data)) :]
@@ -148,7 +148,7 @@ def documents(rng: random.Random, folder: Path) -> None:
     conversion = Conversion(Input(inputs), Output(folder / "out" / "x-<>.record", records_per_shard=7, index=True))
     convert(conversion, workers=1)
     expected = shards_of(folder)
-    changed = rng.choice(sorted((folder / "out").glob("*.json")) + sorted((folder / "out").glob("*.idx")))
+    changed = rng.choice([path for path in sorted((folder / "out").iterdir()) if path.suffix != ".record"])
     changed.write_bytes(changed_value(rng, changed.read_bytes()))
     if rng.random() < 0.5:
         with tarfile.open(inputs / "1.tar", "a") as tar:
@@ -179,6 +179,9 @@ def changed_value(rng: random.Random, data: bytes) -> bytes:
     try:
         whole = json.loads(data)
     except ValueError:
+        if b"\0" in data:
+            at = rng.randrange(len(data))
+            return data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :]
         lines = data.splitlines(keepends=True)
         place = rng.randrange(len(lines))
         lines[place] = rng.choice([b"", lines[place] * 2, lines[place].rstrip(b"\n"), b"0 1\n"])
