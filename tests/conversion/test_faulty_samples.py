@@ -388,7 +388,7 @@ def test_lost_bytes_are_bounded(cut: Path, tmp_path: Path) -> None:
 def test_a_member_behind_damage_may_have_lost_its_name(tmp_path: Path) -> None:
     names = [f"ä{number}.{entry}" for number in range(4) for entry in ("cls", "jpg", "txt")]
     members = [pax({"path": name}) + member(name.replace("ä", "?").encode(), b"1") for name in names]
-    for damaged in range(1, len(members)):
+    for damaged in (2, 3, 4):
         pieces = [*members]
         pieces[damaged] = b"\1" * 512 + pieces[damaged][512:]
         (tmp_path / "a.tar").write_bytes(b"".join(pieces) + END)
