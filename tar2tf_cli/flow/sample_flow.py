@@ -45,7 +45,7 @@ _WEIGHT: Final = 1 << 16  # a chunk of this many bytes gets no further items; de
 _AHEAD: Final = 1  # chunks beyond one per thread
 
 Located: TypeAlias = "tuple[Any, str, Mapping[str, Any]]"
-"""An item, or one of its results or errors, with the item's key and place."""
+"""An item, or one of its results or errors, with the item's key and location."""
 
 Work: TypeAlias = Callable[[Any], Iterable[Any]]
 
@@ -98,15 +98,15 @@ def _work_on(chunk: list[Any], steps: Work) -> list[Any]:
     try:
         chunk.reverse()
         while chunk:
-            placed = chunk.pop()  # not kept until the end of the chunk, as its arrays are large
-            if isinstance(placed, Exception):
-                raise placed
-            item, key, place = placed
+            located = chunk.pop()  # not kept until the end of the chunk, as its arrays are large
+            if isinstance(located, Exception):
+                raise located
+            item, key, location = located
             try:
                 for result in steps(item):
-                    results.append((result, key, place))
+                    results.append((result, key, location))
             except SampleError as error:
-                results.append((error, key, place))
+                results.append((error, key, location))
     except Exception as error:
         results.append(error)
     return results
@@ -206,7 +206,7 @@ def check_most(failed: int, most: int, noted: Sequence[Mapping[str, Any]]) -> No
     Args:
         failed: how many were skipped.
         most: how many may be.
-        noted: those of them that were found just now.
+        noted: those of them that are new.
 
     Raises:
         Tar2tfError: when there are more than `most`.
@@ -232,7 +232,7 @@ def flow(
         items: samples or examples; with several threads, a few are read ahead. With one, also batches of samples whose
             records are made already, which skip the steps.
         steps: called with each item, in any thread; returns its results. Usually `Steps`.
-        on_fault: called in input order with the error of each faulty item, which names its key and place. If it
+        on_fault: called in input order with the error of each faulty item, which names its key and location. If it
             returns, the item is skipped.
         where: returns where the last item read came from.
         finish: called in input order with the key of the item and each of its results; its return value is yielded.
@@ -244,14 +244,14 @@ def flow(
         SampleError: raised by `on_fault`.
     """
     if threads > 1:
-        placed = ((item, key_of(item) or "", where()) for item in items)
-        for result, key, place in work_in_threads(placed, steps, threads, chunk):
+        located = ((item, key_of(item) or "", where()) for item in items)
+        for result, key, location in work_in_threads(located, steps, threads, chunk):
             try:
                 if isinstance(result, SampleError):
                     raise result
                 yield finish(key, result)
             except SampleError as error:
-                on_fault(_of_input(error, key, place))
+                on_fault(_of_input(error, key, location))
         return
     for item in items:
         if type(item) is Batch:
@@ -271,11 +271,11 @@ def flow(
                 left = results is not None
 
 
-def _of_input(error: SampleError, key: str, place: Mapping[str, Any]) -> SampleError:
-    """The error with the key that the sample has in the input, whatever ops made of it, and its place there."""
+def _of_input(error: SampleError, key: str, location: Mapping[str, Any]) -> SampleError:
+    """The error with the key that the sample has in the input, whatever ops made of it, and its location there."""
     if error.shard is None:  # or else it was held back, and is that of an earlier sample
         error.key = key or error.key
-    return error.at(**place)
+    return error.at(**location)
 
 
 def context_of(conversion: Conversion) -> OpContext:
@@ -437,7 +437,7 @@ class Reading:
         making = making or Making(conversion, source)
         self.steps, self._make, self._plain, self._encoder = making.steps, making.make, making.plain, making.encoder
         self._note = self.report.schema.add_plain if self._plain else self.report.schema.add
-        self._place: Mapping[str, Any] = {}  # where the current sample of a list came from
+        self._location: Mapping[str, Any] = {}  # where the current sample of a list came from
         self._tar: TarSamples | None = None
         self._listed = source.samples(item, self.report, self._fault, on_bytes)
         if self._listed is None:
@@ -476,7 +476,7 @@ class Reading:
 
     def where(self) -> dict[str, Any]:
         """Where the last sample read came from: its shard and, in a tar, its offset."""
-        return {"shard": self.name, **({"offset": self.offset} if self._tar else self._place)}
+        return {"shard": self.name, **({"offset": self.offset} if self._tar else self._location)}
 
     def seek(self, offset: int) -> None:
         """Start at a sample's offset instead of the beginning; only if `seekable`."""
@@ -502,8 +502,8 @@ class Reading:
         return self._skip and self._tar is not None and self._tar.resume(error)
 
     def _of_list(self) -> Iterator[Sample]:
-        for place, sample in self._listed or ():
-            self._place = place
+        for location, sample in self._listed or ():
+            self._location = location
             yield sample
 
     def whole_samples(self) -> Iterator[Sample]:
@@ -549,8 +549,8 @@ class Reading:
             if isinstance(features, Batch):
                 self._count(features)
                 return features
-            if type(features) is TFExample and (found := unfit(features)):
-                raise SampleError(f"the example has {found}")
+            if type(features) is TFExample and (what := unfit(features)):
+                raise SampleError(f"the example has {what}")
             if missing and missing.held:
                 missing.release()
             parts, size = encode(features)

@@ -126,7 +126,7 @@ class SeekableTar:
 
 _AGAIN: Final = "make the shard again with tar --dereference --hard-dereference"
 
-_Place: TypeAlias = tuple[int, int]  # offset and size of a member's data
+_Extent: TypeAlias = tuple[int, int]  # offset and size of a member's data
 
 
 class EntryLinks(Entries):
@@ -161,7 +161,7 @@ class EntryLinks(Entries):
         self._large = LargeEntries(name, self._tar.descriptor, most)
         self._grouper = grouper
         self._sizes_only = sizes_only
-        self._members: dict[str, _Place] = {}
+        self._members: dict[str, _Extent] = {}
         self._scanned = 0
 
     def wants(self, name: str) -> bool:
@@ -171,7 +171,7 @@ class EntryLinks(Entries):
     def follow(self, name: str, target: str | None, offset: int) -> tuple[bytes | StoredBytes, int] | None:
         """Return data and size of a link's target; None after reporting its sample as faulty."""
         try:
-            start, size = self._place(target, offset)
+            start, size = self._extent(target, offset)
         except EntryError as error:
             self._grouper.lacks(error.at(member=name, offset=offset))
             return None
@@ -181,7 +181,7 @@ class EntryLinks(Entries):
         """Report the sample of an entry that cannot be read as faulty."""
         self._grouper.lacks(error)
 
-    def _place(self, target: str | None, offset: int) -> _Place:
+    def _extent(self, target: str | None, offset: int) -> _Extent:
         """Return the position of the data of the hard link at an offset."""
         if target is None:
             raise EntryError("is a symbolic link, and entries must be files", hint=_AGAIN)
@@ -191,10 +191,10 @@ class EntryLinks(Entries):
         self._scan(offset)
         if target not in self._members:
             raise EntryError(f"is a hard link to {target!r}, which does not come before it", hint=_AGAIN)
-        place = self._members[target]
-        if place[1] > MAX_RECORD:
+        extent = self._members[target]
+        if extent[1] > MAX_RECORD:
             raise EntryError(f"is a hard link to {target!r}, which is larger than 2 GiB", hint="remove the sample")
-        return place
+        return extent
 
     def _scan(self, end: int) -> None:
         """Find the members before an offset, continuing the last scan."""
@@ -236,7 +236,7 @@ class _Reached(Exception):
 class _EarlierLinks(Entries):
     """Adds the hard links found by a scan to its members."""
 
-    def __init__(self, members: dict[str, _Place], end: int) -> None:
+    def __init__(self, members: dict[str, _Extent], end: int) -> None:
         self._members = members
         self._end = end
 
@@ -337,23 +337,23 @@ class TarSamples:
             name, fault, key_split=rules.key_split, strict=strict, sizes_only=sizes_only, trusted=trusted
         )
         self.regroups = bool(regroup)
-        self._whole = SeekableTar(lambda: stream, name, seekable=able.seekable) if regroup else None
+        self._by_offset = SeekableTar(lambda: stream, name, seekable=able.seekable) if regroup else None
         descriptor = stream.fileno if self.seekable and isinstance(stream, PlainStream) else None
-        if self._whole:
-            descriptor = self._whole.descriptor
+        if self._by_offset:
+            descriptor = self._by_offset.descriptor
         self._large = LargeEntries(name, descriptor, most, heads_only=heads_only, least=least, on_bytes=self._on_bytes)
         self._large.begin = lambda: grouper.begin
         self._tar = TarReader(
-            self._whole.view() if self._whole else stream,
+            self._by_offset.view() if self._by_offset else stream,
             name,
             headers_only=sizes_only or self.regroups,
             every_byte=every_byte,
             need_end=not rules.ignore_missing_end,
             large=None if sizes_only or regroup else self._large,
         )
-        self._links = EntryLinks(source, item, grouper, sizes_only=sizes_only, tar=self._whole, most=most)
+        self._links = EntryLinks(source, item, grouper, sizes_only=sizes_only, tar=self._by_offset, most=most)
         self._tar.entries = self._links
-        self._regrouped = _Regrouped(grouper, self._tar, self._whole) if self._whole else None
+        self._regrouped = _Regrouped(grouper, self._tar, self._by_offset) if self._by_offset else None
 
     @property
     def not_adjacent(self) -> int:
@@ -414,15 +414,15 @@ class TarSamples:
     def close(self) -> None:
         """Close what was opened beside the stream."""
         self._links.close()
-        if self._whole:
-            self._whole.close()
+        if self._by_offset:
+            self._by_offset.close()
 
-    def _members(self, whole: SeekableTar) -> TarReader:
+    def _members(self, tar: SeekableTar) -> TarReader:
         """A reader of members by offset, after their headers were read."""
-        large, view = None if self._sizes_only else self._large, whole.view(self._on_bytes)
-        tar = TarReader(view, self._name, headers_only=self._sizes_only, need_end=False, large=large)
-        tar.entries = self._links
-        return tar
+        large, view = None if self._sizes_only else self._large, tar.view(self._on_bytes)
+        reader = TarReader(view, self._name, headers_only=self._sizes_only, need_end=False, large=large)
+        reader.entries = self._links
+        return reader
 
     def _looked_ahead(self, stream: ByteStream, rules: TarRules, size: int) -> tuple[ByteStream, bool]:
         """A stream that is still at its first byte, and whether members of its samples are not adjacent."""
@@ -440,16 +440,16 @@ class _Regrouped:
     Args:
         grouper: puts the members of a sample together.
         headers: reads the headers.
-        whole: the tar by offset.
+        tar: the tar by offset.
 
     Attributes:
         runs: where the members of each sample are.
     """
 
-    def __init__(self, grouper: Grouper, headers: TarReader, whole: SeekableTar) -> None:
+    def __init__(self, grouper: Grouper, headers: TarReader, tar: SeekableTar) -> None:
         self._grouper = grouper
         self._headers = headers
-        self._whole = whole
+        self._by_offset = tar
         self._scanned = False
         self._lost = False  # whether damage may have hidden members of any sample
         self.runs = Runs(grouper)
@@ -463,7 +463,7 @@ class _Regrouped:
             runs.doubt()
             grouper.required = frozenset(name for name, count in runs.entries.items() if 4 * count > runs.samples)
         grouper.ends_last = runs.ends_last
-        yield from grouper.samples(runs.members(reader(self._whole)))
+        yield from grouper.samples(runs.members(reader(self._by_offset)))
 
     def _scan(self) -> None:
         damage = None
@@ -471,8 +471,8 @@ class _Regrouped:
             self.runs.scan(self._headers)
         except DamagedShardError as error:
             damage = error
-        if self._whole.damage and (damage is None or damage.kind == "truncated"):
-            damage = self._whole.damage  # which cut the copy short
+        if self._by_offset.damage and (damage is None or damage.kind == "truncated"):
+            damage = self._by_offset.damage  # which cut the copy short
         if damage:
             raise damage
         self._scanned = True

@@ -248,7 +248,7 @@ class Grouper:
         groups = self._grouped(iter(members), plain)
         if self.required:
             groups = self._complete(groups)
-        return groups if self._trusted else self._whole(groups)
+        return groups if self._trusted else self._compared(groups)
 
     def _grouped(self, members: Iterator[Member], plain: PlainSamples | None) -> Iterator[Any]:
         seen, sizes_only, trusted, extensions = self._seen, self._sizes_only, self._trusted, self._extensions
@@ -340,7 +340,7 @@ class Grouper:
             message = f"lacks {', '.join(missing)}, which may have been in the part of the shard that was not read"
             self._fault(message, None, self.offset, AGAIN, key=sample[KEY])
 
-    def _whole(self, samples: Iterator[Any]) -> Iterator[Any]:
+    def _compared(self, samples: Iterator[Any]) -> Iterator[Any]:
         """Hold each sample or batch back by one, to compare the last sample with what all others have in common."""
         common: set[str] | None = None
         known: set[str] = set()
