@@ -106,6 +106,8 @@ def end_record(end: Mapping[str, Any]) -> bytes:
 class StreamReader:
     """Reads a transformer's stream, and refuses one that is cut short, damaged or of other settings.
 
+    Records are passed on as they are framed, and not taken apart as `RecordReader` does: the CRC of the whole proves them.
+
     Args:
         stream: the transformer's answer.
         name: the input's path or URL, in errors and in the report.
