@@ -106,7 +106,7 @@ def end_record(end: Mapping[str, Any]) -> bytes:
 class StreamReader:
     """Reads a transformer's stream, and refuses one that is cut short, damaged or of other settings.
 
-    Records are passed on as they are framed, and not taken apart as `RecordReader` does: the CRC of the whole proves them.
+    Records go on as they are framed, and are not taken apart as by `RecordReader`: the CRC of the whole proves them.
 
     Args:
         stream: the transformer's answer.
