@@ -323,6 +323,12 @@ _SHORT: Final = "Convert tars, image folders or CSV rows to TFRecord shards."
     more="Shards none of whose inputs were added, removed or changed since the last run are kept. The result is the "
     "same as that of a new run.",
 )
+@output_option(
+    "--remove-many",
+    is_flag=True,
+    help="Let --update remove more than half of the inputs.",
+    more="Otherwise it stops there, as a listing may have been incomplete.",
+)
 @output_option("--overwrite", is_flag=True, help="Replace what this conversion did not write.")
 @work_options
 @option(
@@ -393,7 +399,7 @@ def command(ctx: click.Context, /, **options: Any) -> int:
 
         plan = make_plan(conversion, **where)
         beside(plan.work, plan.source, plan.inputs, Terminal())  # refuses what a cluster cannot do
-        how = {name: options[name] for name in ("endpoint", "overwrite", "update")}
+        how = {name: options[name] for name in ("endpoint", "overwrite", "update", "remove_many")}
         print_plan(plan, outcome(plan, **how), as_json=as_json)
         return 0
     with Terminal(**options) as terminal:
@@ -404,6 +410,7 @@ def command(ctx: click.Context, /, **options: Any) -> int:
                 workers=options["num_workers"],
                 overwrite=options["overwrite"],
                 update=options["update"],
+                remove_many=options["remove_many"],
                 events=terminal,
                 engine=options["engine"],
                 address=options["address"],

@@ -39,6 +39,7 @@ class Destination:
         sink: where the shards are published.
         overwrite: whether files that this conversion does not claim may be replaced.
         update: whether the output of the same spec from other inputs is brought up to date.
+        remove_many: whether an update may remove more than half of the inputs.
         own: the manifest's path if it is not the one that follows from the template.
 
     Attributes:
@@ -56,13 +57,21 @@ class Destination:
     """
 
     def __init__(
-        self, plan: Plan, sink: Sink, *, overwrite: bool = False, update: bool = False, own: str | None = None
+        self,
+        plan: Plan,
+        sink: Sink,
+        *,
+        overwrite: bool = False,
+        update: bool = False,
+        remove_many: bool = False,
+        own: str | None = None,
     ) -> None:
         output = plan.conversion.output
         self.plan = plan
         self.sink = sink
         self.overwrite = overwrite
         self.update = update
+        self.remove_many = remove_many
         self.template = PathTemplate.parse(sink.inside(output.template.text))
         self.manifest = own or self.template.manifest()
         self.where = sink.locate(self.manifest)
@@ -163,7 +172,13 @@ class Destination:
 
 
 def destination(
-    plan: Plan, *, endpoint: str | None, overwrite: bool = False, update: bool = False, apart: bool = False
+    plan: Plan,
+    *,
+    endpoint: str | None,
+    overwrite: bool = False,
+    update: bool = False,
+    remove_many: bool = False,
+    apart: bool = False,
 ) -> Destination:
     """What a plan's conversion will write to files or objects.
 
@@ -172,12 +187,15 @@ def destination(
         endpoint: URL of the store that holds the output.
         overwrite: whether files that this conversion does not claim may be replaced.
         update: whether an earlier output is brought up to date.
+        remove_many: whether an update may remove more than half of the inputs.
         apart: whether the manifest gets a name of its own if its usual one is taken by other files' manifest: that of
             `train.record` and of `train-<>.record` is `train-manifest.json`.
 
     Raises:
         UsageError: when both `overwrite` and `update` are given, or the store cannot be written to.
     """
+    if remove_many and not update:
+        raise UsageError("--remove-many is only for --update")
     if update and overwrite:
         raise UsageError(
             "--update keeps the shards that have not changed, and --overwrite replaces all: use one of them"
@@ -185,9 +203,10 @@ def destination(
     conversion, path = plan.conversion, plan.conversion.output.path
     endpoint = endpoint_for(path, conversion.input.bucket, endpoint)
     sink = open_sink(path, endpoint=endpoint, retry_for=conversion.retry_for)
-    usual = Destination(plan, sink, overwrite=overwrite, update=update)
+    how: dict[str, Any] = {"overwrite": overwrite, "update": update, "remove_many": remove_many}
+    usual = Destination(plan, sink, **how)
     if apart and _is_taken(usual):
-        return Destination(plan, sink, overwrite=overwrite, update=update, own=usual.template.own_manifest())
+        return Destination(plan, sink, **how, own=usual.template.own_manifest())
     return usual
 
 
@@ -292,6 +311,7 @@ def _unfinished(there: Destination, folder: WorkingFolder) -> Decision:
     Raises:
         OutputExistsError: when a file that this conversion does not claim is in the way.
     """
+    folder.check()
     head, entries = folder.read_journal()
     of_journal = head["identity"] if head else None
     made = Decision(interrupted=there.is_same(of_journal), replaceable=there.existing())
@@ -310,6 +330,13 @@ def _unfinished(there: Destination, folder: WorkingFolder) -> Decision:
         replaced |= listed | there.inside(path for entry in entries for path in _published(entry))
     made.stale = {path for path in replaced if there.sink.exists(path)}
     made.sealed = _sealed(entries) if made.continues else {}
+    if previous and there.update and not there.remove_many and 2 * len(there.plan.inputs) < len(previous.inputs):
+        raise OutputExistsError(
+            f"was made from {len(previous.inputs):,} inputs, and there are only {len(there.plan.inputs):,} now: "
+            f"{InputChanges.between(previous.inputs, there.plan.inputs)}",
+            shard=there.where,
+            hint="pass --remove-many if the others are meant to go; otherwise, check the listing of the inputs",
+        )
     if made.interrupted and head and "previous" in head:  # killed while it replaced that manifest's files
         previous = Manifest.from_bytes(head["previous"].encode(), there.where)
         _bring_up_to_date(made, there, previous, lambda: folder.open("previous.sizes"))
@@ -369,7 +396,19 @@ def _what_changed(previous: Manifest, there: Destination) -> tuple[str, str | No
     if not names and previous.identity()["inputs"] != there.identity["inputs"]:
         return f"was made from other inputs: {InputChanges.between(previous.inputs, there.plan.inputs)}", hint
     found = names or differing(previous.spec, there.identity["spec"])
-    return f"was made with other options: {', '.join(found[:3])} changed", None if names else hint
+    shown = [
+        f"{name} was {_value(previous.spec, name)}, is {_value(there.identity['spec'], name)}" for name in found[:3]
+    ]
+    return f"was made with other options: {'; '.join(shown)}", None if names else hint
+
+
+def _value(spec: dict[str, Any], name: str) -> str:
+    """The value of a key of a spec, such as `output.index`, in a few letters."""
+    value: Any = spec
+    for key in name.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    shown = "not given" if value is None else json.dumps(value)
+    return shown if len(shown) <= 60 else f"{shown[:60]}…"
 
 
 def _check_irreplaceable(there: Destination, paths: set[str]) -> None:

@@ -154,7 +154,7 @@ def outcome(plan: Plan, **options: Any) -> Outcome:
 
     Args:
         plan: the conversion.
-        **options: `endpoint`, `overwrite` and `update`, as for `convert`.
+        **options: `endpoint`, `overwrite`, `update` and `remove_many`, as for `convert`.
     """
     if plan.conversion.output.is_stream:
         if options["update"]:

@@ -18,7 +18,7 @@ from tar2tf_cli.conversion.spool import Part
 from tar2tf_cli.conversion.update import SizesFile
 from tar2tf_cli.errors import OutputExistsError, SinkError, write_errors
 from tar2tf_cli.events import Events
-from tar2tf_cli.formats.files import RecordFile, sync
+from tar2tf_cli.formats.files import RecordFile, crc32c_of_file, sync
 from tar2tf_cli.inputs.report import InputReport
 
 if TYPE_CHECKING:
@@ -171,7 +171,10 @@ class Publisher:
         if (entry := self._decision.sealed.get(shard.place)) is None:
             return None
         _, _, size, records, crc, _ = entry
-        there = self._sink.part_size(shard.part(self.folder))
+        part = shard.part(self.folder)
+        there = self._sink.part_size(part)
+        if os.path.exists(part) and crc32c_of_file(part) != crc:  # it was damaged after the run was interrupted
+            there = -1
         if there is None and not self._destination.by_total:
             there = self._sink.size(self._destination.path(shard))
         if there == size and records == shard.records:

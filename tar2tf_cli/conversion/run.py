@@ -36,6 +36,7 @@ def convert(
     workers: int | None = None,
     overwrite: bool = False,
     update: bool = False,
+    remove_many: bool = False,
     apart: bool = False,
     endpoint: str | None = None,
     events: Events | None = None,
@@ -52,6 +53,7 @@ def convert(
         overwrite: replace files that this conversion did not write.
         update: bring the output of an earlier run up to date, of which inputs were added, removed or changed since:
             shards none of whose inputs changed are kept.
+        remove_many: whether an update may remove more than half of the inputs.
         apart: leave a manifest of that name alone if it lists only other files, and write one with a name of its own.
         endpoint: URL of the store that holds the bucket; also used for the output if it is in the same kind of store.
         events: notified of progress.
@@ -78,7 +80,9 @@ def convert(
     plan = make_plan(conversion, endpoint=endpoint, source=source)
     if place.shared and not plan.source.abilities().repeatable:
         raise UsageError("cannot be read on other machines", shard=plan.source.bucket, hint="write it to a file first")
-    target = target or _target(plan, events, endpoint=endpoint, overwrite=overwrite, update=update, apart=apart)
+    target = target or _target(
+        plan, events, endpoint=endpoint, overwrite=overwrite, update=update, remove_many=remove_many, apart=apart
+    )
     with closing(place):
         if not place.shared:
             place = beside(plan.work, plan.source, plan.inputs, events) or place

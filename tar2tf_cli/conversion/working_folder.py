@@ -6,10 +6,11 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import time
 from typing import Any, BinaryIO, Final
 
-from tar2tf_cli.errors import SinkError, write_errors
+from tar2tf_cli.errors import OutputExistsError, SinkError, write_errors
 from tar2tf_cli.events import note_once
 from tar2tf_cli.formats.checksums import extend
 from tar2tf_cli.formats.files import UNSUPPORTED, make_folders, write_all, write_whole
@@ -17,6 +18,12 @@ from tar2tf_cli.formats.files import UNSUPPORTED, make_folders, write_all, write
 _LOCK_SECONDS: Final = 5.0
 _LOCK: Final = "lock"
 _JOURNAL: Final = "journal"
+_OURS: Final = re.compile(
+    r"lock|journal|input-\d+\.(index|spool|table)|shard-.*\.part(\.idx)?|made-.*\.end|(sizes|document)\.part"
+    r"|previous\.sizes|\..*\.part|\.attempt-.*|tmp\w+",
+    re.DOTALL,
+)
+"""The names of files that runs make here."""
 
 
 class WorkingFolder:
@@ -38,12 +45,29 @@ class WorkingFolder:
         self._entries = b""
         self._unused = False
 
+    def check(self) -> None:
+        """Check that nothing but the files of an unfinished run would be removed.
+
+        Raises:
+            OutputExistsError: when the folder is a link, or has a file that no run makes.
+        """
+        hint = "move it away: tar2tf keeps unfinished work under this name, and removes it when it is done"
+        if os.path.islink(self.path) or (os.path.lexists(self.path) and not os.path.isdir(self.path)):
+            raise OutputExistsError("is not a folder of unfinished work", shard=self.path, hint=hint)
+        with contextlib.suppress(FileNotFoundError):
+            for name in sorted(os.listdir(self.path)):
+                if not _OURS.fullmatch(name):
+                    message = f"has {name!r}, which is not a file of unfinished work"
+                    raise OutputExistsError(message, shard=self.path, hint=hint)
+
     def lock(self) -> None:
         """Create the folder and take its lock; waits a few seconds for a run that is about to end.
 
         Raises:
+            OutputExistsError: when the folder is not one of ours.
             SinkError: when another run still holds the lock after that time; names that run.
         """
+        self.check()
         deadline = time.monotonic() + _LOCK_SECONDS
         self._unused = not os.path.lexists(self.path)
         while not self._is_locked():

@@ -130,6 +130,12 @@ class Output:
         return (self.max_shard_size, self.num_shards, self.records_per_shard) != (None, None, None)
 
     @property
+    def gives_default_limit(self) -> bool:
+        """Whether the limit is given and is the one that holds without it."""
+        others = self.num_shards or self.records_per_shard or PathTemplate.parse(self.path).start is None
+        return self.max_shard_size == DEFAULT_SHARD_SIZE and not others
+
+    @property
     def limit(self) -> int | None:
         """The largest size of a shard in bytes: as given, or the default for a numbered path without another limit."""
         if self.max_shard_size or self.num_shards or self.records_per_shard or self.template.start is None:
@@ -296,6 +302,7 @@ class Conversion:
         A spec file may contain the same.
         """
         folder = self.output.template.manifest().rpartition("/")[0]
+        path = self.output.path.removeprefix(folder + "/")
         inputs = {**_changed(self.input), "bucket": as_recorded(self.input.bucket)}
         whole: dict[str, Any] = {
             "input": {"from" if name == "kind" else name: item for name, item in inputs.items()},
@@ -303,8 +310,13 @@ class Conversion:
             "select": None if self.select is None else {name: item.canonical() for name, item in self.select.items()},
             "example_ops": [op.canonical() for op in self.example_ops],
             **_changed(self),
-            "output": {**_changed(self.output), "path": self.output.path.removeprefix(folder + "/")},
+            "output": {
+                **_changed(self.output),
+                "path": self.output.path.removeprefix(folder + "/").replace("{}", "<>"),
+            },
         }
+        if self.output.gives_default_limit:
+            del whole["output"]["max_shard_size"]
         return {name: value for name, value in whole.items() if value not in (None, [], {})}
 
 

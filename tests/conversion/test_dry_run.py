@@ -143,9 +143,7 @@ def test_it_says_what_would_happen_to_an_output_that_is_there(tmp_path: Path) ->
     assert lines[0] == "up to date: nothing would be done"
     assert document["outcome"]["status"] == "up to date"
     lines, document = dry(*command, "--type", "cls=int64")
-    refused = (
-        f"would refuse: {tmp_path}/out/x-manifest.json: was made with other options: types changed; pass --overwrite"
-    )
+    refused = f"would refuse: {tmp_path}/out/x-manifest.json: was made with other options: types was not given,"
     assert lines[0].startswith(refused)
     assert document["outcome"] == {"status": "refuse", "message": lines[0]}
     lines, document = dry(*command, "--type", "cls=int64", "--update")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -109,13 +110,13 @@ def test_changed_inputs_and_changed_specs_are_refused(tmp_path: Path) -> None:
     command = ["convert", bucket, "-o", out / "train-<>.record", "--max-shard-size", "20kB"]
     assert tar2tf(*command).returncode == 0
     for option, named in (
-        (["--seed", "1", "--shuffle"], "seed, shuffle"),
-        (["--max-shard-size", "21kB"], "output.max_shard_size"),
-        (["--type", "cls=int64"], "types"),
-        (["--index"], "output.index"),
+        (["--seed", "1", "--shuffle"], "seed was not given, is 1; shuffle was not given, is true"),
+        (["--max-shard-size", "21kB"], "output.max_shard_size was 20000, is 21000"),
+        (["--type", "cls=int64"], 'types was not given, is {"cls": "int64"}'),
+        (["--index"], "output.index was not given, is true"),
     ):
         text = refused(*command, *option, folder=out)
-        assert f"was made with other options: {named} changed" in text
+        assert f"was made with other options: {named}" in text
         assert "--overwrite" in text
     write_tar(bucket / "small-1.tar", samples(60, first=5000))
     text = refused(*command, folder=out)
@@ -251,6 +252,61 @@ def test_an_interrupted_run_from_standard_input_begins_again(tmp_path: Path) -> 
     with tar.open("rb") as stdin:
         convert("-", "-o", tmp_path / "out" / "x.record", stdin=stdin)
     assert contents(tmp_path / "out" / "x.record") == samples(100)
+
+
+@pytest.mark.parametrize("what", ["link", "foreign file", "file"])
+def test_a_working_folder_that_is_not_ours_is_refused_and_not_emptied(what: str, small: Path, tmp_path: Path) -> None:
+    thesis, folder = tmp_path / "thesis", tmp_path / "out" / ".x-manifest.tar2tf"
+    for place in (thesis, folder.parent):
+        place.mkdir()
+    (thesis / "chapter.tex").write_text("precious")
+    if what == "link":
+        folder.symlink_to(thesis)
+    elif what == "file":
+        folder.write_text("precious")
+    else:
+        shutil.copytree(thesis, folder)
+    before = tree(tmp_path)
+    for options in ([], ["--overwrite"], ["--update"]):
+        done = tar2tf("convert", small, "-o", tmp_path / "out" / "x.record", *options)
+        assert done.returncode == 2, done.stderr
+        assert ".x-manifest.tar2tf" in done.stderr
+        assert "move it away" in done.stderr
+    dry = tar2tf("convert", small, "-o", tmp_path / "out" / "x.record", "--dry-run")
+    assert "would refuse" in dry.stdout
+    assert tree(tmp_path) == before
+
+
+def test_equal_conversions_are_the_same_however_they_are_written(small: Path, tmp_path: Path) -> None:
+    command = ["-o", tmp_path / "out" / "x-<>.record"]
+    assert tar2tf("convert", small, *command).returncode == 0
+    for same in (
+        [small, *command, "--max-shard-size", "256MiB"],
+        [small, "-o", tmp_path / "out" / "x-{}.record"],
+        [small, "small-{0..3}.tar", *command],
+        [small, "*.tar", *command],
+    ):
+        done = tar2tf("convert", *same)
+        assert (done.returncode, "up to date" in done.stderr) == (0, True), done.stderr
+
+
+def test_an_update_that_would_remove_more_than_half_stops_and_asks(tmp_path: Path) -> None:
+    for number in range(7):
+        write_tar(tmp_path / "in" / f"{number}.tar", samples(5, first=10 * number))
+    command = ["convert", tmp_path / "in", "-o", tmp_path / "out" / "<input>.record"]
+    assert tar2tf(*command).returncode == 0
+    before = tree(tmp_path / "out")
+    for number in range(4):
+        (tmp_path / "in" / f"{number}.tar").unlink()
+    for extra in ([], ["--dry-run"]):
+        done = tar2tf(*command, "--update", *extra)
+        assert done.returncode == (0 if extra else 2)
+        assert "was made from 7 inputs, and there are only 3 now: 4 removed (0.tar" in done.stdout + done.stderr
+        assert "--remove-many" in done.stdout + done.stderr
+    assert tree(tmp_path / "out") == before
+    assert tar2tf(*command, "--update", "--remove-many").returncode == 0
+    assert len(list((tmp_path / "out").glob("*.record"))) == 3
+    assert tar2tf(*command, "--remove-many").returncode == 2
 
 
 # --- Two at once ---

@@ -45,6 +45,22 @@ from tar2tf_cli.spec.conversion import Conversion, Output
 pytestmark = pytest.mark.spread
 
 
+END_WHEN_SEALED = """
+import os, signal, sys
+from tar2tf_cli.cli import main
+from tar2tf_cli.conversion.working_folder import WorkingFolder
+note, noted = WorkingFolder.note, []
+def killed(folder, entry):
+    note(folder, entry)
+    noted.append(entry)
+    if len(noted) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+WorkingFolder.note = killed
+main(sys.argv[1:])
+"""
+"""The command, killed when its second shard is whole."""
+
+
 def assert_whole(found: dict[str, bytes], expected: dict[str, bytes]) -> None:
     """Whatever stands under a final name is as it has to be, and the manifest comes last."""
     for name, data in found.items():
@@ -233,6 +249,23 @@ def test_a_run_killed_at_random_moments_continues_to_the_same_bytes(
     assert tar2tf(*command).returncode == 0
     assert every_file(out) == expected, "the same bytes, and no working folder is left"
     assert resumed, "at least one kill hit a run that had published some of its shards"
+
+
+@pytest.mark.on_disk
+@pytest.mark.xdist_group("killed")
+def test_a_whole_shard_that_was_damaged_after_a_kill_is_not_published(bucket: Path, tmp_path: Path) -> None:
+    """Of a conversion whose shards wait until all of them are whole."""
+    command = ["convert", bucket, "-o", tmp_path / "out" / "t-<>-of-<total>.record", "--records-per-shard", "40"]
+    assert tar2tf(*command[:3], tmp_path / "fresh" / "t-<>-of-<total>.record", *command[4:]).returncode == 0
+    process = start(*command, "-j", "1", code=END_WHEN_SEALED, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    process.communicate(timeout=SECONDS)
+    (part,) = sorted((tmp_path / "out").glob(".*/shard-*.part"))[:1]
+    data = bytearray(part.read_bytes())
+    data[len(data) // 2] ^= 1
+    part.write_bytes(data)
+    done = tar2tf(*command)
+    assert done.returncode == 0, done.stderr
+    assert every_file(tmp_path / "out") == every_file(tmp_path / "fresh")
 
 
 @pytest.mark.on_disk
