@@ -310,10 +310,7 @@ class Conversion:
             "select": None if self.select is None else {name: item.canonical() for name, item in self.select.items()},
             "example_ops": [op.canonical() for op in self.example_ops],
             **_changed(self),
-            "output": {
-                **_changed(self.output),
-                "path": self.output.path.removeprefix(folder + "/").replace("{}", "<>"),
-            },
+            "output": {**_changed(self.output), "path": path.replace("{}", "<>")},
         }
         if self.output.gives_default_limit:
             del whole["output"]["max_shard_size"]
