@@ -141,7 +141,7 @@ def _read_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileContex
         contents = ShardContents(shard.name, item.name, shard.format)
         contents.instead = None if shard.format else foreign(shard.head)
         try:
-            if shard.damage:
+            if shard.damage and not shard.format:
                 raise shard.damage
             if shard.format == "tar":
                 _read_tar(shard, rules, contents, looks, on_damage)
@@ -418,7 +418,7 @@ def contents_of(
     Raises:
         SourceError: when it cannot be read.
     """
-    if shard.damage:
+    if shard.damage and not shard.format:
         damaged(shard.damage, False)
     elif shard.format == "tar":
         with closing(shard.samples(rules, lambda error: None, ahead=_AHEAD, heads_only=heads_only)) as tar:

@@ -8,7 +8,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.bytestream import ByteStream, Peeked, read_into
-from tar2tf_cli.formats.compression import PlainStream, open_stream
+from tar2tf_cli.formats.compression import HEAD, PlainStream, open_stream
+from tar2tf_cli.formats.magic import foreign
 from tar2tf_cli.formats.tar import BLOCK, is_header
 from tar2tf_cli.formats.tfrecord import begins_record, crc_field
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
@@ -53,7 +54,7 @@ class OpenShard:
             raw.close()
             raise
         self.plain = self._stream if isinstance(self._stream, PlainStream) else None
-        self._peeked = peeked = self.plain or Peeked(self._stream, BLOCK)
+        self._peeked = peeked = self.plain or Peeked(self._stream, HEAD)
         self.damage: DamagedShardError | None = getattr(peeked, "damage", None)
         self.head = peeked.head
         self.read = peeked.read
@@ -104,7 +105,15 @@ def shard_format(head: bytes) -> Format | None:
         return "tar"
     if begins_record(head) or _begins_with_example(head):
         return "tfrecord"
-    return "manifest" if _MANIFEST.match(head) else None
+    if _MANIFEST.match(head):
+        return "manifest"
+    return "tar" if _holds_header(head) and not foreign(head) else None
+
+
+def _holds_header(head: bytes) -> bool:
+    """Whether a block after the first is the header of a tar, of which the first one is damaged then."""
+    blocks = (head[start : start + BLOCK] for start in range(BLOCK, len(head) - BLOCK + 1, BLOCK))
+    return any(block[257:262] == b"ustar" and is_header(block) for block in blocks)
 
 
 _MANIFEST: Final = re.compile(rb'\s*\{\s*"version":\s*\d+,\s*"spec":')

@@ -200,3 +200,16 @@ def test_what_is_behind_damage_in_a_tfrecord_is_found(tmp_path: Path, run_inspec
     assert run_inspect(path, "--extract", "8", "--to", tmp_path / "to").code == 3
     assert (tmp_path / "to" / "8.label.txt").read_bytes() == b"8\n"
     assert "label" in run_inspect(path, "--code").out
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_tar_whose_first_header_is_damaged_is_read_from_the_second(
+    compressed: bool, tmp_path: Path, run_inspect: Callable[..., Ran], run: Callable[..., Ran]
+) -> None:
+    data = b"\xff" * 512 + a_tar(samples(0, 6))[512:]
+    path = write(tmp_path / "x.tar", gzip.compress(data) if compressed else data)
+    ran = run(path, "--json")
+    (file,) = ran.json["files"]
+    assert (ran.code, file["records"], file["faults"][0]["kind"]) == (1, 5, "bad_header")
+    ran = run_inspect(path, "--keys")
+    assert (ran.code, ran.lines) == (3, ["001", "002", "003", "004", "005"])
