@@ -78,11 +78,9 @@ def _lost(summary: Summary) -> str:
         return ""
     inputs = len({part["input"] for part in summary.lost})
     total = sum(part["bytes"] for part in summary.lost)
-    unknown = ", and what they lack at the end," if any(part["to"] is None for part in summary.lost) else ""
-    return (
-        f" or more: {count(len(summary.lost), 'part')} of {count(inputs, 'input')}, {size(total)}{unknown} could not be"
-        " read, and held at least 1 sample each"
-    )
+    cut = " and whatever was cut off" if any(part["to"] is None for part in summary.lost) else ""
+    parts = f"{count(len(summary.lost), 'part')} of {count(inputs, 'input')}"
+    return f", or more: {parts} could not be read ({size(total)}{cut}), and each held at least 1 sample"
 
 
 def _print_totals(summary: Summary, path: str) -> None:

@@ -357,7 +357,7 @@ def test_bytes_that_could_not_be_read_are_counted_everywhere_each_time(cut: Path
     assert [json.loads(line)["lost"] for line in errors.read_text().splitlines()] == [
         {name: lost[name] for name in ("from", "to", "bytes")}
     ]
-    says = f"1 sample skipped or more: 1 part of 1 input, {lost['bytes']} bytes, and what they lack at the end,"
+    says = f"1 sample skipped, or more: 1 part of 1 input could not be read ({lost['bytes']} bytes and whatever was"
     assert says in done.stderr
     assert json.loads((tmp_path / "out" / "x-manifest.json").read_text())["skipped"]["lost"] == [lost]
     again = tar2tf(*command[:-4], "--json")
