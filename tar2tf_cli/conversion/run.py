@@ -78,6 +78,8 @@ def convert(
         )
     place = place_of(engine, address)
     plan = make_plan(conversion, endpoint=endpoint, source=source)
+    for note in (note for op in conversion.ops for note in op.notes):
+        events.note(note)
     if place.shared and not plan.source.abilities().repeatable:
         raise UsageError("cannot be read on other machines", shard=plan.source.bucket, hint="write it to a file first")
     target = target or _target(

@@ -201,6 +201,11 @@ class Op:
         """
         raise NotImplementedError
 
+    @property
+    def notes(self) -> list[str]:
+        """What to tell the user before samples are changed."""
+        return []
+
     @classmethod
     def help(cls) -> str:
         """Return what the op does in one short sentence: the first paragraph of its docstring."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 from tar2tf_cli.errors import ImageError, SampleError, UsageError
 from tar2tf_cli.formats import image, npy
 from tar2tf_cli.ops.base import Op, OpContext, keyword_aliases, register
-from tar2tf_cli.ops.rules import Rule, one_of, rule, text, whole_number
+from tar2tf_cli.ops.rules import JsonSchema, Rule, one_of, optional, rule, text, whole_number, yes_or_no
 from tar2tf_cli.samples.names import KEY, Sample
 
 if TYPE_CHECKING:
@@ -170,20 +171,65 @@ def _size(size: Any, label: str) -> tuple[int, int]:
 class Resize(_ImageOp):
     """Scale to height x width, bilinear, float32.
 
-    Without antialiasing, as `tf.image.resize` does.
+    As `tf.image.resize` does, by any of its methods, of which nearest keeps the dtype and is the one for masks. With
+    short=N or long=N instead of a size, that side becomes N and the ratio is kept. With only_if=larger or
+    only_if=smaller, other images keep their size.
     """
 
     name = "resize"
-    usage = "resize:EXT,HEIGHTxWIDTH"
-    examples = ("resize:jpg,224x224", "resize:jpg,224")
-    checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text, "size": _size}
+    usage = "resize:EXT,HEIGHTxWIDTH[,METHOD] or resize:EXT,short=N"
+    examples = ("resize:jpg,224x224", "resize:png,224,nearest", "resize:jpg,short=256,antialias=true")
+    checks: ClassVar[Mapping[str, Rule[Any]]] = {
+        "ext": text,
+        "size": optional(_size),
+        "method": optional(one_of(*image.METHODS)),
+        "antialias": yes_or_no,
+        "short": optional(whole_number(1)),
+        "long": optional(whole_number(1)),
+        "only_if": optional(one_of("larger", "smaller")),
+    }
 
-    size: Any
+    size: Any = None
+    method: str | None = None
+    antialias: Any = False
+    short: Any = None
+    long: Any = None
+    only_if: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if sum(given is not None for given in (self.size, self.short, self.long)) != 1:
+            raise ValueError("needs one of 'size', 'short' and 'long'")
+
+    @classmethod
+    def schema(cls) -> JsonSchema:
+        text_form, mapping, values = super().schema()["anyOf"]
+        one = [{"required": [name]} for name in ("size", "short", "long")]
+        return {"anyOf": [text_form, {**mapping, "oneOf": one}, {**values, "minItems": 2}]}
+
+    @property
+    def notes(self) -> list[str]:
+        if self.method or not _MASK.search(self.ext):
+            return []
+        return [f"note: resize mixes neighbours; if {self.ext!r} is a mask, write method=nearest, else method=bilinear"]
 
     def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
-        height, width = self.size
+        height, width = self._target(*pixels.shape[:2])
         _check_size(height, width, context)
-        return image.resize(pixels, height, width)
+        return image.resample(pixels, height, width, self.method or "bilinear", antialias=self.antialias)
+
+    def _target(self, rows: int, columns: int) -> tuple[int, int]:
+        """The new size of an image of this size."""
+        if self.size:
+            height, width = self.size
+        else:
+            height, width = image.scaled_size(rows, columns, short=self.short, long=self.long)
+        fits = {"larger": height >= rows and width >= columns, "smaller": height <= rows and width <= columns}
+        return (rows, columns) if fits.get(self.only_if or "") else (height, width)
+
+
+_MASK: Final = re.compile(r"(?i)(^|[._-])(mask|seg|segm|segmentation|label|labels|depth|instance|panoptic)s?($|[._-])")
+"""What entries are called that hold classes or distances for each pixel."""
 
 
 def _check_size(height: int, width: int, context: OpContext) -> None:

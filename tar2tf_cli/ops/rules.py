@@ -95,6 +95,20 @@ def one_of(*choices: str) -> Rule[Any]:
     return check
 
 
+def optional(rule: Rule[Kept]) -> Rule[Kept | None]:
+    """Also accept nothing."""
+    return Rule(lambda value, label: None if value is None else rule(value, label), rule.schema)
+
+
+@rule(type="boolean")
+def yes_or_no(value: Any, label: str) -> bool:
+    """Accept true or false, as values or as text."""
+    words = {"true": True, "false": False}
+    if isinstance(value, bool) or str(value).lower() in words:
+        return words[str(value).lower()]
+    raise ValueError(f"{label} must be true or false, not {value!r}")
+
+
 def accepted(rule: Callable[[Any, str], Kept], value: Any, label: str) -> Kept:
     """Return what a rule stores for a value.
 

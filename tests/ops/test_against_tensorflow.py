@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from op_cases import IMAGES, D, encoded, loaded, run
-from shards import tree, write_tar
+from shards import tar2tf, tree, write_tar
 from tar2tf_cli import load_dataset
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.ops import (
@@ -23,10 +23,13 @@ from tar2tf_cli.ops import (
     Encode,
     Keep,
     Op,
+    OpContext,
     Rename,
     Resize,
     Rotate,
+    parse_op,
 )
+from tar2tf_cli.ops.base import apply_ops
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -178,3 +181,32 @@ def test_a_random_angle_does_not_depend_on_the_samples_before(bucket: Path, tmp_
     summary = convert(Conversion(Input(str(bucket), ("b.tar",)), output, ops=(D, Rotate("jpg"))), workers=1)
     for one, other in zip(all_of_them[3:], load_dataset(summary.manifest), strict=True):
         np.testing.assert_array_equal(one["jpg"], other["jpg"])
+
+
+@pytest.mark.parametrize(
+    ("op", "oracle"),
+    [
+        ("resize:png,20x31,method=nearest", lambda image: BY(image, (20, 31), "nearest")),
+        ("resize:png,20x31,lanczos3,antialias=true", lambda image: BY(image, (20, 31), "lanczos3", antialias=True)),
+        ("resize:png,long=48", lambda image: BY(image, (48, 48), preserve_aspect_ratio=True)),
+        ("resize:png,short=24", lambda image: BY(image, (24, 32))),
+        ("resize:png,short=24,only_if=larger", lambda image: BY(image, (24, 32))),
+        ("resize:png,short=24,only_if=smaller", lambda image: tf.cast(image, tf.float32)),
+        ("resize:png,99,only_if=larger", lambda image: tf.cast(image, tf.float32)),
+    ],
+)
+def test_a_resize_by_method_or_side_is_that_of_tensorflow(op: str, oracle: Callable[[tf.Tensor], tf.Tensor]) -> None:
+    data = encoded((60, 80), "PNG")
+    sample = next(apply_ops({"__key__": "k", "png": data}, [parse_op("decode:png"), parse_op(op)], OpContext()))
+    theirs = oracle(decoded(data)).numpy()
+    assert sample["png"].dtype == theirs.dtype
+    np.testing.assert_allclose(sample["png"], theirs, rtol=0, atol=0 if "nearest" in op else 0.01)
+
+
+@pytest.mark.parametrize(("method", "noted"), [("", True), (",method=bilinear", False), (",method=nearest", False)])
+def test_a_mask_that_would_be_mixed_is_noted(method: str, noted: bool, tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", [("0001", {"seg.png": encoded((24, 32), "PNG")})])
+    arguments = ("--op", "decode:seg.png", "--op", f"resize:seg.png,8x8{method}")
+    done = tar2tf("convert", tmp_path / "a.tar", "-o", tmp_path / "x.record", *arguments)
+    assert done.returncode == 0
+    assert done.stderr.count("if 'seg.png' is a mask, write method=nearest, else method=bilinear") == noted

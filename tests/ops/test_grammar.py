@@ -176,7 +176,8 @@ def test_a_wrong_op_says_which_what_and_the_nearest_name(flag: str, words: list[
     ("item", "words"),
     [
         ({"resize": {"ext": "jpg"}}, ["resize", "'size'"]),
-        ({"resize": ["jpg", 2, 3]}, ["resize", "2 values"]),
+        ({"resize": ["jpg", 2, 3]}, ["resize", "method", "'nearest'", "3"]),
+        ({"resize": {"ext": "jpg", "size": 2, "short": 3}}, ["resize", "needs one of 'size', 'short' and 'long'"]),
         ({"decode": 5}, ["decode", "ext", "5"]),
         ({"decode": None}, ["decode", "'ext'"]),
         ({"decode": {"ext": ""}}, ["decode", "ext"]),

@@ -10,10 +10,12 @@ from __future__ import annotations
 from tar2tf_cli.formats.image.codecs import CHANNELS, decode, encode, to_rgb_jpeg
 from tar2tf_cli.formats.image.headers import ImageHeader, header, image_format
 from tar2tf_cli.formats.image.pixels import DTYPES, cast, center_crop, convert_dtype, random_angle, resize, rotate
+from tar2tf_cli.formats.image.resampling import METHODS, resample, scaled_size
 
 __all__ = [
     "CHANNELS",
     "DTYPES",
+    "METHODS",
     "ImageHeader",
     "cast",
     "center_crop",
@@ -23,7 +25,9 @@ __all__ = [
     "header",
     "image_format",
     "random_angle",
+    "resample",
     "resize",
     "rotate",
+    "scaled_size",
     "to_rgb_jpeg",
 ]

@@ -1,0 +1,59 @@
+"""Every method of `tf.image.resize`, against TensorFlow, on images of odd sizes."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tar2tf_cli.formats import image as kernels
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+pytestmark = pytest.mark.spread
+
+SIZES = [(1, 1), (1, 2), (3, 1), (7, 8), (17, 33), (64, 64), (99, 101), (240, 320), (900, 3)]
+TARGETS = [(1, 1), (2, 3), (8, 7), (33, 17), (64, 64), (100, 1)]
+CASES = [(size, target, 1 + place % 4) for place, size in enumerate(SIZES) for target in TARGETS if size != target]
+
+
+def picture(size: tuple[int, int], channels: int) -> np.ndarray:
+    return np.random.default_rng(size).integers(0, 256, (*size, channels), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize("method", kernels.METHODS)
+def test_a_method_gives_what_tensorflow_gives(method: str, antialias: bool) -> None:
+    assert len(CASES) * 2 > 100
+    for dtype in (np.uint8, np.float32):
+        for size, target, channels in CASES:
+            pixels = picture(size, channels).astype(dtype)
+            ours = kernels.resample(pixels, *target, method, antialias=antialias)
+            theirs = tf.image.resize(pixels, target, method, antialias=antialias).numpy()
+            assert ours.dtype == theirs.dtype
+            if method == "nearest":
+                np.testing.assert_array_equal(ours, theirs)
+            else:
+                np.testing.assert_allclose(ours, theirs, rtol=0, atol=0.002)
+
+
+def test_a_mask_keeps_its_classes_with_nearest() -> None:
+    mask = np.random.default_rng(0).choice(np.array([0, 1, 5, 20], np.uint8), (99, 101, 1))
+    for target in TARGETS:
+        assert set(np.unique(kernels.resample(mask, *target, "nearest"))) <= {0, 1, 5, 20}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_long_side_gives_the_size_that_tensorflow_chooses(size: tuple[int, int]) -> None:
+    for long in (1, 7, 256, 513):
+        if long * min(size) >= max(size):  # or TensorFlow fails, as a side would have no pixel
+            theirs = tf.image.resize(picture(size, 1), (long, long), "nearest", preserve_aspect_ratio=True)
+            assert kernels.scaled_size(*size, long=long) == theirs.shape[:2]
+
+
+def test_the_short_side_becomes_as_long_as_asked() -> None:
+    assert kernels.scaled_size(480, 640, short=256) == (256, 341)
+    assert kernels.scaled_size(640, 480, short=256) == (341, 256)
+    assert kernels.scaled_size(5000, 3, short=1) == (1667, 1)
