@@ -250,11 +250,11 @@ def _manifest_parser(manifest: Manifest) -> Callable[[Any], tuple[tf.Tensor, ...
 
 
 def _class_parser(
-    found: type[rows.Example], known: Mapping[str, Mapping[str, Any]]
+    example_class: type[rows.Example], known: Mapping[str, Mapping[str, Any]]
 ) -> Callable[[Any], tuple[tf.Tensor, ...]]:
     """A function from a record to its tensors, as declared by the class; a manifest's features give the ranks."""
     features: dict[str, dict[str, Any]] = {}
-    for name, dtype in found.fields().items():
+    for name, dtype in example_class.fields().items():
         kind = dtype.removeprefix("array_")
         encoding = {"string": "bytes", "float64": "raw", "float32": "float"}.get(kind, "int64")
         shape = [] if kind == dtype else known[name]["shape"] if name in known else None
@@ -265,7 +265,7 @@ def _class_parser(
 
     def parse_in_order(record: Any) -> tuple[tf.Tensor, ...]:
         tensors = parse(record)
-        return tuple(tensors[name] for name in found.fields())
+        return tuple(tensors[name] for name in example_class.fields())
 
     return parse_in_order
 
