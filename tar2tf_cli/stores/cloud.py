@@ -35,7 +35,15 @@ from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores import retries as network
 from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.control import ask
-from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, NoSuchObject, ObjectExists, Transient, check_status, wrong_scheme
+from tar2tf_cli.stores.retries import (
+    HTTP_TO_HTTPS,
+    NoSuchObject,
+    ObjectExists,
+    Transient,
+    check_status,
+    tls_hint,
+    wrong_scheme,
+)
 from tar2tf_cli.stores.store import Store
 from tar2tf_cli.stores.transfer import Body, ResumingStream
 
@@ -107,13 +115,19 @@ def _copy_on_disk() -> Iterator[str]:
 
 _REGION: Final = "wrong region"
 _BUCKET: Final = "no such bucket"
-_TODO: Final = {_REGION: "set AWS_REGION to the bucket's region", _BUCKET: "check the URL and the endpoint"}
+_CLOCK: Final = "this machine's clock differs from the server's"
+_TODO: Final = {
+    _REGION: "set AWS_REGION to the bucket's region",
+    _BUCKET: "check the URL and the endpoint",
+    _CLOCK: "set the clock, then run the same command",
+}
 _MEANING: Final = {
     code: meaning
     for codes, meaning in (
         ("InvalidAccessKeyId XAdminUserNotFound", "wrong access key"),
         ("SignatureDoesNotMatch AuthenticationFailed", "wrong secret key"),
         ("ExpiredToken InvalidToken TokenRefreshRequired", "the credentials expired"),
+        ("RequestTimeTooSkewed RequestExpired", _CLOCK),
         ("AccessDenied AuthorizationFailure AuthorizationPermissionMismatch", "permission denied"),
         ("AuthorizationHeaderMalformed PermanentRedirect IllegalLocationConstraintException", _REGION),
         ("NoSuchBucket ContainerNotFound InvalidBucketName InvalidResourceName", _BUCKET),
@@ -182,11 +196,22 @@ def raise_as_ours(error: Exception, where: str, server: str, login: str, offset:
     if "InvalidMessage" in text:
         raise wrong_scheme(server, "http") from None
     if "InvalidCertificate" in text:
-        hint = "set AWS_CA_BUNDLE or SSL_CERT_FILE to the server's CA"
+        hint = tls_hint(_reason(error), "set AWS_CA_BUNDLE or SSL_CERT_FILE to the server's CA")
         raise SourceError(f"TLS failed: {_reason(error)}", shard=where, hint=hint) from None
     if "TimedOut" in text or "kind: Timeout" in text:
         raise Transient("no answer in time", server) from None
-    raise Transient(_reason(error), server) from None
+    raise Transient(_proxy(text) + _reason(error), server) from None
+
+
+def _proxy(text: str) -> str:
+    """Name the proxy between this machine and the server, if it is what could not be reached."""
+    asked = re.search(r"performing \w+ (https?)://([^/:\s]+)", text)
+    if not asked or "kind: Connect" not in text:
+        return ""
+    from urllib.request import getproxies, proxy_bypass
+
+    proxy = getproxies().get(asked[1], "")
+    return f"proxy {without_secrets(proxy).partition('://')[2]}: " if proxy and not proxy_bypass(asked[2]) else ""
 
 
 def sentence(error: Exception) -> str:

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, Final, NoReturn
 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.spec.urls import server_of
+from tar2tf_cli.stores import retries as network
 from tar2tf_cli.stores.retries import NOT_TLS, Transient, wrong_scheme
 
 
@@ -73,7 +74,7 @@ def raise_as_ours(code: int, text: str, number: int, server: str, tls_hint: str,
     if code in _TLS and NOT_TLS.search(text.lower()):
         raise wrong_scheme(server, "http")
     if code in _TLS and not number:
-        raise SourceError(f"TLS failed: {text}", shard=server, hint=tls_hint)
+        raise SourceError(f"TLS failed: {text}", shard=server, hint=network.tls_hint(text, tls_hint))
     if code in _BAD_URL:  # whose text may hold secrets
         raise UsageError("the address, or where it redirects to, is not a valid URL", hint=_ESCAPE)
     if code == pycurl.E_TOO_MANY_REDIRECTS:

@@ -35,6 +35,13 @@ def wrong_scheme(server: str, speaks: str) -> SourceError:
     )
 
 
+def tls_hint(reason: str, otherwise: str) -> str:
+    """Return what to do when a certificate is not accepted, which no other CA mends if its time is over."""
+    if not re.search("(?i)expired|not yet valid|NotValidYet", reason):
+        return otherwise
+    return "the server's certificate has to be renewed, unless this machine's clock is wrong"
+
+
 def file_of(variable: str) -> str | None:
     """Return the path in an environment variable; None when it is not set.
 

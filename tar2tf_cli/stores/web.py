@@ -16,7 +16,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final
 from urllib.parse import quote, unquote, urlsplit
 
-from tar2tf_cli.errors import UsageError, changed
+from tar2tf_cli.errors import SourceError, UsageError, changed
 from tar2tf_cli.spec.urls import min_rate, server_of, without_secrets
 from tar2tf_cli.stores import retries as network
 from tar2tf_cli.stores.base import ObjectInfo
@@ -367,7 +367,13 @@ class HttpStore(WebStore):
         return body_of(response, start, _version(headers), crc32c_of(headers.get("x-goog-hash", "")))
 
     def _check(self, response: Response, name: str) -> None:
-        """Raise the error of a response that is not a success."""
+        """Raise the error of a response that is not the file."""
+        if response.status < 400 and response.status not in (200, 206):
+            response.close()
+            hint = "it is perhaps not ready yet, or behind a page to sign in; open the URL in a browser"
+            raise SourceError(
+                f"the server answered {response.status}, without the file", shard=self.locate(name), hint=hint
+            )
         if response.status >= 400:
             text = text_of(response)
             said = text if HTTP_TO_HTTPS.search(text) else ""  # other servers answer with pages of HTML

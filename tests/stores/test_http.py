@@ -421,3 +421,13 @@ class TestHttpUsage:
     def test_unknown_schemes_are_told_the_known_ones(self) -> None:
         with pytest.raises(UsageError, match="ftp:// buckets are not supported"):
             open_source("ftp://host/x")
+
+
+@pytest.mark.parametrize("status", [202, 204, 302, 304])
+@pytest.mark.parametrize("method", ["HEAD", "GET"])
+def test_an_answer_without_the_file_is_not_an_empty_file(web: FaultyServer, status: int, method: str) -> None:
+    web.objects["b/x.tar"] = b"x"
+    web.fail(f"{method} b/x", "status", times=-1, status=status)
+    source = open_source(f"{web.url}/b")
+    with pytest.raises(SourceError, match=f"the server answered {status}, without the file"):
+        read_all(source, source.list(["x.tar"])[0])

@@ -18,7 +18,7 @@ from tar2tf_cli.cli.output import Terminal
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.spec.urls import wanted_retry_for
 from tar2tf_cli.spec.yaml_file import build
-from tar2tf_cli.stores import ObjectInfo, open_source
+from tar2tf_cli.stores import ObjectInfo, open_source, retries
 from tar2tf_cli.stores.ais import timeouts
 from tar2tf_cli.stores.retries import FIRST_PAUSE, LONGEST_PAUSE, READ_SECONDS, Patience, Transient
 
@@ -163,3 +163,9 @@ def test_the_timeouts_of_aistore_are_checked(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("AIS_READ_TIMEOUT", "-1")
     with pytest.raises(UsageError, match="AIS_READ_TIMEOUT must be a number of seconds, 0 or more, not '-1'"):
         timeouts()
+
+
+@pytest.mark.parametrize("reason", ["SSL certificate problem: certificate has expired", "Expired", "NotValidYet"])
+def test_no_other_authority_mends_a_certificate_whose_time_is_over(reason: str) -> None:
+    assert "renewed" in retries.tls_hint(reason, "set REQUESTS_CA_BUNDLE")
+    assert retries.tls_hint("self-signed certificate", "set REQUESTS_CA_BUNDLE") == "set REQUESTS_CA_BUNDLE"

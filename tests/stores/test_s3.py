@@ -536,3 +536,19 @@ def test_what_the_machine_lacks_is_not_retried(lacking: BaseException, monkeypat
     monkeypatch.setattr(retries, "FIRST_PAUSE", 1e9)
     with pytest.raises(MachineError, match=r"."):
         open_store("s3://b").look_up("x")
+
+
+def test_a_clock_that_is_wrong_is_no_matter_of_credentials() -> None:
+    answer = "403 Forbidden: <Error><Code>RequestTimeTooSkewed</Code><Message>The difference is too large.</Message>"
+    with pytest.raises(SourceError, match="this machine's clock differs from the server's") as caught:
+        cloud.raise_as_ours(Exception(answer), "s3://b/x", "Amazon S3", "set AWS_PROFILE", None)
+    assert caught.value.hint == "set the clock, then run the same command"
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_that_is_not_there_is_named(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with nobody_listens() as port:
+        monkeypatch.setenv(f"{scheme}_proxy", f"http://me:secret@127.0.0.1:{port}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        with pytest.raises(SourceError, match=rf"proxy 127\.0\.0\.1:{port}: Connection refused"):
+            open_source("s3://b", endpoint=f"{scheme}://s3.example.org", retry_for=0).list(["*.tar"])
