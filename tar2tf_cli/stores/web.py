@@ -370,10 +370,9 @@ class HttpStore(WebStore):
         """Raise the error of a response that is not the file."""
         if response.status < 400 and response.status not in (200, 206):
             response.close()
-            hint = "it is perhaps not ready yet, or behind a page to sign in; open the URL in a browser"
-            raise SourceError(
-                f"the server answered {response.status}, without the file", shard=self.locate(name), hint=hint
-            )
+            todo = "it is perhaps not ready yet, or behind a page to sign in; open the URL in a browser"
+            message = f"the server answered {response.status}, without the file"
+            raise SourceError(message, shard=self.locate(name), hint=todo)
         if response.status >= 400:
             text = text_of(response)
             said = text if HTTP_TO_HTTPS.search(text) else ""  # other servers answer with pages of HTML
