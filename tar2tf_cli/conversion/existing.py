@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, TypeAlias
 
@@ -15,7 +16,7 @@ from tar2tf_cli.conversion.manifest import VERSION, InputChanges, Manifest, Shar
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard
 from tar2tf_cli.conversion.working_folder import WorkingFolder
-from tar2tf_cli.errors import DamagedShardError, OutputExistsError, UsageError
+from tar2tf_cli.errors import DamagedShardError, OutputExistsError, UsageError, few
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.sinks import Sink, open_sink
 from tar2tf_cli.spec.output_path import PathTemplate, check_replaceable
@@ -120,10 +121,32 @@ class Destination:
         """A shard's path as the manifest has it, relative to its folder."""
         return self.path(shard).removeprefix(self.prefix)
 
-    def inside(self, paths: Iterable[str]) -> set[str]:
-        """Normalised paths of the files listed in a manifest or journal, without any that lead outside its folder."""
-        below = (os.path.normpath(path) for path in paths if not os.path.isabs(path))
-        return {os.path.normpath(os.path.join(self.root, path)) for path in below if path.split(os.sep)[0] != ".."}
+    def own(self, paths: Iterable[str]) -> set[str]:
+        """Normalised paths of those files, listed in a manifest or journal, that this output's template can give.
+
+        No others are ever removed or replaced, whatever is listed: none outside the output's folder, none that is
+        hidden or behind a link, and none with another name.
+        """
+        regex, documents = self._listed_regex, {*self.documents, *map(self.template.beside, _DOCUMENTS)}
+        found, is_real = set(), lru_cache(maxsize=None)(self._is_real)
+        for path in map(os.path.normpath, paths):
+            whole = os.path.normpath(os.path.join(self.root, path))
+            fits = regex.match(path) or regex.match(path.removesuffix(".idx")) or self.prefix + path in documents
+            if fits and not _is_hidden(path, self.template.text) and is_real(os.path.dirname(path)):
+                found.add(whole)
+        return found
+
+    @cached_property
+    def _listed_regex(self) -> re.Pattern[str]:
+        """Matches the paths of shards, relative to the manifest's folder."""
+        return PathTemplate.parse(self.template.text.removeprefix(self.prefix)).regex()
+
+    def _is_real(self, folder: str) -> bool:
+        """Whether a folder below the manifest's is reached without a link."""
+        root = os.path.realpath(self.root)
+        return not self.sink.renames or os.path.realpath(os.path.join(root, folder)) == os.path.normpath(
+            os.path.join(root, folder)
+        )
 
     def is_there(self, entry: ShardEntry) -> bool:
         """Whether a shard of an earlier manifest exists with its size, and with its `--index`."""
@@ -137,11 +160,12 @@ class Destination:
         Raises:
             OutputExistsError: when one of them is a folder.
         """
-        text = self.template.text.removeprefix(self.prefix)
-        regex = PathTemplate.parse(text).regex()
+        regex = self._listed_regex
         exact = not self.template.fields & {"split", "input"}  # otherwise a folder could match by accident
         found = set()
-        for relative, is_folder in self.sink.walk(self.root, nested="/" in text):
+        for relative, is_folder in self.sink.walk(
+            self.root, nested="/" in self.template.text.removeprefix(self.prefix)
+        ):
             if is_folder and not exact:
                 continue
             if regex.match(relative) or (self.with_index and regex.match(relative.removesuffix(".idx"))):
@@ -223,6 +247,8 @@ def _is_taken(there: Destination) -> bool:
 
 Action: TypeAlias = Literal["new", "up to date", "continue", "update", "overwrite", "refuse"]
 _ELSEWHERE: Final = "choose another output path"
+_DOCUMENTS: Final = ("labels.json", "examples.csv")
+"""What sources write beside the manifest, or wrote there in an earlier conversion that is replaced."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -237,6 +263,7 @@ class Decision:
         interrupted: whether there is one, which cannot be continued if its inputs can be read only once.
         replaceable: normalised paths of existing files that may be replaced.
         stale: normalised paths of files that are removed once the output is whole, unless they are replaced.
+        others: paths of files that the existing manifest lists and that are left alone, as they have other names.
         sealed: what an interrupted run noted of whole shards, which may be gone since, by lane and number.
         earlier: the conversion of which an update keeps shards; None to convert everything.
         previous: the manifest of that conversion.
@@ -251,6 +278,7 @@ class Decision:
     interrupted: bool = False
     replaceable: set[str] = field(default_factory=set)
     stale: set[str] = field(default_factory=set)
+    others: list[str] = field(default_factory=list)
     sealed: dict[tuple[str, int], JournalEntry] = field(default_factory=dict)
     earlier: Earlier | None = None
     previous: Manifest | None = None
@@ -275,8 +303,8 @@ class Decision:
             return "update", f"would update: {self.changes}"
         if self.everything:
             return "update", f"would convert everything again: {self.everything}"
-        if replaced := len(self.replaceable | self.stale):
-            return "overwrite", f"would replace what is there: {replaced:,} files"
+        if replaced := sorted(self.replaceable | self.stale):
+            return "overwrite", f"would replace what is there: {len(replaced):,} files ({few(replaced)})"
         return "new", ""
 
 
@@ -319,16 +347,19 @@ def _unfinished(there: Destination, folder: WorkingFolder) -> Decision:
     if head and "run" in head:
         made.run = head["run"]
     previous = _previous(there)
-    listed = there.inside(previous.files) if previous else set()
+    listed = there.own(previous.files) if previous else set()
     documents = {os.path.normpath(path) for path in there.documents if there.sink.exists(path)}
     _check_irreplaceable(there, made.replaceable | documents)
     if not there.is_of_same_options(of_journal):  # otherwise it was checked before that journal was begun
         claimed = listed | documents if previous else listed
         _check_foreign(there, made.replaceable | documents, claimed, interrupted=of_journal is not None)
-    replaced = there.inside(head.get("replaces", [])) if head else set()
+    replaced = there.own(head.get("replaces", [])) if head else set()
     if not made.interrupted:
-        replaced |= listed | there.inside(path for entry in entries for path in _published(entry))
+        replaced |= listed | there.own(path for entry in entries for path in _published(entry))
     made.stale = {path for path in replaced if there.sink.exists(path)}
+    made.others = (
+        sorted(set(previous.files) - {os.path.relpath(path, there.root) for path in listed}) if previous else []
+    )
     made.sealed = _sealed(entries) if made.continues else {}
     if previous and there.update and not there.remove_many and 2 * len(there.plan.inputs) < len(previous.inputs):
         raise OutputExistsError(
@@ -409,6 +440,13 @@ def _value(spec: dict[str, Any], name: str) -> str:
         value = value.get(key) if isinstance(value, dict) else None
     shown = "not given" if value is None else json.dumps(value)
     return shown if len(shown) <= 60 else f"{shown[:60]}…"
+
+
+def _is_hidden(path: str, template: str) -> bool:
+    """Whether a file or one of its folders is hidden, unless the template says so itself."""
+    parts = path.split(os.sep)
+    shown = [part[:1] == "." for part in template.split("/")[-len(parts) :]]
+    return any(part[:1] == "." and not own for part, own in zip(parts, shown, strict=False))
 
 
 def _check_irreplaceable(there: Destination, paths: set[str]) -> None:

@@ -16,7 +16,7 @@ from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest, without
 from tar2tf_cli.conversion.sharding import Shard, ShardReport
 from tar2tf_cli.conversion.spool import Part
 from tar2tf_cli.conversion.update import SizesFile
-from tar2tf_cli.errors import OutputExistsError, SinkError, write_errors
+from tar2tf_cli.errors import OutputExistsError, SinkError, count, few, write_errors
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.files import RecordFile, crc32c_of_file, sync
 from tar2tf_cli.inputs.report import InputReport
@@ -89,6 +89,9 @@ class Publisher:
             return
         self._sink.reserve(decision.run, self._destination.digest, replaces=self._destination.overwrite)
         self._take_over(decision)
+        if decision.others:
+            left = few(decision.others)
+            self._events.note(f"note: the existing manifest lists files with other names, which stay: {left}")
         if decision.changes:
             self._events.note(f"updating: {decision.changes}")
         elif decision.everything:
@@ -292,6 +295,9 @@ class Publisher:
             self._sink.remove(f"{path}.idx")  # before its shard, as a run that is killed here looks for shards
         for path in gone:
             self._sink.remove(path)
+        if gone:
+            names = few(sorted(os.path.relpath(path, self._destination.root) for path in gone))
+            self._events.note(f"note: removed {count(len(gone), 'file')} of the earlier output: {names}")
 
     def _write(self, path: str, parts: Iterable[bytes]) -> None:
         """Write a document; it appears under its name once it is whole and flushed to disk."""

@@ -171,17 +171,50 @@ def test_after_an_input_changed_the_same_command_goes_on(path: str, kept: bool, 
 
 
 def test_overwrite_leaves_no_stale_shard_of_the_former_manifest(small: Path, tmp_path: Path) -> None:
-    reference = tmp_path / "reference"
+    reference, out = tmp_path / "reference", tmp_path / "out"
     convert(small, "-o", reference / "train-<>.tfrecord", "--records-per-shard", "100")
-    out = tmp_path / "out"
-    for path in ("train-<>.record", "train-<000>.tfrecord", "train-<>.tfrecord"):
-        convert(small, "-o", out / path, "--records-per-shard", "9", "--overwrite", "--index")
-        assert len(list(out.glob("train-*record"))) == 28
-        assert len(list(out.glob("*.idx"))) == 28
+    convert(small, "-o", out / "train-<>.tfrecord", "--records-per-shard", "9", "--index")
+    assert len(list(out.glob("*.idx"))) == 28
     (out / "train-foreign.tfrecord").write_text("keep me")
-    convert(small, "-o", out / "train-<>.tfrecord", "--records-per-shard", "100", "--overwrite")
+    done = convert(small, "-o", out / "train-<>.tfrecord", "--records-per-shard", "100", "--overwrite")
+    assert "removed 25 files of the earlier output: train-10.tfrecord, train-11.tfrecord" in done.stderr
     (out / "train-foreign.tfrecord").unlink()
     assert tree(out) == tree(reference)
+
+
+def test_files_of_the_former_manifest_with_other_names_stay_and_are_named(small: Path, tmp_path: Path) -> None:
+    convert(small, "-o", tmp_path / "train-<>.record", "--records-per-shard", "100")
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("*.record")}
+    done = convert(small, "-o", tmp_path / "train-<>.tfrecord", "--overwrite")
+    assert "lists files with other names, which stay: train-1.record, train-2.record, train-3.record" in done.stderr
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("*.record")} == before
+
+
+@pytest.mark.parametrize("options", [["--overwrite"], ["--update"], []])
+@pytest.mark.parametrize("template", ["x-<>.record", "<input>.record", "<split>/x-<>.record"])
+def test_a_manifest_cannot_have_other_files_removed(
+    template: str, options: list[str], small: Path, tmp_path: Path
+) -> None:
+    """None with another name, none that is hidden, and none behind a link."""
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    path, named = home / template, ["--split", "a=0.5,b=0.5"] if "<split>" in template else []
+    convert(small, "-o", path, *named)
+    (manifest,) = home.glob("*manifest.json")
+    for place in (home / ".ssh" / "authorized_keys", home / "notes.txt", elsewhere / "x-9.record", elsewhere / "a.txt"):
+        place.parent.mkdir(exist_ok=True)
+        place.write_text("precious")
+    (home / "link").symlink_to(elsewhere)
+    whole = json.loads(manifest.read_text())
+    others = [".ssh/authorized_keys", "notes.txt", "link/x-9.record", "link/a.txt"]
+    whole["shards"] += [{**whole["shards"][0], "path": name} for name in others]
+    whole["documents"] = others
+    manifest.write_text(json.dumps(whole))
+    (small_copy := tmp_path / "in").mkdir()
+    for tar in sorted(small.iterdir())[:3]:
+        shutil.copy2(tar, small_copy)
+    tar2tf("convert", small_copy, "-o", path, *named, *options)
+    found = [home / ".ssh" / "authorized_keys", home / "notes.txt", elsewhere / "x-9.record", elsewhere / "a.txt"]
+    assert [place.read_text() for place in found] == ["precious"] * 4
 
 
 def test_overwrite_removes_nothing_outside_its_folder(small: Path, tmp_path: Path) -> None:
