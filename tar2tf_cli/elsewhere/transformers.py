@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 LOCALLY: Final = "convert where the command runs: --no-remote-exec"
 _NO_KUBERNETES: Final = re.compile("requires Kubernetes|k8s client is not initialized")
-_GONE: Final = re.compile(r"does not exist - try starting|ETL \S+ doesn't exist")
+_GONE: Final = "{name} does not exist|ETL {name} doesn't exist"
 _LATE: Final = re.compile("context deadline exceeded|Client.Timeout")
 _POD: Final = re.compile(r"message: (.*), exitCode: (-?\d+)", re.DOTALL)
 _STATE: Final = re.compile(r"state: (\w+)(?:, reason: (\w+))?")
@@ -266,7 +266,7 @@ class Transformers:
         if error := error_of(message, where):
             raise error
         hint = f"tar2tf etl logs {name} shows what its pods have written"
-        if response.status == 404 and _GONE.search(message):
+        if response.status == 404 and re.search(_GONE.format(name=re.escape(name)), message):
             raise NotRunning(f"the transformer {name} is not running", self.where, hint=hint)
         if response.status == 400 and _LATE.search(message):
             longer = "make it with a longer time for each object: tar2tf etl init --object-timeout SECONDS"

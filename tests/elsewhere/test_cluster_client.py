@@ -297,3 +297,27 @@ def test_a_pod_that_is_killed_while_it_answers_is_started_again_and_no_byte_chan
     assert ran.code == 0, ran.err
     assert killed
     assert tree(tmp_path / "there") == tree(tmp_path / "here")
+
+
+def test_a_pod_that_is_killed_while_its_shard_is_stored_is_started_again(
+    run: Callable[..., Ran], etl: EtlCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster then says in other words than for an answer that there is no such transformer."""
+    tar = tar_of([(f"{number}.bin", os.urandom(200_000)) for number in range(100)])
+    etl.bucket("large", {f"{number}.tar": tar for number in range(3)})
+    etl.bucket("placed")
+    store_as, asked = RemoteSource.store_as, list[str]()
+
+    def kill_and_store(source: Any, item: Any, *given: Any) -> Any:
+        asked.append(item.name)
+        if len(asked) == 2:
+            threading.Timer(0.1, etl.kill, ["serve"]).start()
+        return store_as(source, item, *given)
+
+    monkeypatch.setattr(RemoteSource, "store_as", kill_and_store)
+    ran = run("convert", "ais://large", "--remote-exec", "-o", "ais://placed/<input>.record", "--retry-for", "100")
+    assert ran.code == 0, ran.err
+    assert len(asked) > 3
+    stored = [data for name, data in objects(etl, "placed").items() if name.endswith(".record")]
+    assert len(stored) == 3
+    assert len({*stored}) == 1
