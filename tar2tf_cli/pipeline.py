@@ -99,7 +99,7 @@ Your functions and stages are identified by their name, the file that defines th
 numbers, strings, lists and dicts of these, and functions of the same file. (If a start time is among them, every run
 is a different one.) The modules that they import are assumed not to change, and stages to give the same results for
 the same tars. A function that is bound to any other object, is a method or is defined in no file (as in a notebook)
-cannot be identified, and neither can the samples of an open file or of a custom TarStage: such a run starts again after
+cannot be identified, and neither can the samples of a pipe or of a custom TarStage: such a run starts again after
 a kill, and once it is finished, running it again raises an error unless you pass `overwrite=True`.
 """
 

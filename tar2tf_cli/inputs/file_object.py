@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from io import TextIOBase
+from io import FileIO, TextIOBase
 from typing import Any, Protocol, TypeAlias
 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.stores import ObjectInfo, open_source
 from tar2tf_cli.stores.base import READ_ONCE, Abilities, Source
+from tar2tf_cli.stores.directory import version_of
 
 
 class FileObject(Protocol):
@@ -27,7 +29,8 @@ Readable: TypeAlias = "str | os.PathLike[str] | FileObject"
 class FileObjectSource(Source):
     """An open file as a bucket of one shard, read from its current position; the caller closes it.
 
-    One that can seek is read again where that is needed.
+    One that can seek is read again where that is needed. A file of the disk, at its beginning, is known by its size and
+    time, as its path is, so that a later run can know that it is the same.
 
     Args:
         file: the open file.
@@ -38,14 +41,17 @@ class FileObjectSource(Source):
         self._file = file
         self.bucket = name_of(file, f"<stream {number}>")
         self._start = _position(file)
+        self._status = _status(file) if self._start == 0 else None
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
-        """List one input of unknown size and version."""
-        return [ObjectInfo(self.bucket, None, None)]
+        """List one input; its size and version are known for a file of the disk."""
+        if self._status is None:
+            return [ObjectInfo(self.bucket, None, None)]
+        return [ObjectInfo(self.bucket, self._status.st_size, version_of(self._status))]
 
     def abilities(self) -> Abilities:
         """Return those of a stream, which may be one that can be read again."""
-        return replace(READ_ONCE, repeatable=self._start is not None)
+        return replace(READ_ONCE, repeatable=self._start is not None, resumable=self._status is not None)
 
     def open(self, item: ObjectInfo) -> ByteStream:
         """Return the file itself, at the position that it had."""
@@ -62,6 +68,14 @@ def _position(file: Any) -> int | None:
         return file.tell() if file.seekable() else None
     except (AttributeError, OSError, ValueError):
         return None
+
+
+def _status(file: Any) -> os.stat_result | None:
+    """The status of a regular file that is read as it is; None for any other."""
+    if not isinstance(getattr(file, "raw", file), FileIO):
+        return None
+    found = os.fstat(file.fileno())
+    return found if stat.S_ISREG(found.st_mode) else None
 
 
 class _Borrowed:

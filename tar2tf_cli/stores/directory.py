@@ -75,7 +75,7 @@ class DirectorySource(Source):
             raise read_failed(path, error) from None
         finally:
             os.close(descriptor)
-        if (status.st_size, _version(status)) != (item.size, item.version) or len(data) < item.size:
+        if (status.st_size, version_of(status)) != (item.size, item.version) or len(data) < item.size:
             raise changed(path)
         return _Loaded(path, data, status)
 
@@ -116,7 +116,7 @@ class DirectorySource(Source):
             raise SourceError("is a directory where a shard should be", shard=path)
         if not stat.S_ISREG(status.st_mode):
             raise SourceError("is not a regular file", shard=path, hint="pipe it to standard input, with - as BUCKET")
-        return ObjectInfo(name, status.st_size, _version(status))
+        return ObjectInfo(name, status.st_size, version_of(status))
 
     def _exists(self, name: str) -> bool:
         return os.path.lexists(self.locate(name))
@@ -192,7 +192,7 @@ class _UnchangedFile(FileIO):
         super().__init__(path)
         self._path = path
         self._opened = os.fstat(self.fileno())
-        if listed not in (None, (self._opened.st_size, _version(self._opened))):
+        if listed not in (None, (self._opened.st_size, version_of(self._opened))):
             super().close()
             raise changed(path)
 
@@ -219,7 +219,8 @@ def _state(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _version(status: os.stat_result) -> str:
+def version_of(status: os.stat_result) -> str:
+    """Return the version of a file: its modification time."""
     seconds, nanoseconds = divmod(status.st_mtime_ns, 1_000_000_000)
     return f"{seconds}.{nanoseconds:09d}"
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from pipelines import Pipe, straight
 from shards import examples, samples, write_members, write_tar
-from tar2tf_cli.errors import SampleError
+from tar2tf_cli.errors import OutputExistsError, SampleError
 from tar2tf_cli.pipeline import Pipeline, TFRecordReader, TFRecordWriter, by_key, select
 
 SCATTERED = [("a.x", b"1"), ("b.x", b"2"), ("a.y", b"3"), ("b.y", b"4")]
@@ -71,6 +71,23 @@ def test_a_second_run_of_a_pipeline_leaves_its_file_as_it_is(tmp_path: Path) -> 
     before = out.stat()
     assert pipeline.do().records == 9
     assert (out.stat().st_ino, out.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+@pytest.mark.parametrize("stages", [(), (straight,)])
+def test_shards_from_an_open_file_are_up_to_date_until_it_changes(tmp_path: Path, stages: Any) -> None:
+    tar, out = write_tar(tmp_path / "in.tar", samples(9)), tmp_path / "out-<>.record"
+
+    def run() -> bool:
+        with tar.open("rb") as file:
+            pipeline = Pipeline().from_tar(file).sample_to_tf_example()
+            for stage in stages:
+                pipeline.with_samples_stage(stage)
+            return pipeline.to_tf_record(out).do().up_to_date
+
+    assert (run(), run()) == (False, True)
+    write_tar(tar, samples(10))
+    with pytest.raises(OutputExistsError, match="inputs"):
+        run()
 
 
 def test_the_number_of_workers_is_the_second_argument(tmp_path: Path) -> None:
