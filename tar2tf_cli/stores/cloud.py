@@ -189,6 +189,9 @@ def raise_as_ours(error: Exception, where: str, server: str, login: str, offset:
         if asked and (int(status[1]) >= 500 if status else "HttpError" in text):
             raise Transient(f"no token for the credentials: {_reason(error)}", asked[1]) from None
         raise SourceError(f"the credentials are not accepted: {_reason(error)}", shard=where, hint=login) from None
+    if f" {_NOWHERE.removeprefix('http://')}," in text:
+        hint = "give the address that it redirects to as the endpoint, if you trust it with your credentials"
+        raise SourceError("the server redirects to another host", shard=where, hint=hint) from None
     if HTTP_TO_HTTPS.search(text):
         raise wrong_scheme(server, "https") from None
     if status:
@@ -206,12 +209,17 @@ def raise_as_ours(error: Exception, where: str, server: str, login: str, offset:
 def _proxy(text: str) -> str:
     """Name the proxy between this machine and the server, if it is what could not be reached."""
     asked = re.search(r"performing \w+ (https?)://([^/:\s]+)", text)
-    if not asked or "kind: Connect" not in text:
-        return ""
+    proxy = _proxy_for(*asked.groups()) if asked and "kind: Connect" in text else ""
+    return f"proxy {without_secrets(proxy).partition('://')[2]}: " if proxy else ""
+
+
+def _proxy_for(scheme: str, host: str) -> str:
+    """Return the proxy that the environment has for a server; empty if there is none."""
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
+        return ""  # which saves the import
     from urllib.request import getproxies, proxy_bypass
 
-    proxy = getproxies().get(asked[1], "")
-    return f"proxy {without_secrets(proxy).partition('://')[2]}: " if proxy and not proxy_bypass(asked[2]) else ""
+    return "" if proxy_bypass(host) else getproxies().get(scheme, "")
 
 
 def sentence(error: Exception) -> str:
@@ -341,6 +349,7 @@ def region_of(bucket: str) -> dict[str, str]:
     return {}
 
 
+_NOWHERE: Final = "http://127.0.0.1:1"  # a port that only the system's own services may listen at, and none does
 _CLOUDS: Final = ("AWS_", "AZURE_", "GOOGLE_", "STORAGE_", "SSL_CERT_")
 _PAGE: Final = 1000
 _BEGINNING: Final = 1 << 10  # bytes in which a listing says what it is
@@ -554,6 +563,16 @@ class CloudStore(Store):
         return without_secrets(self._endpoint or self.cloud)
 
 
+def _staying_at(endpoint: str) -> dict[str, Any]:
+    """Options with which a client reaches no host but its own.
+
+    obstore follows redirects, and takes the session token along in a header that its HTTP library does not know. So all
+    other hosts lie behind a proxy that is not there, unless a real one is between this machine and the server.
+    """
+    url = urlsplit(endpoint)
+    return {} if _proxy_for(url.scheme, url.hostname or "") else {"proxy_url": _NOWHERE, "proxy_excludes": url.hostname}
+
+
 class S3Store(CloudStore):
     """`s3://`: Amazon S3, and compatible servers at AWS_ENDPOINT_URL or `--endpoint`."""
 
@@ -575,6 +594,8 @@ class S3Store(CloudStore):
         if self._endpoint:
             config |= {"endpoint": self._endpoint, "aws_endpoint_url_s3": self._endpoint}
         provider = None if self.unsigned or keys else aws_provider()
+        if self._endpoint and not self.unsigned and (provider or any(map(os.environ.get, _ENOUGH[:1])) or keys):
+            options["client_options"] |= _staying_at(self._endpoint)
         return stores.S3Store(self._name, config=config, credential_provider=provider, **options)
 
     @cached_property

@@ -552,3 +552,30 @@ def test_a_proxy_that_is_not_there_is_named(scheme: str, monkeypatch: pytest.Mon
         monkeypatch.delenv("no_proxy", raising=False)
         with pytest.raises(SourceError, match=rf"proxy 127\.0\.0\.1:{port}: Connection refused"):
             open_source("s3://b", endpoint=f"{scheme}://s3.example.org", retry_for=0).list(["*.tar"])
+
+
+def test_a_session_token_is_not_sent_where_its_server_redirects_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "precious")
+    received: list[str] = []
+
+    class Other(Forwarder):
+        def do_GET(self) -> None:
+            received.append(str(self.headers))
+            self.answer(200, {}, b"")
+
+    class Redirecting(Forwarder):
+        def do_GET(self) -> None:
+            self.answer(307, {"Location": f"{elsewhere}{self.path}"}, b"")
+
+    with serving(Other) as other, serving(Redirecting) as url:
+        elsewhere = other.replace("127.0.0.1", "localhost")
+        with pytest.raises(SourceError, match="the server redirects to another host"):
+            open_source("s3://b", endpoint=url, retry_for=0).list(["*.tar"])
+        with pytest.raises(SourceError, match="the server redirects to another host"):
+            open_store(
+                "s3://b",
+                endpoint=url,
+            ).look_up("x")
+    assert not received
