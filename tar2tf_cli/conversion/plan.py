@@ -54,7 +54,7 @@ class Plan(NamedTuple):
     def records(self) -> int | None:
         """The number of records, if it is certain before anything is read; otherwise None."""
         spec = self.conversion
-        return None if spec.ops or spec.split or spec.on_error == "skip" else self.source.known().count
+        return None if spec.ops or spec.split or spec.on_error == "skip" else self.source.known().samples
 
     @property
     def why_everything(self) -> str | None:

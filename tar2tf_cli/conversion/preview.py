@@ -54,7 +54,7 @@ def estimate(plan: Plan) -> Estimate | None:
     size, spec = plan.size, plan.conversion
     if not (plan.source.abilities().repeatable and plan.inputs and size is not None):
         return None
-    count = plan.source.known().count
+    count = plan.source.known().samples
     records = total = 0.0
     for group in _alike(plan.inputs, whole=count is not None):
         seen = _Seen()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from io import FileIO, TextIOBase
 from typing import Any, Protocol, TypeAlias
 
@@ -51,7 +50,7 @@ class FileObjectSource(Source):
 
     def abilities(self) -> Abilities:
         """Return those of a stream, which may be one that can be read again."""
-        return replace(READ_ONCE, repeatable=self._start is not None, resumable=self._status is not None)
+        return READ_ONCE._replace(repeatable=self._start is not None, resumable=self._status is not None)
 
     def open(self, item: ObjectInfo) -> ByteStream:
         """Return the file itself, at the position that it had."""

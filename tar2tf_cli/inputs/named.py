@@ -214,7 +214,7 @@ class PathsSource(TarsSource):
 
     def known(self) -> Known:
         """Return that the bucket, too, only says which inputs there are."""
-        return Known(listed_by=(*Known.listed_by, "input.bucket"))
+        return Known(listed_by=(*Known().listed_by, "input.bucket"))
 
     def asked_for(self, name: str, templates: Sequence[str]) -> bool:
         """Whether the path itself or its template was given; a manifest or other JSON may be there by a glob."""

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from tar2tf_cli.errors import UsageError
@@ -69,8 +69,7 @@ class Ranges(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class Abilities:
+class Abilities(NamedTuple):
     """What a source can do besides listing its inputs and reading each from front to back.
 
     Attributes:
@@ -93,12 +92,11 @@ class Abilities:
     threads: int | None = None
 
 
-@dataclass(frozen=True)
-class Known:
+class Known(NamedTuple):
     """What a source knows of its inputs once they are listed.
 
     Attributes:
-        count: how many samples they have in all, faulty ones included; None when that is known only after reading.
+        samples: how many samples they have in all, faulty ones included; None when that is known only after reading.
         skipped: how many items were skipped when they were listed, by reason.
         classes: names of the classes of an image folder, sorted.
         documents: files to write beside the manifest, by `NAME.SUFFIX`; None for content that is in the reports.
@@ -106,11 +104,11 @@ class Known:
         listed_by: keys of a conversion's spec that only say which inputs there are, as their names do.
     """
 
-    count: int | None = None
-    skipped: Mapping[str, int] = field(default_factory=dict)
+    samples: int | None = None
+    skipped: Mapping[str, int] = MappingProxyType({})
     classes: Sequence[str] = ()
-    documents: Mapping[str, bytes | None] = field(default_factory=dict)
-    identity: Mapping[str, Any] = field(default_factory=dict)
+    documents: Mapping[str, bytes | None] = MappingProxyType({})
+    identity: Mapping[str, Any] = MappingProxyType({})
     listed_by: Sequence[str] = ("input.template", "input.tars")
 
 
