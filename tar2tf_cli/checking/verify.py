@@ -410,6 +410,8 @@ def _check_sums(path: str, manifest: Manifest, report: Report, *, fast: bool) ->
         if claimed != number:
             of = "it lists" if name == "inputs" else "its shards have"
             whole.add(Fault("count", f"the manifest's total of {name} is {claimed}, but {of} {number}"))
+    if manifest.checksum and not manifest.is_as_written:
+        whole.add(Fault("digest", "the manifest was changed after it was written: its checksum of itself differs"))
     for contradiction in contradictions(manifest.features):
         whole.add(Fault("schema", contradiction))
     for fault in _not_converted(manifest):

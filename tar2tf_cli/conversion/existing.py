@@ -384,6 +384,8 @@ def _bring_up_to_date(
         made.everything = f"the options have changed ({', '.join(found[:3])})"
     elif option := there.plan.why_everything:
         made.everything = f"with {option}, each shard depends on all inputs"
+    elif not previous.is_as_written:
+        made.everything = "the manifest was changed after it was written"
     elif (sizes := open_sizes()) is None:
         made.everything = f"{there.sink.locate(there.sizes)}, the sizes of its records, is missing"
     else:

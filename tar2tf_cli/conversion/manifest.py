@@ -15,7 +15,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError, few, read_failed
-from tar2tf_cli.formats.checksums import blake2b
+from tar2tf_cli.formats.checksums import blake2b, crc32c
 from tar2tf_cli.formats.example import Kind
 from tar2tf_cli.formats.example_parser import ParsedFeature
 from tar2tf_cli.spec.output_path import PathTemplate
@@ -209,6 +209,7 @@ MANIFEST: Final[Rule] = {
     "totals?": {"inputs?": _COUNT, "shards?": _COUNT, "records?": _COUNT, "bytes?": _COUNT},
     "documents?": [_BELOW],
     "sizes?": _DIGEST,
+    "checksum?": _DIGEST,
 }
 
 
@@ -285,6 +286,7 @@ class Manifest:
         skipped: how many members were skipped, by reason, and how many samples; and the parts of inputs that were lost.
         documents: paths of other files that were written, such as a label map, relative to the manifest's folder.
         sizes: digest of the sizes of all records, which are published for `--update`; None if there are none.
+        checksum: the checksum of itself that the document gives; for a manifest to be written, `lines` computes it.
         claimed: the totals that the document itself gives; for a manifest to be written, `to_bytes` computes them.
     """
 
@@ -295,6 +297,7 @@ class Manifest:
     skipped: dict[str, Any] = field(default_factory=dict)
     documents: list[str] = field(default_factory=list)
     sizes: str | None = None
+    checksum: str | None = None
     claimed: dict[str, int] = field(default_factory=dict)
 
     def identity(self) -> dict[str, Any]:
@@ -342,12 +345,20 @@ class Manifest:
 
     def lines(self) -> Iterator[bytes]:
         """The document: a line for each key, and for each input and shard."""
-        mark = "{"
+        mark, crc = "{", 0
         for key, value in self._items():
             yield f"{mark}\n{json.dumps(key)}: ".encode()
-            yield from map(str.encode, _listed(value) if key in ("inputs", "shards") else [json.dumps(value)])
+            for part in map(str.encode, _listed(value) if key in ("inputs", "shards") else [json.dumps(value)]):
+                crc = crc32c(part, crc)
+                yield part
             mark = ","
-        yield b"\n}\n"
+        yield f',\n"checksum": "{digest(crc)}"\n}}\n'.encode()
+
+    @property
+    def is_as_written(self) -> bool:
+        """Whether nothing in the document was changed after it was written, as its checksum of itself tells."""
+        *_, last = self.lines()
+        return self.checksum is not None and self.checksum in last.decode()
 
     def _items(self) -> Iterator[tuple[str, Any]]:
         yield "version", VERSION
@@ -378,7 +389,15 @@ class Manifest:
         inputs = Rows(_input, whole["inputs"])
         shards = Rows(_shard, whole["shards"])
         described = whole["features"], whole["skipped"], whole.get("documents", [])
-        return cls(whole["spec"], inputs, shards, *described, whole.get("sizes"), whole.get("totals", {}))
+        return cls(
+            whole["spec"],
+            inputs,
+            shards,
+            *described,
+            whole.get("sizes"),
+            whole.get("checksum"),
+            whole.get("totals", {}),
+        )
 
     @classmethod
     def load(cls, path: str) -> Manifest | None:

@@ -221,6 +221,7 @@ class Publisher:
             shards = [destination.prefix + entry.path for entry in manifest.shards]
             self._remove_stale({os.path.normpath(path) for path in (*documents, *shards)})
             self._sink.flush({os.path.dirname(path) or "." for path in shards})
+            self._check_published(manifest.shards)
             for path, data in documents.items():
                 self._write(path, [data])
             self._sink.check_reserved()
@@ -228,6 +229,20 @@ class Publisher:
             self._write(destination.manifest, manifest.lines())
             self._working_folder.remove()
         return [*manifest.shards]
+
+    def _check_published(self, entries: Sequence[ShardEntry]) -> None:
+        """Check that nobody removed or cut a published shard; of a bucket, as last listed or uploaded.
+
+        Raises:
+            SinkError: when one is gone, or has another size.
+        """
+        for entry in entries:
+            path = self._destination.prefix + entry.path
+            size = self._sink.size(path)
+            if size != entry.bytes:
+                there = "is gone" if size is None else f"has {size:,} bytes, not the {entry.bytes:,} that were written"
+                hint = "another program changed it during the conversion; run the same command again"
+                raise SinkError(there, shard=self._sink.locate(path), hint=hint)
 
     def _publish_sizes(self, manifest: Manifest) -> None:
         """Publish the sizes of all records, or remove those of an earlier conversion."""

@@ -37,6 +37,10 @@ from shards import (
     write_tar,
 )
 from tar2tf_cli.conversion import working_folder
+from tar2tf_cli.conversion.run import convert as run_conversion
+from tar2tf_cli.errors import SinkError
+from tar2tf_cli.events import Events
+from tar2tf_cli.spec.conversion import Conversion, Output
 
 # --- 7. A finished run, changed inputs, changed spec ---
 
@@ -340,6 +344,25 @@ def test_an_update_that_would_remove_more_than_half_stops_and_asks(tmp_path: Pat
     assert tar2tf(*command, "--update", "--remove-many").returncode == 0
     assert len(list((tmp_path / "out").glob("*.record"))) == 3
     assert tar2tf(*command, "--remove-many").returncode == 2
+
+
+@pytest.mark.parametrize("harm", [os.unlink, lambda path: os.truncate(path, 10)], ids=["removed", "cut"])
+def test_a_published_shard_that_another_program_harms_is_an_error_at_the_end(
+    harm: Callable[[str], None], small: Path, tmp_path: Path
+) -> None:
+    class Harming(Events):
+        def shard(self, path: str, records: int, size: int) -> None:
+            if path.endswith("t-1.record") and not (tmp_path / "done").exists():
+                harm(path)
+                (tmp_path / "done").touch()
+
+    spec = Conversion(str(small), Output(str(tmp_path / "out" / "t-<>.record"), records_per_shard=20))
+    with pytest.raises(SinkError, match="another program changed it during the conversion") as caught:
+        run_conversion(spec, workers=1, events=Harming())
+    assert str(caught.value.shard).endswith("t-1.record")
+    assert not (tmp_path / "out" / "t-manifest.json").exists()
+    run_conversion(spec, workers=1)
+    assert contents(*shards_in(tmp_path / "out")) == samples_of(*sorted(small.iterdir()))
 
 
 # --- Two at once ---

@@ -283,6 +283,38 @@ def test_where_the_sizes_are_missing_or_wrong_everything_is_made_again(change: s
     assert every_file(place.out) == every_file(place.fresh)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda whole: whole["shards"][0].update(digest="crc32c:00000000"),
+        lambda whole: whole["features"]["cls"].update(count=31),
+        lambda whole: whole["skipped"].update(samples=1),
+        lambda whole: whole["inputs"][1].update(version="1"),
+        lambda whole: whole.pop("checksum"),
+    ],
+)
+def test_a_manifest_that_was_changed_is_not_believed(
+    change: Callable[[dict[str, Any]], object], tmp_path: Path
+) -> None:
+    place = Place(tmp_path, output={"records_per_shard": 10})
+    for name in "abc":
+        place.tar(f"{name}.tar", ord(name))
+    place.convert()
+    path = place.out / "train-manifest.json"
+    whole = json.loads(path.read_bytes())
+    path.write_text(json.dumps(whole, indent=4))
+    assert tar2tf("verify", path).returncode == 0, "it may be laid out in another way"
+    change(whole)
+    path.write_text(json.dumps(whole))
+    if "checksum" in whole:
+        assert "changed after it was written" in tar2tf("verify", path).stdout
+    place.tar("d.tar", 500)
+    place.convert(update=True)
+    assert place.notes[0] == "note: everything is converted again: the manifest was changed after it was written"
+    place.convert(place.fresh)
+    assert every_file(place.out) == every_file(place.fresh)
+
+
 @pytest.mark.parametrize("column", ["records", "bytes"])
 def test_sizes_that_do_not_add_up_to_the_shards_are_not_believed(column: str, tmp_path: Path) -> None:
     place = Place(tmp_path, output={"records_per_shard": 10})

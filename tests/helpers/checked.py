@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import tarfile
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 from shards import tar2tf
 from tar2tf_cli.checking.faults import Report
 from tar2tf_cli.checking.verify import verify
+from tar2tf_cli.conversion.manifest import Manifest
+from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.formats.tfrecord import frame
 
 SEVERAL = ("--num-workers", "2")
@@ -122,8 +125,12 @@ def manifest_of(out: Path) -> Path:
 
 
 def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """Change a manifest, and its checksum of itself with it."""
     document = json.loads(path.read_bytes())
     change(document)
+    with contextlib.suppress(Tar2tfError):
+        changed = Manifest.from_bytes(json.dumps(document).encode(), "x")
+        document["checksum"] = json.loads(changed.to_bytes())["checksum"]
     path.write_text(json.dumps(document, indent=1))
     return path
 
