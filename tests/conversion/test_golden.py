@@ -139,6 +139,7 @@ def plain(name: str, data: bytes) -> bytes:
         return data
     manifest: dict[str, Any] = json.loads(data)
     del manifest["spec"]["input"]["bucket"]
+    manifest["skipped"].pop("lost", None)
     manifest["inputs"] = [item["name"] for item in manifest["inputs"]]
     if "compression" in manifest["spec"]["output"]:
         manifest["shards"] = [{"records": shard["records"]} for shard in manifest["shards"]]
