@@ -81,7 +81,10 @@ _DTYPES: Final = {
     "bytes": ("bytes",),
     "int64": ("int64", "bool", "int8", "int16", "int32", "uint8", "uint16", "uint32", "uint64"),
     "float": ("float32", "float16", "float64"),
-    "raw": ("uint8", "float64", "bool", "int8", "int16", "int32", "int64", "uint16", "float16", "float32"),
+    "raw": (
+        *("uint8", "float64", "uint64", "complex64", "complex128"),
+        *("bool", "int8", "int16", "int32", "int64", "uint16", "float16", "float32"),
+    ),
 }
 """The dtypes that each encoding can hold."""
 
@@ -544,7 +547,21 @@ def differing(before: Any, now: Any, name: str = "") -> list[str]:
     ]
 
 
-_SIZES: Final = {"uint8": 1, "int8": 1, "bool": 1, "uint16": 2, "int16": 2, "float16": 2, "float32": 4, "int32": 4}
+_SIZES: Final = {
+    "uint8": 1,
+    "int8": 1,
+    "bool": 1,
+    "uint16": 2,
+    "int16": 2,
+    "float16": 2,
+    "float32": 4,
+    "int32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float64": 8,
+    "complex64": 8,
+    "complex128": 16,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,11 +101,15 @@ def _restored(name: str, feature: Mapping[str, Any], parsed: Mapping[str, Any], 
 
     value, shape, dtype = parsed[name], feature["shape"], feature["dtype"]
     if feature["encoding"] == "raw":
-        value = tf.io.decode_raw(tf.strings.reduce_join(value) if optional else value, tf.as_dtype(dtype))
+        stored = "int64" if dtype == "uint64" else dtype  # which decode_raw does not know
+        value = tf.io.decode_raw(tf.strings.reduce_join(value) if optional else value, tf.as_dtype(stored))
+        value = tf.bitcast(value, dtype)
     if feature["encoding"] == "raw" or shape is None or len(shape) > 1 or f"{name}/shape" in parsed:
         own = _own_shape(name, shape, parsed)
         if optional:  # if the array is missing, so is its shape
             own, shape = tf.pad(own, [[0, len(shape) - tf.size(own)]]), [None] * len(shape)
+        elif shape is not None and f"{name}/shape" in parsed and own.shape[0] is None:  # single values have no shape
+            own = tf.pad(own, [[0, len(shape) - tf.size(own)]], constant_values=1)
         value = tf.ensure_shape(tf.reshape(value, own), shape)
     if dtype not in ("bytes", value.dtype.name):
         value = tf.cast(value, dtype)
@@ -213,8 +217,8 @@ class _Step:
         return values.astype(self._dtype, copy=self._raw)  # a buffer of bytes cannot be written to
 
     def _lengths(self, parsed: Parsed) -> list[int]:
-        if self._own:
-            return [int(length) for length in parsed[self._own].values()]
+        if self._own and (own := parsed.get(self._own)):  # single values among lists of one have no shape
+            return [int(length) for length in own.values()]
         if self._axes:
             return [int(parsed[axis].values()[0]) for axis in self._axes]
         return [-1 if length is None else length for length in self._shape]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from tar2tf_cli.errors import SampleError, UsageError, meant, reason
 from tar2tf_cli.features.presets import Make, Preset
@@ -14,6 +14,9 @@ from tar2tf_cli.formats.stored import StoredBytes, whole
 from tar2tf_cli.ops.base import OpContext
 from tar2tf_cli.ops.select import Selection, flatten
 from tar2tf_cli.samples.names import KEY, Sample
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 TypeName = Literal["int64", "int64_list", "float", "float_list", "bytes", "bytes_list"]
 TYPES: Final[tuple[str, ...]] = get_args(TypeName)
@@ -185,26 +188,31 @@ def _list(values: list[Any]) -> Feature:
     raise TypeError(f"a list of {', '.join(sorted(kind.__name__ for kind in kinds))} has no single type")
 
 
+_LISTED: Final = frozenset(("bool", "int8", "int16", "uint16", "int32", "uint32", "int64"))
+_RAW: Final = frozenset(("uint8", "uint64", "float64", "complex64", "complex128"))
+"""Arrays that no list of an example holds exactly, and those of bytes: one bytes value in C order, little-endian."""
+
+
 def _array(value: Any) -> bytes | Feature:
-    """Convert an array: uint8 to one bytes value in C order, floats to float_list, other integers to int64_list."""
+    """Convert an array by its dtype: to a list of integers or floats that holds its values, or to one bytes value."""
     import numpy as np
 
     array = np.asarray(value)
-    shape, kind, dtype = array.shape, array.dtype.kind, array.dtype.name
-    if kind == "f":
-        with np.errstate(over="ignore"):
-            narrow = np.asarray(array, dtype="<f4")
-        if dtype == "float64" and not np.array_equal(np.isinf(narrow), np.isinf(array)):
-            raise OverflowError("a value does not fit in a float32")
-        array = narrow
-    elif kind not in "iub":
-        raise TypeError(f"an array of {dtype} cannot be a feature")
-    elif dtype != "uint8" or not shape:
+    shape, dtype = array.shape, array.dtype.name
+    if dtype in _LISTED or (dtype == "uint8" and not shape):
         return int64_list(array.ravel().tolist(), shape, dtype)
-    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-    if kind == "f":
-        return packed_floats(data, shape, "float16" if dtype == "float16" else "float32")
-    return raw(data, shape)
+    if dtype in ("float16", "float32"):
+        return packed_floats(_bytes_of(array, "<f4"), shape, dtype)
+    if dtype not in _RAW:
+        raise TypeError(f"an array of {dtype} cannot be a feature")
+    return raw(_bytes_of(array, array.dtype.newbyteorder("<")), shape, dtype)
+
+
+def _bytes_of(array: NDArray[Any], dtype: Any) -> memoryview:
+    """The bytes of an array in C order, of a dtype that can hold its values."""
+    import numpy as np
+
+    return np.ascontiguousarray(array, dtype).reshape(-1).view(np.uint8).data
 
 
 def describe(value: bytes | Feature) -> str:

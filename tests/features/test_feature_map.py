@@ -152,9 +152,6 @@ def test_a_python_value_comes_back_as_a_tensor(value: Any, dtype: str, expected:
         (1e300, ""),
         (1j, "complex"),
         (np.array(["a", "b"]), "str"),
-        (np.array([1j]), "complex"),
-        (np.array([2**64 - 1], dtype="uint64"), ""),
-        (np.array([1e300]), "float32"),
         (np.array([{}], dtype=object), "object"),
         (np.array(["2020-01-01"], dtype="datetime64[D]"), "datetime64"),
     ],
@@ -165,9 +162,10 @@ def test_what_cannot_be_a_feature_is_an_error_naming_feature_and_sample(value: A
         written(tmp_path, [{"v": value}])
 
 
-def test_infinities_of_float64_are_no_overflow(tmp_path: Path) -> None:
+def test_infinities_and_the_least_numbers_of_float64_come_back(tmp_path: Path) -> None:
     (item,) = loaded(tmp_path, [{"v": np.array([np.inf, -np.inf, np.nan, 1e-300])}])
     assert item["v"].numpy().tolist()[:2] == [np.inf, -np.inf]
+    assert item["v"].numpy()[3] == 1e-300
 
 
 # --- What some samples lack ---
@@ -232,7 +230,7 @@ def test_one_value_among_lists_is_a_list_of_one(order: Sequence[Any], tmp_path: 
     [
         ([{"v": 1}, {"v": 0.5}], "float32.*int64"),
         ([{"v": 1}, {"v": "a"}], "bytes.*int64"),
-        ([{"v": np.ones((2, 2))}, {"v": np.ones((2, 2, 2))}], "float32 of rank 3.*rank 2"),
+        ([{"v": np.ones((2, 2))}, {"v": np.ones((2, 2, 2))}], "float64 of rank 3.*rank 2"),
         ([{"v": np.ones(2, "uint8")}, {"v": np.ones(2, "int32")}], "int32.*uint8"),
         ([{"v": np.ones(2, "uint8")}, {"v": b"x"}], "bytes.*uint8"),
         ([{"v": np.ones(2, "float16")}, {"v": np.ones(2, "float32")}], "float32.*float16"),

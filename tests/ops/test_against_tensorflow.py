@@ -131,10 +131,10 @@ def test_a_cast_of_what_was_resized_saturates_and_truncates(bucket: Path, tmp_pa
     assert np.mean([part.mean() for part in apart]) < 0.003  # where a whole number lies within the tolerance of resize
 
 
-def test_float64_pixels_are_stored_as_the_floats_an_example_has(bucket: Path, tmp_path: Path) -> None:
+def test_float64_pixels_come_back_in_double_precision(bucket: Path, tmp_path: Path) -> None:
     found = loaded(bucket, tmp_path, Decode("jpg"), Convert("jpg", "float64"))
     for item, data in zip(found, IMAGES.values(), strict=True):
-        np.testing.assert_array_equal(item["jpg"], tf.cast(TO(decoded(data), tf.float64), tf.float32))
+        np.testing.assert_array_equal(item["jpg"], TO(decoded(data), tf.float64))
 
 
 @pytest.mark.parametrize("format", ["PNG", "BMP"])
