@@ -194,6 +194,7 @@ class Grouper:
         self.required: frozenset[str] = frozenset()
         self.ends_last = True
         self.lacking: str | None = None
+        self._current = ""
 
     def resume(self, member: str | None, *, extends: bool = False) -> None:
         """After damage, skip what is left of the member's sample, or of the next sample if no member is known.
@@ -215,9 +216,15 @@ class Grouper:
         return bool(split_name(name, self.key_split)[0]) and not unwanted(name)
 
     def lacks(self, error: EntryError) -> None:
-        """Record that an entry cannot be read, so that its sample is faulty."""
+        """Record that an entry cannot be read, so that its sample is faulty.
+
+        Raises:
+            NotAdjacentError: when that sample was given already, unless it is reported.
+        """
         key = self.key_of(error.member)
         if key not in self._broken:
+            if key != self._current and key in self._seen:
+                self._again(key, error.member or "", error.offset or 0)
             self.skip(key)
             self._report(error.at(shard=self._shard, key=key))
 
@@ -263,6 +270,7 @@ class Grouper:
                         self.offset = first
                         yield sample
                     sample, current, prefix, name = {}, "", "\0", ""
+                    self._current = ""
                     self.begin, self.offset = batch.end, batch.offset
                     yield batch
                 name = None
@@ -280,6 +288,7 @@ class Grouper:
                         cut = (self._misnamed or self._cut is not None) and self._is_cut(key, name, len(sample))
                         good = (trusted or seen.add(key)) and not cut
                         current, prefix, sample, first = key, key + ".", {KEY: key}, offset
+                        self._current = key
                         self.begin = offset
                         if cut and key != self._lost:
                             self._fault(_UNREAD, None, offset, AGAIN, key=key)
@@ -458,25 +467,32 @@ class _SeenKeys:
             self._last = key
             self._hashes.append(number)
         else:
-            self._set = set(self._hashes)
-            del self._hashes[:]
+            self._all()
             return self.add(key)
         return True
+
+    def __contains__(self, key: str) -> bool:
+        if self._set is None and key > self._last:
+            return False
+        return hash(key) in self._all()
+
+    def _all(self) -> set[int]:
+        if self._set is None:
+            self._set = set(self._hashes)
+            del self._hashes[:]
+        return self._set
 
     def add_all(self, batch: Batch) -> bool:
         """Add the keys of a batch; return False, and add none, if one of them was there before."""
         hashes = array("q", batch.hashes)
-        if self._set is None:
-            if batch.ascending and batch.first > self._last:
-                self._last = batch.last
-                self._hashes += hashes
-                return True
-            self._set = set(self._hashes)
-            del self._hashes[:]
-        new = set(hashes)
-        if len(new) < len(hashes) or not new.isdisjoint(self._set):
+        if self._set is None and batch.ascending and batch.first > self._last:
+            self._last = batch.last
+            self._hashes += hashes
+            return True
+        new, known = set(hashes), self._all()
+        if len(new) < len(hashes) or not new.isdisjoint(known):
             return False
-        self._set |= new
+        known |= new
         return True
 
 

@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 import subprocess
+import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -318,3 +319,17 @@ def test_samples_on_both_sides_of_a_damaged_header_are_faulty_even_if_few_have_a
     }
     for key, entries in contents(tmp_path / "x.record"):
         assert entries == complete[key]
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, b"Z"])
+def test_a_member_that_cannot_be_an_entry_makes_a_sample_that_came_before_faulty(kind: bytes, tmp_path: Path) -> None:
+    """a.jpg, b.jpg, a.png, b.png: when a.png comes, a was given without it."""
+    with tarfile.open(tmp_path / "in.tar", "w") as tar:
+        for name in ("a.jpg", "b.jpg", "a.png", "b.png"):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = (kind, "elsewhere") if name == "a.png" else (tarfile.REGTYPE, "")
+            tar.addfile(info)
+    for options in ((), ("--op", "drop_empty"), ("--regroup",)):
+        out = tmp_path / f"x{len(options)}-{options[:1] == ('--regroup',)}.record"
+        done = tar2tf("convert", tmp_path / "in.tar", "-o", out, "--on-error", "skip", *options)
+        assert (done.returncode, keys(out)) == (1, ["b"])
