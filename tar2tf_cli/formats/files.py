@@ -132,7 +132,32 @@ def crc32c_of_file(path: str) -> int:
     return crc
 
 
-class RecordFile:
+class _Buffered:
+    """Pieces that are written together, as each write costs a call."""
+
+    BUFFER = 1 << 20
+    MOST_PARTS: Final = 1000  # IOV_MAX is 1,024
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._pending = 0
+
+    def write(self, parts: Iterable[bytes], size: int) -> None:
+        """Append parts of `size` bytes in total; those of a generator are written one by one."""
+        if not isinstance(parts, list):
+            for part in parts:
+                self.write([part], len(part))
+            return
+        self._parts += parts
+        self._pending += size
+        if self._pending >= self.BUFFER or len(self._parts) >= self.MOST_PARTS:
+            self._write_out()
+
+    def _write_out(self) -> None:
+        raise NotImplementedError
+
+
+class RecordFile(_Buffered):
     """A new file; buffers small pieces, checks every write, computes the file's CRC.
 
     Args:
@@ -147,29 +172,17 @@ class RecordFile:
         SinkError: when the file cannot be created or written; names it and the reason.
     """
 
-    BUFFER = 1 << 20
-    MOST_PARTS: Final = 1000  # IOV_MAX is 1,024
-
     def __init__(self, path: str, part: str | None = None) -> None:
+        super().__init__()
         self.path = path
         self.size = 0
         self.crc = 0
-        self._parts: list[bytes] = []
-        self._pending = 0
         self._where = part or path
         with write_errors(path):
             self._fd = os.open(self._where, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
 
-    def write(self, parts: Iterable[bytes], size: int) -> None:
-        """Append parts of `size` bytes in total; those of a generator are written one by one."""
-        if not isinstance(parts, list):
-            for part in parts:
-                self.write([part], len(part))
-            return
-        self._parts += parts
-        self._pending += size
-        if self._pending >= self.BUFFER or len(self._parts) >= self.MOST_PARTS:
-            self.flush()
+    def _write_out(self) -> None:
+        self.flush()
 
     def flush(self) -> None:
         """Write all buffered data to the operating system."""
@@ -388,7 +401,7 @@ class DirectFile(RecordFile):
         return mmap.mmap(-1, self.BLOCK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
-class RecordStream:
+class RecordStream(_Buffered):
     """Buffers small pieces and writes them to an open binary file, which is flushed but not closed.
 
     Args:
@@ -399,32 +412,18 @@ class RecordStream:
         SinkError: when the file cannot be written.
     """
 
-    BUFFER: Final = 1 << 20
-
     def __init__(self, out: Any, name: str) -> None:
+        super().__init__()
         self._out = out
         self._name = name
-        self._parts: list[bytes] = []
-        self._pending = 0
-
-    def write(self, parts: Iterable[bytes], size: int) -> None:
-        """Append parts of `size` bytes in total; those of a generator are written one by one."""
-        if not isinstance(parts, list):
-            for part in parts:
-                self.write([part], len(part))
-            return
-        self._parts += parts
-        self._pending += size
-        if self._pending >= self.BUFFER:
-            self._hand_over()
 
     def flush(self) -> None:
         """Write buffered data, and flush the file if it has `flush`."""
-        self._hand_over()
+        self._write_out()
         if callable(flush := getattr(self._out, "flush", None)):
             self._attempt(flush)
 
-    def _hand_over(self) -> None:
+    def _write_out(self) -> None:
         data = b"".join(self._parts)
         self._parts.clear()
         self._pending = 0
