@@ -288,6 +288,9 @@ def _append(worker: Worker, number: int, spool: Spool) -> InputReport:
                 else:
                     for record in islice(reading.records(), most):
                         spool.add(*record)
+                if reading.is_unusable():
+                    spool.go_back(mark)
+                    spool.begin(item.name)
                 spool.finish()
         except Tar2tfError:
             spool.go_back(mark)

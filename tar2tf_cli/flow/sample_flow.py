@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from tar2tf_cli.errors import DamagedShardError, SampleError, Tar2tfError, count
+from tar2tf_cli.errors import DamagedShardError, Lost, SampleError, Tar2tfError, count
 from tar2tf_cli.features.feature_map import FeatureMap, MissingFeatureError, no_such_feature
 from tar2tf_cli.features.presets import find_preset, of_record_to_example
 from tar2tf_cli.features.tf_example import TFExample, transform, unfit
-from tar2tf_cli.formats.compression import HEAD, open_stream
+from tar2tf_cli.formats.compression import HEAD, CompressedStream, open_stream
 from tar2tf_cli.formats.cursor import past_damage
 from tar2tf_cli.formats.example import Encoder, Feature, Features, Part
 from tar2tf_cli.formats.stored import IN_PLACE, whole_sample
@@ -500,6 +500,21 @@ class Reading:
 
     def _resume(self, error: DamagedShardError) -> bool:
         return self._skip and self._tar is not None and self._tar.resume(error)
+
+    def is_unusable(self) -> bool:
+        """Whether nothing of an input that was read to its end may be used; the report then says so, and nothing else.
+
+        What comes from a compressed stream whose checksum is wrong may have been changed anywhere.
+        """
+        stream = self._stream if self._tar else None
+        if not isinstance(stream, CompressedStream) or stream.wrong is None:
+            return False
+        wrong = stream.wrong
+        wrong.message += f"; any of its {count(self.report.samples, 'sample')} may be changed, so none is used"
+        wrong.lost = Lost(0, None, stream.size)
+        self.report = InputReport()
+        Faults(skip=True, noted=self.report.errors)(wrong.at(shard=self.name, offset=0))
+        return True
 
     def _of_list(self) -> Iterator[Sample]:
         for location, sample in self._listed or ():

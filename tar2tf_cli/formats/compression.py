@@ -102,6 +102,9 @@ class CompressedStream:
         method: `gzip`, `zstd`, `bzip2`, `xz` or `zlib`.
 
     Attributes:
+        size: bytes that were decompressed so far.
+        wrong: why what was decompressed may be wrong from the first byte on: checksums come at the end. None for one
+            that is only cut short.
         unusual: what was found so far at which TensorFlow stops, although the bytes are whole; empty for nothing.
     """
 
@@ -113,6 +116,8 @@ class CompressedStream:
         self._decoder: Any = None  # between two streams
         self._compressed = self._first = b""
         self._given = 0  # bytes of this stream
+        self.size = 0
+        self.wrong: DamagedShardError | None = None
         self.unusual = ""
         self._pending: bytes | memoryview = b""
 
@@ -173,6 +178,7 @@ class CompressedStream:
         except self._errors as error:
             raise self._refused(error) from None
         self._given += len(decoded)
+        self.size += len(decoded)
         if decoder.eof:
             self._compressed, self._decoder = self._without_padding(decoder.unused_data), None
         return decoded
@@ -185,7 +191,8 @@ class CompressedStream:
     def _refused(self, error: Exception) -> DamagedShardError:
         if "too much memory" in str(error):  # as zstd says
             return self._damage("the zstd stream needs more than 128 MiB to be decompressed", self.method, _SHORTER)
-        return self._damage(f"the {self.method} stream is damaged: {error}", self.method)
+        self.wrong = self._damage(f"the {self.method} stream is damaged: {error}", self.method)
+        return self.wrong
 
     def _damage(self, message: str, kind: str, hint: str = AGAIN) -> DamagedShardError:
         return DamagedShardError(message, kind=kind, shard=self._name, offset=self.consumed, hint=hint)

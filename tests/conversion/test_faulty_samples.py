@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
 import pytest
 
+from checked import write
 from makers import END, member, pax
 from shards import (
     contents,
@@ -404,3 +406,22 @@ def test_a_cut_behind_a_member_that_is_skipped_shortens_the_sample_before_it(tmp
     (tmp_path / "a.tar").write_bytes(data[:-100])
     assert tar2tf("convert", tmp_path / "a.tar", "-o", tmp_path / "x.record", "--on-error", "skip").returncode == 1
     assert keys(tmp_path / "x.record") == ["w"]
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_what_a_wrong_checksum_covers_is_not_used(tmp_path: Path, workers: str) -> None:
+    tar = write_tar(tmp_path / "whole.tar", samples(20)).read_bytes()
+    packed = bytearray(gzip.compress(tar, compresslevel=0, mtime=0))
+    packed[packed.index(samples(20)[7][1]["jpg"])] ^= 1  # one pixel of one sample, which only the CRC at the end shows
+    write(tmp_path / "in" / "a.tar.gz", packed)
+    write_tar(tmp_path / "in" / "b.tar", samples(10, first=100))
+    out = tmp_path / "out" / "x.record"
+    done = tar2tf("convert", tmp_path / "in", "-o", out, "--on-error", "skip", "--json", "-j", workers)
+    assert done.returncode == 1
+    assert contents(out) == samples(10, first=100)
+    (lost,) = json.loads(done.stdout)["skipped"]["lost"]
+    assert lost == {"input": "a.tar.gz", "from": 0, "to": None, "bytes": lost["bytes"]}
+    assert 0 < lost["bytes"] <= len(tar)  # those decompressed before the error
+    assert "any of its 20 samples may be changed, so none is used" in done.stderr
+    whole = tar2tf("convert", tmp_path / "in" / "a.tar.gz", "-o", tmp_path / "fail.record")
+    assert (whole.returncode, (tmp_path / "fail.record").exists()) == (3, False)
