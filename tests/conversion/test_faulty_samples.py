@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -422,6 +423,6 @@ def test_what_a_wrong_checksum_covers_is_not_used(tmp_path: Path, workers: str) 
     (lost,) = json.loads(done.stdout)["skipped"]["lost"]
     assert lost == {"input": "a.tar.gz", "from": 0, "to": None, "bytes": lost["bytes"]}
     assert 0 < lost["bytes"] <= len(tar)  # those decompressed before the error
-    assert "any of its 20 samples may be changed, so none is used" in done.stderr
+    assert re.search(r"any of its \d+ samples may be changed, so none is used", done.stderr)
     whole = tar2tf("convert", tmp_path / "in" / "a.tar.gz", "-o", tmp_path / "fail.record")
     assert (whole.returncode, (tmp_path / "fail.record").exists()) == (3, False)
