@@ -300,6 +300,10 @@ class RemoteReading:
 
     records_and_batches = records
 
+    def is_unusable(self) -> bool:
+        """False: of an input that is, the transformer sends the report alone."""
+        return False
+
     def __enter__(self) -> RemoteReading:
         return self
 
