@@ -15,12 +15,9 @@ import importlib
 import mmap
 import os
 import re
-import shutil
 import sys
-import tempfile
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from configparser import Error, RawConfigParser
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
@@ -95,6 +92,8 @@ def _load(copy: Callable[[], AbstractContextManager[str]]) -> None:
 @contextmanager
 def _copy_in_memory() -> Iterator[str]:
     """The path of the copy that the first of the forked processes makes for all of them."""
+    import shutil  # which takes 10 ms, as tempfile does, and is not needed in most processes
+
     descriptor = _memory.pop()
     path = f"/proc/{os.getpid()}/fd/{descriptor}"  # new in each process, or the linker would take the one it knows
     try:
@@ -109,6 +108,9 @@ def _copy_in_memory() -> Iterator[str]:
 
 @contextmanager
 def _copy_on_disk() -> Iterator[str]:
+    import shutil
+    import tempfile
+
     with tempfile.TemporaryDirectory() as folder:
         yield shutil.copy(_library[0], folder)
 
@@ -295,6 +297,8 @@ def _sections(variable: str, path: str) -> dict[str, dict[str, str]]:
     file = os.path.expanduser(os.environ.get(variable) or path)
     if not os.path.isfile(file):
         return {}
+    from configparser import Error, RawConfigParser  # 8 ms, for users who have such files
+
     parser = RawConfigParser(default_section="")
     with contextlib.suppress(Error, UnicodeDecodeError):
         parser.read(file, "utf-8")

@@ -7,7 +7,6 @@ downloads; `Patience` is the one policy for both.
 from __future__ import annotations
 
 import os
-import random
 import re
 import threading
 import time
@@ -203,6 +202,8 @@ class Patience:
         if self._failures == _SAID_AFTER:
             what = f"{where.get('shard', '')}: {self._server(fault, where)}{fault}".lstrip(": ")
             waiting(f"{what}; trying again for {left:.0f} s, Ctrl-C ends it")
+        import random  # which takes 2 ms, where something failed
+
         pause = min(FIRST_PAUSE * 2 ** (self._failures - 1), LONGEST_PAUSE) * random.uniform(0.75, 1)
         pause = min(max(pause, fault.after), left)
         self._bytes, self._lasted = 0, pause

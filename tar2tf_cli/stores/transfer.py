@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import queue
 import threading
 import time
@@ -12,8 +11,6 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
-
-import xxhash
 
 from tar2tf_cli.errors import SourceError, Tar2tfError, changed, machine_error
 from tar2tf_cli.formats.checksums import crc32c
@@ -87,9 +84,13 @@ class _Crc32c:
 def hasher(kind: str) -> Hasher | None:
     """Return a checksum object by its AIStore name; None for kinds that are not checked."""
     if kind in ("xxhash", "xxhash2"):  # both are XXH64
+        import xxhash
+
         digest: Hasher = xxhash.xxh64()
         return digest
     if kind == "md5":
+        import hashlib
+
         return hashlib.md5(usedforsecurity=False)
     return _Crc32c() if kind == "crc32c" else None
 
