@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, redirect_stdout
 from typing import IO, Any, Final
@@ -308,6 +307,8 @@ def _width(text: str) -> int:
 
 
 def _columns(character: str) -> int:
+    import unicodedata  # a library of its own, which few tables need
+
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
