@@ -318,7 +318,7 @@ class ConversionSchedule(Schedule):
                 self._seal(shard, whole)
             elif missing := self._not_read(shard):
                 self._wait_for(shard, missing)
-            elif not (self._filling and self._filling.completes(shard)):
+            elif not (self._filling and self._filling.complete(shard)):
                 self._ready.append(shard)
         if self._earlier:
             self._forget()

@@ -138,7 +138,7 @@ def add(tar: tarfile.TarFile, name: str, data: bytes, kind: bytes = tarfile.REGT
 
 
 def documents(rng: random.Random, folder: Path) -> None:
-    """After one value of a manifest, an index or a working folder changed, the same command tells or mends it."""
+    """After one value of a manifest, its sizes or an index changed, the same command tells or mends it."""
     inputs = folder / "in"
     inputs.mkdir()
     for number in range(3):
