@@ -12,30 +12,31 @@ from typing import Any
 __all__ = ["Events", "note_once", "set_waiting", "waiting"]
 
 
-def _logged(message: str) -> None:
+def log_waiting(message: str) -> None:
+    """Log what is waited for: the default of `set_waiting`."""
     import logging
 
     logging.getLogger("tar2tf_cli").warning(message)
 
 
-_waiting: Callable[[str], None] = _logged
+reporter: Callable[[str], None] = log_waiting
 
 
 def waiting(message: str) -> None:
     """Report, once, a server that has not answered for two seconds; every process that waits for it does so."""
-    _waiting(message)
+    reporter(message)
 
 
 @cache
 def note_once(message: str) -> None:
     """Report what this machine lacks and the work goes on without, once in each process."""
-    _waiting(message)
+    reporter(message)
 
 
 def set_waiting(report: Callable[[str], None]) -> None:
     """Have a function report such servers, instead of the logger `tar2tf_cli`."""
-    global _waiting
-    _waiting = report
+    global reporter
+    reporter = report
 
 
 class Events:
@@ -69,4 +70,4 @@ class Events:
 
     def note(self, message: str) -> None:
         """A note for the user, such as on what was read in another way than expected; each is given once."""
-        _logged(message)
+        log_waiting(message)

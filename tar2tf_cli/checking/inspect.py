@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from tar2tf_cli.spec.urls import Reach
 
 
-_LOOKS: Final = 100
+LOOKS: Final = 100
 """About how many values of each entry are examined, in all shards together."""
 
 _MOST_NUMBERS: Final = 12
@@ -90,7 +90,7 @@ def inspect(
     reach: Reach = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
     named = open_shards(bucket, templates, paths=paths, **reach)
     source, templates, inputs = named.source, named.templates, named.files()
-    looks = -(-_LOOKS // max(len(inputs), 1))
+    looks = -(-LOOKS // max(len(inputs), 1))
     tasks = [FileTask(item, partial(_inspect_shard, looks, damaged)) for item in inputs]
     contents = Contents(bucket=source.bucket)
     found = read_files(tasks, FileContext(source, rules or TarRules()), number_of(workers), events or Events())

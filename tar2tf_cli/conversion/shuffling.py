@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_SORTED: Final = 1 << 16
+SORTED_AT_ONCE: Final = 1 << 16
 """How many records are sorted at once, in 5 MB of memory."""
 
-_MOST_FILES: Final = 128
+MOST_FILES: Final = 128
 _CELL: Final = 8  # bytes
 
 
@@ -75,7 +75,7 @@ def _sorted(parts: list[Part], folder: str) -> Iterator[NDArray[Any]]:
 
     import numpy as np
 
-    buckets = min(1 + sum(part.stop - part.first for part in parts) // _SORTED, _MOST_FILES)
+    buckets = min(1 + sum(part.stop - part.first for part in parts) // SORTED_AT_ONCE, MOST_FILES)
     bounds = np.array([(2**64 * place) // buckets for place in range(1, buckets)], np.uint64)
     with ExitStack() as stack:
         with write_errors(folder):
@@ -98,8 +98,8 @@ def _rows(part: Part) -> Iterator[NDArray[Any]]:
     index = part.spool.loaded()
     order, sizes, lanes = (np.frombuffer(column, np.uint64) for column in (index.order, index.sizes, index.lanes))
     end = int(sizes[: part.first].sum())
-    for first in range(part.first, part.stop, _SORTED):
-        here = slice(first, min(first + _SORTED, part.stop))
+    for first in range(part.first, part.stop, SORTED_AT_ONCE):
+        here = slice(first, min(first + SORTED_AT_ONCE, part.stop))
         ends = end + np.cumsum(sizes[here], dtype=np.uint64)
         end = int(ends[-1])
         group, lane = np.full_like(ends, part.group), lanes[here] if lanes.size else np.zeros_like(ends)

@@ -196,7 +196,7 @@ class ReadInputs(NamedTuple):
         left = load_group(worker.path(self.numbers[0], "index"))
         if left and left.numbers == self.numbers and _has_spool(worker, left):
             return left
-        group = _measured(worker, self.numbers) or spooled(worker, self.numbers)
+        group = measured(worker, self.numbers) or spooled(worker, self.numbers)
         if group.reports:
             save_group(worker.new_path(group.number, "index"), group)
         return group
@@ -217,7 +217,7 @@ def _may_be_direct(worker: Worker, numbers: tuple[int, ...]) -> bool:
     return not any(map(worker.is_small, numbers))
 
 
-def _measured(worker: Worker, numbers: tuple[int, ...]) -> Group | None:
+def measured(worker: Worker, numbers: tuple[int, ...]) -> Group | None:
     """The index of inputs without a spool; None if that is impossible, or would cost more than it saves."""
     group = Group(numbers)
     try:
@@ -301,7 +301,7 @@ def _append(worker: Worker, number: int, spool: Spool) -> InputReport:
 
 
 _COPY: Final = 1 << 18  # stays in the CPU cache until it is written
-_MOST_OPEN: Final = 64
+MOST_OPEN: Final = 64
 
 Chunk: TypeAlias = tuple[Iterable[bytes], int]
 """Framed bytes in parts, and their total size."""
@@ -387,9 +387,9 @@ class _Spools:
 
     def __getitem__(self, group: int) -> int:
         if group not in self._open:
-            if len(self._open) == _MOST_OPEN:
+            if len(self._open) == MOST_OPEN:
                 os.close(self._open.pop(next(iter(self._open))))
-            self._open[group] = _open_spool(self._worker, group)
+            self._open[group] = open_spool(self._worker, group)
         return self._open[group]
 
     def __enter__(self) -> _Spools:
@@ -400,7 +400,7 @@ class _Spools:
             os.close(descriptor)
 
 
-def _open_spool(worker: Worker, number: int) -> int:
+def open_spool(worker: Worker, number: int) -> int:
     """A file descriptor of a group's spool; the spool is written again if an interrupted run removed it."""
     path = worker.path(number, "spool")
     if not os.path.exists(path):
@@ -506,7 +506,7 @@ class Filling:
         self._pieces: queue.SimpleQueue[Piece | None] = queue.SimpleQueue()
         self._place = self._given = 0  # the last piece that was queued, and how many of its bytes
         self._wanted = True
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread = threading.Thread(target=self.run, daemon=True)
         self._thread.start()
         self.grow()
 
@@ -548,7 +548,7 @@ class Filling:
         self._pieces.put(None)
         self._thread.join()
 
-    def _run(self) -> None:
+    def run(self) -> None:
         part = self._shard.part(self._worker.folder)
         try:
             report = self._write(part)

@@ -194,11 +194,11 @@ class RecordFile(_Buffered):
         self.crc = crc
         self.size += self._pending
         with write_errors(self.path):
-            self._hand_over(parts, self._pending)
+            self.hand_over(parts, self._pending)
         self._parts.clear()
         self._pending = 0
 
-    def _hand_over(self, parts: Sequence[bytes], size: int) -> None:
+    def hand_over(self, parts: Sequence[bytes], size: int) -> None:
         written = os.writev(self._fd, parts)
         if written < size:
             write_all(lambda data: os.write(self._fd, data), memoryview(b"".join(parts))[written:])
@@ -341,7 +341,7 @@ class DirectFile(RecordFile):
         self._stop()
         super().abandon()
 
-    def _hand_over(self, parts: Sequence[bytes], size: int) -> None:
+    def hand_over(self, parts: Sequence[bytes], size: int) -> None:
         for part in parts:
             room = self.BLOCK - self._block.tell()
             if len(part) <= room:

@@ -90,7 +90,7 @@ _PASSING: Final = re.compile(
 )
 """Errors that the cluster answers with 400 while a node restarts."""
 
-_SETTLING: Final = 10.0  # seconds after which objects can be found again when a node has left or joined
+SETTLING: Final = 10.0  # seconds after which objects can be found again when a node has left or joined
 
 
 class _Nodes:
@@ -102,14 +102,14 @@ class _Nodes:
 
     def __init__(self, version: str | None) -> None:
         self._version = version
-        self._since = -_SETTLING
+        self._since = -SETTLING
 
     def settled(self, version: str | None) -> bool:
         """Whether the map, in its present version, has been the same for a while, so that objects are where it says."""
         now = time.monotonic()
         if version != self._version:
             self._version, self._since = version, now
-        return now - self._since >= _SETTLING
+        return now - self._since >= SETTLING
 
 
 class AisStore(WebStore):
@@ -160,7 +160,7 @@ class AisStore(WebStore):
 
     def listing(self, prefix: str) -> Iterable[ObjectInfo]:
         """List page by page, in the cluster's order; not while a node leaves or joins, as objects would be missing."""
-        nodes = self._map()
+        nodes = self.cluster_map()
         asked = {"prefix": self.root + prefix, "props": "name,size,checksum,version", "pagesize": self.PAGE}
         while True:
             page = self._list(asked)
@@ -171,10 +171,10 @@ class AisStore(WebStore):
             asked |= {"uuid": page.get("uuid", ""), "continuation_token": page.get("continuation_token", "")}
             if not asked["continuation_token"]:
                 break
-        if self._map() != nodes:
+        if self.cluster_map() != nodes:
             raise Transient("a node left or joined during the listing", self.proxy)
 
-    def _map(self) -> str | None:
+    def cluster_map(self) -> str | None:
         """Return the version of the cluster's map of nodes; None when the token may not read it."""
         version = self._about("smap").get("version")
         return None if version is None else str(version)
@@ -234,7 +234,7 @@ class AisStore(WebStore):
         return body_of(response, start, self._version(response.headers), _checksum(response.headers))
 
     def _look_at_map(self) -> _Nodes:
-        return _Nodes(self._map())
+        return _Nodes(self.cluster_map())
 
     def put(self, name: str, path: str, *, absent: bool = False) -> None:
         """Send the bytes to the target that the proxy names, in answer to a request without them."""
@@ -289,7 +289,7 @@ class AisStore(WebStore):
         try:
             return self.checked(response, self.locate(name))
         except NoSuchObject:
-            if nodes.settled(self._map()):
+            if nodes.settled(self.cluster_map()):
                 raise
         raise Transient("a node left or joined", self.proxy)
 

@@ -46,7 +46,7 @@ from tar2tf_cli.stores.transfer import Body, ResumingStream
 
 _modules: Final[dict[int, Any]] = {}  # by process
 _library: Final[list[str]] = []  # the path of the compiled module as installed
-_memory: Final[list[int]] = []  # descriptor of the file in memory for the copy that the forked processes share
+runtime_memory: Final[list[int]] = []  # descriptor of the file in memory for the copy that the forked processes share
 
 
 def obstore_store() -> Any:
@@ -64,7 +64,7 @@ def obstore_store() -> Any:
         _modules[os.getpid()] = importlib.import_module("obstore.store")
         _library[:] = _library or [str(sys.modules["obstore._obstore"].__file__)]
         with suppress(AttributeError, OSError):  # neither every system nor every sandbox has them
-            _memory[:] = [os.memfd_create("obstore")]
+            runtime_memory[:] = [os.memfd_create("obstore")]
     return _modules[os.getpid()]
 
 
@@ -94,7 +94,7 @@ def _copy_in_memory() -> Iterator[str]:
     """The path of the copy that the first of the forked processes makes for all of them."""
     import shutil  # which takes 10 ms, as tempfile does, and is not needed in most processes
 
-    descriptor = _memory.pop()
+    descriptor = runtime_memory.pop()
     path = f"/proc/{os.getpid()}/fd/{descriptor}"  # new in each process, or the linker would take the one it knows
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX)
@@ -357,7 +357,7 @@ _NOWHERE: Final = "http://127.0.0.1:1"  # a port that only the system's own serv
 _CLOUDS: Final = ("AWS_", "AZURE_", "GOOGLE_", "STORAGE_", "SSL_CERT_")
 _PAGE: Final = 1000
 _BEGINNING: Final = 1 << 10  # bytes in which a listing says what it is
-_PART: Final = 64 << 20
+PART: Final = 64 << 20
 _COPY_MINUTES: Final = 32
 _FILE: Final = re.compile(r"\.(tar(\.\w+)?|tgz|tfrecords?|record|idx|json)$")  # how no folder is called
 _CA: Final = ("AWS_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
@@ -519,7 +519,7 @@ class CloudStore(Store):
         with open(path, "rb") as file, self._errors(self.locate(name)):
             if size > self.one_put:
                 self.abort_uploads(name)
-                client.put(self.root + name, Path(path), chunk_size=_PART, max_concurrency=2)
+                client.put(self.root + name, Path(path), chunk_size=PART, max_concurrency=2)
             else:  # the map is closed when obstore releases it
                 data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
                 client.put(self.root + name, data, use_multipart=False, mode="create" if absent else "overwrite")
@@ -535,7 +535,7 @@ class CloudStore(Store):
         with self._errors(self.locate(target)):
             if found and found.size and found.size > self.one_put:
                 self.abort_uploads(target)
-                client.put(self.root + target, client.get(self.root + name).stream(_PART), chunk_size=_PART)
+                client.put(self.root + target, client.get(self.root + name).stream(PART), chunk_size=PART)
             else:
                 client.copy(self.root + name, self.root + target)
 

@@ -58,7 +58,7 @@ class DirectorySource(Source):
         """Open a file, unbuffered; it must be the file that was listed, and the same one still when it is closed."""
         path = self.locate(item.name)
         with _opening(path):
-            return _UnchangedFile(path, None if item.version is None else (item.size, item.version))
+            return UnchangedFile(path, None if item.version is None else (item.size, item.version))
 
     def load(self, item: ObjectInfo) -> ByteStream:
         """Read a small file at once; it must be the file that was listed, and the same one still when it is closed."""
@@ -177,7 +177,7 @@ class _Loaded:
         _check_unchanged(self._path, self._status)
 
 
-class _UnchangedFile(FileIO):
+class UnchangedFile(FileIO):
     """A file that must not be changed or replaced while it is read.
 
     Args:

@@ -50,7 +50,7 @@ class ObjectSource(Source):
         found = self.find([name for template in templates for name in expand(template) if self._may_be_literal(name)])
 
         def listing(prefix: str) -> Iterator[str]:
-            for item in self._listing(prefix):
+            for item in self.listing(prefix):
                 found[item.name] = item
                 yield item.name
 
@@ -115,7 +115,7 @@ class ObjectSource(Source):
         if self._store.can_list and self._store.lists_versions and len(names) > _LIST_FROM:
             wanted = set(names)
             prefix = os.path.commonprefix(names)  # noqa: RUF071 - of names, not of paths
-            return {item.name: item for item in self._listing(prefix) if item.name in wanted}
+            return {item.name: item for item in self.listing(prefix) if item.name in wanted}
         if not names:
             return {}
         first = self._store.look_up(names[0])  # alone: it has AIStore tell its nodes of a bucket behind it
@@ -151,7 +151,7 @@ class ObjectSource(Source):
             raise SourceError("there is no such file", shard=folder.locate(name), hint=hint)
         return item
 
-    def _listing(self, prefix: str) -> Inputs:
+    def listing(self, prefix: str) -> Inputs:
         return self._store.persist(lambda: [*self._store.listing(prefix)], shard=self.bucket)
 
 

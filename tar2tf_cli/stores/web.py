@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE: Final = 32
 _MOST_AT_ONCE: Final = 128
-_SLOW: Final = 0.01  # seconds for as many answers from which on more requests at once may save time
+SLOW: Final = 0.01  # seconds for as many answers from which on more requests at once may save time
 _LONGER: Final = 1.5  # times as long for twice as many: the server is busy, not far away
 _REDIRECTS: Final = 20
 _SUPPRESS_CONNECT_HEADERS: Final = 265  # CURLOPT_SUPPRESS_CONNECT_HEADERS, for which pycurl has no name
@@ -198,7 +198,7 @@ class Window:
             return
         if self._waited > _LONGER * self._before:
             self._most = self.size
-        elif self._waited > _SLOW:
+        elif self._waited > SLOW:
             self.size = min(2 * self.size, self._most)
         self._waited, self._before, self._left = 0.0, self._waited, self.size
 

@@ -240,8 +240,8 @@ def test_what_may_not_be_read_is_one_fault_among_others(
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return opened(path, listed)
 
-    opened = directory._UnchangedFile
-    monkeypatch.setattr(directory, "_UnchangedFile", refuse)
+    opened = directory.UnchangedFile
+    monkeypatch.setattr(directory, "UnchangedFile", refuse)
     write(tmp_path / "x.record", framed(*some_examples(2)))
     write(tmp_path / "y.record", flipped(framed(*some_examples(2)), 20))
     ran = run(tmp_path, "--json")

@@ -88,7 +88,7 @@ def test_a_shard_on_standard_input_is_described() -> None:
 def test_looks_are_shared_among_shards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for number in range(4):
         write(tmp_path / f"{number}.tar", a_tar((f"{sample:03d}.cls", b"1") for sample in range(50)))
-    monkeypatch.setattr(inspection, "_LOOKS", 10)
+    monkeypatch.setattr(inspection, "LOOKS", 10)
     assert look_into(tmp_path).entries["cls"].kinds.total() == 12
 
 

@@ -89,9 +89,9 @@ def test_a_full_disk_ends_the_conversion_and_the_same_one_continues(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         hand_over(file, parts, size)
 
-    hand_over = RecordFile._hand_over
+    hand_over = RecordFile.hand_over
     with monkeypatch.context() as patch:
-        patch.setattr(RecordFile, "_hand_over", full)
+        patch.setattr(RecordFile, "hand_over", full)
         with pytest.raises(SinkError, match="No space left"):
             converted(bucket, tmp_path / "out")
     assert converted(bucket, tmp_path / "out") == converted(bucket, tmp_path / "other")
@@ -125,7 +125,7 @@ def test_a_conversion_that_fails_stops_writing(bucket: Path, tmp_path: Path, mon
         threads.append(threading.current_thread())
         run(self)
 
-    monkeypatch.setattr(filling.Filling, "_run", noted)
+    monkeypatch.setattr(filling.Filling, "run", noted)
     with pytest.raises(Exception, match="not a tar"):
         converted(bucket, tmp_path / "out")
     assert [thread.is_alive() for thread in threads] == [False]

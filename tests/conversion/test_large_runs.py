@@ -134,7 +134,7 @@ def test_a_million_shards_are_listed_in_a_few_steps() -> None:
         return calls(lambda: Manifest.from_bytes(data, "x"))
 
     opening(10)
-    assert opening(10) == opening(1000)
+    assert opening(1000) < opening(10) + 50
 
 
 def test_a_manifest_has_a_line_for_each_key_input_and_shard(tmp_path: Path) -> None:

@@ -352,8 +352,8 @@ def test_tables_have_every_record_in_order_however_few_are_sorted_at_once(inputs
         for unit, (number, size) in enumerate(records)
     ]
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shuffling, "_SORTED", 4)
-        patch.setattr(shuffling, "_MOST_FILES", 5)
+        patch.setattr(shuffling, "SORTED_AT_ONCE", 4)
+        patch.setattr(shuffling, "MOST_FILES", 5)
         path = partial("{}/{}".format, folder)
         found = []
         for lane, table in sorted_tables(parts, most, path, 3):

@@ -42,8 +42,8 @@ def test_a_spool_that_is_shorter_than_its_index_says_is_an_error(worker: Any) ->
 
 
 def test_spools_are_closed_again_when_there_are_many(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "_MOST_OPEN", 3)
-    monkeypatch.setattr(writing, "_open_spool", lambda worker, group: os.open(os.devnull, os.O_RDONLY))
+    monkeypatch.setattr(writing, "MOST_OPEN", 3)
+    monkeypatch.setattr(writing, "open_spool", lambda worker, group: os.open(os.devnull, os.O_RDONLY))
     before = set(os.listdir("/proc/self/fd"))
     with writing._Spools(worker) as spools:
         for group in (0, 1, 2, 0, 3, 4, 4, 0):
@@ -63,10 +63,10 @@ def test_a_spool_that_is_written_again_must_be_the_one_that_was_there(
     monkeypatch.setattr(writing, "load_group", lambda path: found)
     monkeypatch.setattr(writing, "spooled", written)
     with pytest.raises(SourceError, match=r"in/0\.tar: changed"):
-        writing._open_spool(worker, 0)
+        writing.open_spool(worker, 0)
     Path(worker.path(0, "spool")).unlink()
     monkeypatch.setattr(writing, "load_group", lambda path: SimpleNamespace(numbers=(0,), spool_crc=8))
-    os.close(writing._open_spool(worker, 0))
+    os.close(writing.open_spool(worker, 0))
 
 
 @pytest.mark.parametrize("scratch", ["", "apart"])
@@ -94,5 +94,5 @@ def test_what_is_left_of_other_inputs_or_damaged_is_read_again(
     left, again = Group(numbers, spool_crc=crc32c(b"bytes")), Group((0, 1))
     Path(worker.path(0, "spool")).write_bytes(spool)
     monkeypatch.setattr(reading, "load_group", lambda path: left)
-    monkeypatch.setattr(reading, "_measured", lambda worker, numbers: again)
+    monkeypatch.setattr(reading, "measured", lambda worker, numbers: again)
     assert reading.ReadInputs((0, 1))._made(worker) is (left if kept else again)

@@ -20,7 +20,7 @@ from tar2tf_cli.formats.image.pixels import buffer
 @pytest.fixture(autouse=True)
 def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """No memory of the images of other tests."""
-    monkeypatch.setattr(buffers, "_kept", buffers._Kept())
+    monkeypatch.setattr(buffers, "kept_blocks", buffers.KeptBlocks())
 
 
 # --- Memory that is used again ---
@@ -54,13 +54,13 @@ def test_images_that_are_kept_stay_as_they_were_decoded() -> None:
 
 def test_where_references_are_not_counted_exactly_no_memory_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     first = buffer((70, 30, 3), "uint8")
-    kept = len(buffers._kept.blocks)
-    monkeypatch.setattr(buffers, "_COUNTED", False)
+    kept = len(buffers.kept_blocks.blocks)
+    monkeypatch.setattr(buffers, "COUNTED", False)
     place = first.ctypes.data
     del first
     assert buffer((70, 30, 3), "uint8").shape == (70, 30, 3)
     assert all(buffer((70, 30, 3), "uint8").ctypes.data != place for _ in range(3))
-    assert len(buffers._kept.blocks) == kept
+    assert len(buffers.kept_blocks.blocks) == kept
 
 
 @pytest.mark.parametrize(("answer", "counted"), [(None, True), (True, True), (False, False)])
@@ -75,7 +75,7 @@ def test_references_are_counted_under_a_gil_alone(
     assert fresh.loader
     module = importlib.util.module_from_spec(fresh)
     fresh.loader.exec_module(module)
-    assert module._COUNTED is counted
+    assert module.COUNTED is counted
 
 
 def test_each_thread_has_memory_of_its_own() -> None:
@@ -90,8 +90,8 @@ def test_each_thread_has_memory_of_its_own() -> None:
 def test_memory_that_is_kept_is_bounded() -> None:
     for side in range(1000, 2000, 100):
         buffer((side, side, 3), "float32")
-    assert sum(block.size for block in buffers._kept.blocks) <= 32 << 20
+    assert sum(block.size for block in buffers.kept_blocks.blocks) <= 32 << 20
     huge = buffer((4000, 4000, 3), "uint8")
     place = huge.ctypes.data
     del huge
-    assert all(block.ctypes.data != place for block in buffers._kept.blocks)
+    assert all(block.ctypes.data != place for block in buffers.kept_blocks.blocks)

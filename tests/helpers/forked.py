@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import gc
 import importlib
 import json
@@ -155,7 +156,7 @@ def run(
         subprocess.TimeoutExpired: when it takes longer; it is killed.
     """
     with contextlib.ExitStack() as stack:
-        out, err = (stack.enter_context(open(os.memfd_create("stream"), "r+b")) for _ in range(2))
+        out, err = (stack.enter_context(open(_stream(), "r+b")) for _ in range(2))
         writer = None
         if input is not None:
             reader, writer = os.pipe()
@@ -263,6 +264,17 @@ def _feed(writer: int, data: bytes) -> None:
         left = memoryview(data)
         while left:
             left = left[file.write(left) :]
+
+
+def _stream() -> int:
+    """The descriptor of a file in memory that several processes may write to at once.
+
+    Other files have one position for all that share a descriptor, and a lock for it; one in memory has no such lock, so
+    that two processes could write at the same place. What is appended does not need it.
+    """
+    descriptor = os.memfd_create("stream")
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_APPEND)
+    return descriptor
 
 
 def _whole(file: Any) -> bytes:

@@ -224,7 +224,7 @@ class WritableManifestSuite(ManifestSuite):
 
         remove(out)
         url = self.upload(place, out)
-        monkeypatch.setattr(ObjectSource, "_listing", refused)
+        monkeypatch.setattr(ObjectSource, "listing", refused)
         ran = run(url, "--json")
         assert faults_of(ran) == [(f"photos-{number}.record", "missing", "missing") for number in (2, 4)]
         assert f"check for shards that the manifest does not list: {place}: permission denied" in ran.err

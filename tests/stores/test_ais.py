@@ -361,7 +361,7 @@ class TestOutages:
     ) -> None:
         put(ais, "x.tar", b"x")
         versions = iter("1233")
-        monkeypatch.setattr(AisStore, "_map", lambda self: next(versions))
+        monkeypatch.setattr(AisStore, "cluster_map", lambda self: next(versions))
         assert len(open_source(bucket).list(["*.tar"])) == 1
         assert not list(versions)
 
@@ -369,11 +369,11 @@ class TestOutages:
         self, ais: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         store, versions = open_store(bucket), iter("1222")
-        monkeypatch.setattr(AisStore, "_map", lambda self: next(versions))
+        monkeypatch.setattr(AisStore, "cluster_map", lambda self: next(versions))
         for _ in range(2):
             with pytest.raises(retries.Transient, match="a node left or joined"):
                 store.head("x.tar")
-        monkeypatch.setattr("tar2tf_cli.stores.ais._SETTLING", 0)
+        monkeypatch.setattr("tar2tf_cli.stores.ais.SETTLING", 0)
         assert store.head("x.tar") is None
 
     @pytest.mark.parametrize("message", PASSING)

@@ -226,7 +226,7 @@ class TestAFaultyServer:
     def test_a_server_that_answers_late_gets_more_requests_at_once(
         self, web: FaultyServer, source: Source, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("tar2tf_cli.stores.web._SLOW", 0.0)
+        monkeypatch.setattr("tar2tf_cli.stores.web.SLOW", 0.0)
         web.objects |= {f"b/y-{number}.tar": b"y" for number in range(97)}
         first, second, take = threading.Barrier(32), threading.Barrier(64), web.take
         numbers = itertools.count()
@@ -252,7 +252,7 @@ class TestAFaultyServer:
     def test_connections_are_used_again(
         self, web: FaultyServer, source: Source, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("tar2tf_cli.stores.web._SLOW", inf)
+        monkeypatch.setattr("tar2tf_cli.stores.web.SLOW", inf)
         for number in range(200):
             web.objects[f"b/y-{number}.tar"] = b"y"
         before = web.connections

@@ -54,7 +54,7 @@ class TestPatience:
     def test_a_server_that_stays_away_is_logged_once(
         self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(events, "_waiting", events._logged)  # a command may have run in this process
+        monkeypatch.setattr(events, "reporter", events.log_waiting)  # a command may have run in this process
         self.pauses(1000, *[Transient("refused", "http://node")] * 3)
         assert not caplog.messages
         self.pauses(1000, *[Transient("refused", "http://node")] * 8)
@@ -63,7 +63,7 @@ class TestPatience:
     def test_a_command_says_it_once_for_all_requests_that_fail_together(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(events, "_waiting", events._waiting)  # which Terminal replaces
+        monkeypatch.setattr(events, "reporter", events.reporter)  # which Terminal replaces
         with Terminal():
             for _ in range(32):
                 self.pauses(1000, *[Transient("refused", "http://node")] * 5)

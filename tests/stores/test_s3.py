@@ -405,7 +405,7 @@ class TestAForkedProcess:
 
     @pytest.fixture(autouse=True)
     def used(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(obstore_module, "_memory", [*obstore_module._memory])
+        monkeypatch.setattr(obstore_module, "runtime_memory", [*obstore_module.runtime_memory])
         assert obstore_module.obstore_store().MemoryStore().list()
 
     def outcomes(self, count: int = 1) -> list[int]:
@@ -425,14 +425,14 @@ class TestAForkedProcess:
     def test_they_share_a_copy_that_needs_no_room_on_a_disk(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tempfile, "TemporaryDirectory", None)
         assert self.outcomes(2) == [0, 0]
-        assert os.fstat(obstore_module._memory[0]).st_size == os.stat(obstore_module._library[0]).st_size
+        assert os.fstat(obstore_module.runtime_memory[0]).st_size == os.stat(obstore_module._library[0]).st_size
 
     def test_half_a_copy_is_made_again(self) -> None:
-        os.truncate(obstore_module._memory[0], 1000)
+        os.truncate(obstore_module.runtime_memory[0], 1000)
         assert self.outcomes() == [0]
 
     def test_a_system_without_such_files_has_a_copy_on_disk(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(obstore_module, "_memory", [])
+        monkeypatch.setattr(obstore_module, "runtime_memory", [])
         assert self.outcomes() == [0]
         monkeypatch.setattr(tempfile, "TemporaryDirectory", lambda: nullcontext("/dev/null/folder"))
         assert self.outcomes() == [1]

@@ -138,7 +138,7 @@ def test_an_upload_in_parts_that_a_killed_run_left_is_aborted(
         upload = client.create_multipart_upload(Bucket=name, Key=key)["UploadId"]
         client.upload_part(Bucket=name, Key=key, UploadId=upload, PartNumber=1, Body=bytes(5 << 20))
     monkeypatch.setattr(S3Store, "one_put", 1 << 20)
-    monkeypatch.setattr(cloud, "_PART", 5 << 20)
+    monkeypatch.setattr(cloud, "PART", 5 << 20)
     data = bytes(range(256)) * (6 << 12)
     put(f"{bucket}/a", "big.record", data, tmp_path)
     left = [upload["Key"] for upload in client.list_multipart_uploads(Bucket=name)["Uploads"]]

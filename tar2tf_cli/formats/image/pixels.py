@@ -14,7 +14,7 @@ from tar2tf_cli.errors import ImageError
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.image.lazy import Image, NDArray, cv2, np
 
-_COUNTED: Final = getattr(sys, "_is_gil_enabled", lambda: True)()
+COUNTED: Final = getattr(sys, "_is_gil_enabled", lambda: True)()
 """Whether reference counts are exact, which requires the GIL; without it, no memory is reused."""
 
 _MOST_BYTES: Final = 32 << 20
@@ -29,13 +29,15 @@ _UNUSED: Final = _references([object()], 0)
 """The reference count of a kept block that no array uses, as measured in this interpreter."""
 
 
-class _Kept(threading.local):
+class KeptBlocks(threading.local):
+    """Blocks of memory that a thread keeps to use again, and how many bytes they have."""
+
     def __init__(self) -> None:
         self.blocks: list[NDArray[np.uint8]] = []
         self.bytes = 0
 
 
-_kept: Final = _Kept()
+kept_blocks: Final = KeptBlocks()
 
 
 def buffer(shape: tuple[int, ...], dtype: str | np.dtype[Any]) -> NDArray[Any]:
@@ -43,21 +45,21 @@ def buffer(shape: tuple[int, ...], dtype: str | np.dtype[Any]) -> NDArray[Any]:
 
     The memory of an array in use, even of a view of it, is not reused, since arrays refer to their block.
     """
-    if not _COUNTED:
+    if not COUNTED:
         return np.empty(shape, dtype)
     size = math.prod(shape) * np.dtype(dtype).itemsize
     return _block(size)[:size].view(dtype).reshape(shape)
 
 
 def _block(size: int) -> NDArray[np.uint8]:
-    blocks = _kept.blocks
+    blocks = kept_blocks.blocks
     for place in range(len(blocks)):
         if size <= blocks[place].size <= 2 * size and _references(blocks, place) == _UNUSED:
             return blocks[place]
     block = np.empty(size, np.uint8)
-    if _kept.bytes + size <= _MOST_BYTES:
-        _kept.blocks.append(block)
-        _kept.bytes += size
+    if kept_blocks.bytes + size <= _MOST_BYTES:
+        kept_blocks.blocks.append(block)
+        kept_blocks.bytes += size
     elif size <= _MOST_BYTES:
         _forget_unused()
     return block
@@ -65,9 +67,9 @@ def _block(size: int) -> NDArray[np.uint8]:
 
 def _forget_unused() -> None:
     """Release unused blocks, to make room for images of another size."""
-    blocks = _kept.blocks
-    _kept.blocks = [blocks[place] for place in range(len(blocks)) if _references(blocks, place) > _UNUSED]
-    _kept.bytes = sum(block.size for block in _kept.blocks)
+    blocks = kept_blocks.blocks
+    kept_blocks.blocks = [blocks[place] for place in range(len(blocks)) if _references(blocks, place) > _UNUSED]
+    kept_blocks.bytes = sum(block.size for block in kept_blocks.blocks)
 
 
 DTYPES: Final = (
