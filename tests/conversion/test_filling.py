@@ -119,7 +119,7 @@ def test_a_shard_of_which_something_is_there_is_left_to_a_task(tmp_path: Path) -
 
 def test_a_conversion_that_fails_stops_writing(bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (bucket / "5.tar").write_bytes(b"damage")
-    run, threads = filling.Filling._run, list[threading.Thread]()
+    run, threads = filling.Filling.run, list[threading.Thread]()
 
     def noted(self: filling.Filling) -> None:
         threads.append(threading.current_thread())
