@@ -153,11 +153,8 @@ _JPEG_SEGMENTS: Final = frozenset(
 def jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
     """Yield marker, start and end of each segment's payload, up to that of the first scan (ITU-T T.81, B.1.1)."""
     offset = 2
-    while (offset := data.find(b"\xff", offset)) >= 0:
-        while data[offset] == 0xFF:
-            offset += 1
-        marker = data[offset]
-        offset += 1
+    while True:
+        marker, offset = _jpeg_marker(data, offset)
         if marker == _JPEG_END:
             return
         if marker in _JPEG_BARE_MARKERS:
@@ -167,7 +164,20 @@ def jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
         if marker == _JPEG_SCAN:
             return
         offset += max(length, 2)
-    raise IndexError
+
+
+def _jpeg_marker(data: bytes, offset: int) -> tuple[int, int]:
+    """The next marker from an offset on, and the offset behind it.
+
+    Raises:
+        IndexError: when there is none.
+    """
+    offset = data.find(b"\xff", offset)
+    if offset < 0:
+        raise IndexError
+    while data[offset] == 0xFF:
+        offset += 1
+    return data[offset], offset + 1
 
 
 def jpeg_essentials(data: bytes) -> bytes | None:
@@ -198,11 +208,8 @@ def _ends_behind(data: bytes, offset: int) -> bool:
     """
     restarts = _JPEG_RESTARTS in (marker for marker, _, _ in jpeg_segments(data))
     try:
-        while (offset := data.find(b"\xff", offset)) >= 0:
-            while data[offset] == 0xFF:
-                offset += 1
-            marker = data[offset]
-            offset += 1
+        while True:
+            marker, offset = _jpeg_marker(data, offset)
             if marker == _JPEG_END:
                 return True
             if marker in _JPEG_BARE_MARKERS or (restarts and marker < _JPEG_LEAST):
